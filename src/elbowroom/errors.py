@@ -1,0 +1,179 @@
+"""Every error elbowroom raises on purpose, and what each looks like to a client.
+
+    ElbowroomError                     500 server_error
+    ├── SettingsError                  500  a wrong settings file, environment variable or flag
+    ├── RequestError                   400 invalid_request_error
+    │   ├── Unauthorized               401 invalid_api_key
+    │   ├── Forbidden                  403 a Host or Origin that is not on the list
+    │   ├── NotFound                   404
+    │   │   └── ModelNotFound          404 model_not_found, with the list of what there is
+    │   ├── RequestTimeout             408 headers or body came too slowly
+    │   ├── BodyTooLarge               413
+    │   ├── UnsupportedMediaType       415
+    │   └── ContextOverflow            400 context_length_exceeded, with the numbers
+    └── UpstreamError                  502 upstream_error
+        ├── UpstreamUnreachable        503 nobody listens there
+        ├── UpstreamRejected           the upstream's own 4xx status, with its own words
+        ├── UpstreamBusy               429 or 503, with Retry-After where the upstream named one
+        ├── UpstreamTimeout            504 it took the request and then fell silent
+        ├── ModelUnavailable           503 the model is not loaded, was unloaded or has crashed
+        ├── StreamCut                  502 the answer stopped without saying that it was finished
+        └── EmptyReply                 502 the answer was finished without anything in it
+
+`server/failures.py` is the one border where they become HTTP; `providers/` translate what their upstreams
+say into them. A message says what happened, where, and what the person can do.
+"""
+
+from typing import Any, ClassVar
+
+
+class ElbowroomError(Exception):
+    """Something went wrong that a person should read about."""
+
+    status: int = 500
+    type: ClassVar[str] = "server_error"
+    code: str | None = None
+    param: str | None = None
+
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if code is not None:
+            self.code = code
+        if param is not None:
+            self.param = param
+
+    def as_openai(self) -> dict[str, Any]:
+        """Return the OpenAI error object: `{"error": {message, type, param, code}}`."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+
+class SettingsError(ElbowroomError):
+    """A setting is wrong: the message names where it stands, its key, its value and what is accepted."""
+
+    code = "invalid_settings"
+
+
+class RequestError(ElbowroomError):
+    """The client asked for something that cannot be done as asked."""
+
+    status = 400
+    type = "invalid_request_error"
+
+
+class Unauthorized(RequestError):
+    """The server has a token and the request does not carry it."""
+
+    status = 401
+    code = "invalid_api_key"
+
+
+class Forbidden(RequestError):
+    """The request came under a host name or from a web page that is not on the list."""
+
+    status = 403
+
+
+class NotFound(RequestError):
+    """There is nothing at this path."""
+
+    status = 404
+
+
+class ModelNotFound(NotFound):
+    """No enabled agent and no model of a provider has this name."""
+
+    code = "model_not_found"
+    param = "model"
+
+
+class RequestTimeout(RequestError):
+    """The client took too long to send its request."""
+
+    status = 408
+
+
+class BodyTooLarge(RequestError):
+    """The request's body is larger than this server takes."""
+
+    status = 413
+
+
+class UnsupportedMediaType(RequestError):
+    """The request's body is not plain JSON."""
+
+    status = 415
+
+
+class ContextOverflow(RequestError):
+    """The prompt does not fit the model's window; the sizes are in tokens, None where nobody named them."""
+
+    code = "context_length_exceeded"
+    param = "messages"
+
+    def __init__(self, message: str, *, window: int | None = None, prompt_tokens: int | None = None) -> None:
+        super().__init__(message)
+        self.window = window
+        self.prompt_tokens = prompt_tokens
+
+
+class UpstreamError(ElbowroomError):
+    """The server that runs the model failed."""
+
+    status = 502
+    type = "upstream_error"
+    code = "upstream_error"
+
+
+class UpstreamUnreachable(UpstreamError):
+    """Nobody answers at the provider's address."""
+
+    status = 503
+    code = "upstream_unreachable"
+
+
+class UpstreamRejected(UpstreamError):
+    """The upstream refused the request with a 4xx status of its own."""
+
+    code = "upstream_rejected"
+
+    def __init__(self, message: str, *, status: int, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message, code=code, param=param)
+        self.status = status
+
+
+class UpstreamBusy(UpstreamError):
+    """The upstream takes no more requests just now; `retry_after` is its Retry-After header, unchanged."""
+
+    code = "upstream_busy"
+
+    def __init__(self, message: str, *, status: int = 503, retry_after: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+class UpstreamTimeout(UpstreamError):
+    """The upstream accepted the request and then sent nothing for too long."""
+
+    status = 504
+    code = "upstream_timeout"
+
+
+class ModelUnavailable(UpstreamError):
+    """The provider knows the model but does not have it ready."""
+
+    status = 503
+    code = "model_not_loaded"
+
+
+class StreamCut(UpstreamError):
+    """The upstream's answer ended without a finish_reason, or broke off in the middle."""
+
+    code = "upstream_cut"
+
+
+class EmptyReply(UpstreamError):
+    """The upstream said that it was finished and had said nothing."""
+
+    code = "upstream_empty"
