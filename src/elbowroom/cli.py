@@ -5,6 +5,7 @@ import asyncio
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,30 @@ from elbowroom.settings.listing import list_settings
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.paths import settings_path
 
+DEMO_SETTINGS = """\
+[[providers]]
+id = "lmstudio"
+kind = "lmstudio"
+base_url = "{url}"
+
+[[agents]]
+id = "writer"
+name = "Writer"
+instructions = "You help with notes. Answer briefly."
+model = "qwen2.5-7b-instruct"
+"""
+DEMO_GREETING = """\
+elbowroom runs in front of a simulated LM Studio. Its models only pretend: nothing was downloaded.
+
+Try it:
+  curl {address}/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{{"model": "writer", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
+
+Paste this into Open WebUI, Obsidian or any OpenAI client (any API key will do):
+  {address}/v1
+
+Settings of this demo: {path}
+Ctrl-C ends it."""
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 
@@ -69,10 +94,25 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from elbowroom.demo_command import run_demo
-
-    asyncio.run(run_demo(_flags(options), os.environ))
+    asyncio.run(_run_demo(options))
     return 0
+
+
+async def _run_demo(options: argparse.Namespace) -> None:
+    """Run a simulated LM Studio and the server in front of it, with settings of their own."""
+    from elbowroom.demo import SimulatedLMStudio, demo_models
+    from elbowroom.server.keys import RUNTIME
+    from elbowroom.server.listen import listening, stop_requested
+
+    with tempfile.TemporaryDirectory(prefix="elbowroom-demo-") as folder:
+        async with SimulatedLMStudio(demo_models()) as studio:
+            path = Path(folder) / "settings.toml"
+            path.write_text(DEMO_SETTINGS.format(url=studio.base_url), encoding="utf-8")
+            environ = {name: value for name, value in os.environ.items() if not name.startswith("ELBOWROOM_")}
+            async with listening(LiveSettings(path, environ, _flags(options)), environ) as (app, address):
+                print(DEMO_GREETING.format(address=address, path=path), flush=True)
+                app[RUNTIME].warm_up()
+                await stop_requested()
 
 
 def _config(options: argparse.Namespace) -> int:

@@ -107,10 +107,9 @@ def describe(row: CatalogRow, created: int) -> dict[str, Any]:
     }
     if row.info is None:
         return {**described, "state": "unavailable"}
-    if (window := row.info.loaded_context or row.info.max_context) is not None:
-        described["context_length"] = window
-    if row.info.loaded_context is not None:
-        described["loaded_context_length"] = row.info.loaded_context
+    if (window := row.info.loaded_context) is not None:
+        # The trained maximum is no window: while nothing is loaded, nothing is promised.
+        described |= {"context_length": window, "loaded_context_length": window}
     if row.info.max_context is not None:
         described["max_context_length"] = row.info.max_context
     if row.info.state is not None:

@@ -25,12 +25,7 @@ async def refuse(request: web.Request, handler: Handler) -> web.StreamResponse:
 async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Let only requests with the API token through, where one is set."""
     expected = request.app[STUDIO].api_token
-    if (
-        expected is None
-        or request.path in _OPEN_PATHS
-        or request.method == "OPTIONS"
-        or _is_websocket(request)
-    ):
+    if expected is None or request.path in _OPEN_PATHS or request.method == "OPTIONS" or _is_websocket(request):
         return await handler(request)
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme != "Bearer" or not token:
@@ -67,9 +62,7 @@ async def unknown(request: web.Request) -> web.Response:
     """Answer what no other handler wants: preflights by the switch, all else as an unexpected endpoint."""
     if request.method == "OPTIONS":
         if request.app[STUDIO].cors:
-            return web.Response(
-                status=204, headers={"Access-Control-Allow-Methods": "GET,HEAD,PUT,PATCH,POST,DELETE"}
-            )
+            return web.Response(status=204, headers={"Access-Control-Allow-Methods": "GET,HEAD,PUT,PATCH,POST,DELETE"})
         raise refusals.plain(f"Unexpected endpoint or method. (OPTIONS {request.path})")
     return refusals.unexpected_endpoint(request.method, request.path)
 

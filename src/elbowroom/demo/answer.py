@@ -33,9 +33,7 @@ def default_answer(situation: Situation) -> Script:
         return Script(json.dumps(filled(schema, Material(text)), ensure_ascii=False))
     if last.get("role") == "user" and (call := _tool_call(situation.body, text)):
         return Script(call)
-    return Script(
-        "\n\n".join(part for part in (_opening(last, text), _image(last), _account(situation)) if part)
-    )
+    return Script("\n\n".join(part for part in (_opening(last, text), _image(last), _account(situation)) if part))
 
 
 def _schema(body: dict[str, Any]) -> dict[str, Any] | None:
@@ -55,9 +53,7 @@ def _tool_call(body: dict[str, Any], text: str) -> ToolCall | None:
         return None
     chosen = (named or functions)[0]
     name = str(chosen.get("name"))
-    return ToolCall(
-        name, filled(chosen.get("parameters") or {"type": "object"}, Material(text.replace(name, "")))
-    )
+    return ToolCall(name, filled(chosen.get("parameters") or {"type": "object"}, Material(text.replace(name, ""))))
 
 
 def _names(text: str, tool: str) -> bool:

@@ -173,13 +173,9 @@ async def _whole(turn: Turn) -> web.StreamResponse:
 def _at_work(turn: Turn) -> AbstractAsyncContextManager[None]:
     studio = turn.request.app[STUDIO]
     seconds = (
-        turn.generation.prompt_tokens / studio.prefill_tokens_per_second
-        if studio.prefill_tokens_per_second
-        else 0
+        turn.generation.prompt_tokens / studio.prefill_tokens_per_second if studio.prefill_tokens_per_second else 0
     )
-    return studio.engine.at_work(
-        turn.instance, turn.generation, seconds, studio.overflow, turn.request[RECORD]
-    )
+    return studio.engine.at_work(turn.instance, turn.generation, seconds, studio.overflow, turn.request[RECORD])
 
 
 def _note(turn: Turn) -> None:

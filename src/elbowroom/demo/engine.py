@@ -88,9 +88,7 @@ def _leave(instance: Instance, generation: Generation) -> None:
 def join_pool(instance: Instance, overflow: Overflow, tokens: int = 0) -> None:
     """End every request at work if the instance's window, which they share, cannot take `tokens` more."""
     if overflow.shared_pool and instance.pool_tokens + tokens > instance.context_length:
-        instance.fail(
-            wording("E", instance.pool_tokens + tokens, instance.context_length, instance.model.architecture)
-        )
+        instance.fail(wording("E", instance.pool_tokens + tokens, instance.context_length, instance.model.architecture))
 
 
 def grow(instance: Instance, generation: Generation, overflow: Overflow, tokens: int) -> bool:
@@ -101,7 +99,5 @@ def grow(instance: Instance, generation: Generation, overflow: Overflow, tokens:
     if total < instance.context_length:
         return True
     if overflow.generation != "policy":
-        raise GenerationError(
-            wording(overflow.generation, total, instance.context_length, instance.model.architecture)
-        )
+        raise GenerationError(wording(overflow.generation, total, instance.context_length, instance.model.architecture))
     return overflow.policy != "stopAtLimit"

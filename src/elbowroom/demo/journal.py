@@ -41,9 +41,7 @@ class RecordedRequest:
     @property
     def fitted(self) -> bool:
         """Whether the whole prompt was smaller than the window it went to."""
-        return (
-            self.counted_tokens is not None and self.window is not None and self.counted_tokens < self.window
-        )
+        return self.counted_tokens is not None and self.window is not None and self.counted_tokens < self.window
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +72,7 @@ class Journal:
         raw = await request.read()
         headers = request.headers.copy()
         number = len(self.requests)
-        record = RecordedRequest(
-            request.method, request.path_qs, headers, raw, _parsed(raw), received_at, number
-        )
+        record = RecordedRequest(request.method, request.path_qs, headers, raw, _parsed(raw), received_at, number)
         self.requests.append(record)
         request[RECORD] = record
         self.open += 1

@@ -46,8 +46,7 @@ def _v0_row(model: SimulatedModel, instance: Instance | None) -> dict[str, Any]:
 def v1_rows(residency: Residency) -> list[dict[str, Any]]:
     """Rows of `/api/v1/models`: one a model, with its loaded instances."""
     return [
-        _v1_row(model, [one for one in residency.of(model.key) if one.ready])
-        for model in residency.models.values()
+        _v1_row(model, [one for one in residency.of(model.key) if one.ready]) for model in residency.models.values()
     ]
 
 

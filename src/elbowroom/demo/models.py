@@ -60,9 +60,7 @@ class SimulatedModel:
 def demo_models() -> tuple[SimulatedModel, ...]:
     """Return what `elbowroom demo` shows: a loaded model, one that loads when asked for, a vision and an embedding model."""
     return (
-        SimulatedModel(
-            "qwen2.5-7b-instruct", "Qwen2.5 7B Instruct", publisher="qwen", loaded_context_length=8_192
-        ),
+        SimulatedModel("qwen2.5-7b-instruct", "Qwen2.5 7B Instruct", publisher="qwen", loaded_context_length=8_192),
         SimulatedModel(
             "llama-3.2-3b-instruct",
             "Llama 3.2 3B Instruct",

@@ -94,9 +94,7 @@ def wording(name: Wording, tokens: int, window: int, architecture: str) -> str:
     }[name]
 
 
-def tokens_to_keep(
-    messages: Sequence[dict[str, Any]], total: int, policy: Policy, tokenizer: Tokenizer
-) -> int:
+def tokens_to_keep(messages: Sequence[dict[str, Any]], total: int, policy: Policy, tokenizer: Tokenizer) -> int:
     """Return how many of the prompt's tokens the policy must keep: system prompt and first user message, all, or none."""
     match policy:
         case "truncateMiddle":

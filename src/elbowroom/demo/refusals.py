@@ -13,8 +13,7 @@ SEVERAL_MODELS = "Multiple models are loaded. Please specify a model by providin
 _AUTHENTICATION = "Learn more at: https://lmstudio.ai/docs/developer/core/authentication."
 TOKEN_MISSING = (
     "An LM Studio API token is required to make requests to this server, but none was provided using the "
-    "Authorization header using the 'Bearer' scheme (i.e., 'Authorization: Bearer $LM_API_TOKEN'). "
-    + _AUTHENTICATION
+    "Authorization header using the 'Bearer' scheme (i.e., 'Authorization: Bearer $LM_API_TOKEN'). " + _AUTHENTICATION
 )
 TOKEN_MALFORMED = "Malformed LM Studio API token provided: "
 

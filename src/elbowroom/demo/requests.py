@@ -32,9 +32,7 @@ def check_chat(body: dict[str, Any]) -> None:
         supported = ", ".join(_TOOL_CHOICES)
         raise refusals.plain(f"Invalid tool_choice type: '{kind}'. Supported string values: {supported}")
     shape = body.get("response_format")
-    if shape is not None and (
-        not isinstance(shape, dict) or shape.get("type") not in ("json_schema", "text")
-    ):
+    if shape is not None and (not isinstance(shape, dict) or shape.get("type") not in ("json_schema", "text")):
         raise refusals.plain(refusals.JSON_OBJECT)
 
 

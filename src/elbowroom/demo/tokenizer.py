@@ -47,9 +47,7 @@ class SimulatedTokenizer:
     def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> str:
         """Return the prompt as the model would read it, up to where its answer begins."""
         head = f"<|im_start|>tools\n{json.dumps(tools)}<|im_end|>\n" if tools else ""
-        turns = (
-            f"<|im_start|>{message.get('role')}\n{message_text(message)}<|im_end|>\n" for message in messages
-        )
+        turns = (f"<|im_start|>{message.get('role')}\n{message_text(message)}<|im_end|>\n" for message in messages)
         return head + "".join(turns) + "<|im_start|>assistant\n"
 
     def count_tokens(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> int:
@@ -61,9 +59,7 @@ class SimulatedTokenizer:
 class CountingWith:
     """A tokenizer that counts prompts with the given function and does all else like another one."""
 
-    def __init__(
-        self, base: Tokenizer, count_tokens: CountTokens | None, split: Callable[[str], list[str]] | None
-    ):
+    def __init__(self, base: Tokenizer, count_tokens: CountTokens | None, split: Callable[[str], list[str]] | None):
         self.count_tokens = count_tokens or base.count_tokens
         self.split = split or base.split
         self.render = base.render

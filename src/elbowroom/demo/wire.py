@@ -56,9 +56,7 @@ def usage_of(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
     return {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": total}
 
 
-def completion(
-    heading: Heading, message: dict[str, Any], finish_reason: str | None, usage: Any
-) -> dict[str, Any]:
+def completion(heading: Heading, message: dict[str, Any], finish_reason: str | None, usage: Any) -> dict[str, Any]:
     """Return the whole answer of a request that is not streamed."""
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
     whole = {

@@ -31,7 +31,7 @@ class AgentRuntime:
 
     def warm_up(self) -> None:
         """Begin to load the SDK in a thread, unless that has been done."""
-        self._begin_loading()
+        _ = self._begin_loading()
 
     async def run(self, target: Target, request: ChatRequest, sink: Sink) -> Answer:
         """Answer a request; see `agents.run.run_request`."""
