@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +12,7 @@ import platformdirs
 import pytest
 from llama_cpp_archive import VERSION, ArchiveUnavailableError, llama_cpp_archive, unpack_models
 from llama_server import LlamaServer, Options
+from recording_relay import RecordingRelay
 from tiny_gguf import write_model
 from vocabularies import copied_vocabulary, trained_vocabulary
 
@@ -44,6 +45,13 @@ def engine(session_engine: LlamaServer) -> LlamaServer:
         session_engine.start()
     session_engine.forget_prompts()
     return session_engine
+
+
+@pytest.fixture
+async def relay(engine: LlamaServer) -> AsyncIterator[RecordingRelay]:
+    """A relay in front of `engine` that keeps every request it passes on."""
+    async with RecordingRelay(engine.base_url) as running:
+        yield running
 
 
 @pytest.fixture

@@ -13,39 +13,11 @@ import aiohttp
 import psutil
 import pytest
 from llama_server import EngineError, LlamaServer, Options
+from sample_chat import READ_NOTE, TOOL_CHAT, chat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-READ_NOTE = {
-    "type": "function",
-    "function": {
-        "name": "read_note",
-        "description": "Reads one note.",
-        "parameters": {
-            "type": "object",
-            "properties": {"path": {"type": "string", "enum": ["garden.md", "kitchen.md"]}},
-            "required": ["path"],
-        },
-    },
-}
-HISTORY = [
-    {"role": "system", "content": "You help with notes."},
-    {"role": "user", "content": "What grows? 🌱 Grüße, 你好."},
-    {
-        "role": "assistant",
-        "content": "I will look.",
-        "tool_calls": [
-            {
-                "id": "abcdefghi",
-                "type": "function",
-                "function": {"name": "read_note", "arguments": '{"path": "garden.md"}'},
-            }
-        ],
-    },
-    {"role": "tool", "tool_call_id": "abcdefghi", "content": "Beans and peas."},
-]
-TOOL_CHAT = {"messages": HISTORY, "tools": [READ_NOTE], "max_tokens": 8}
 RENDERED_TOOL_CHAT = """\
 <|im_start|>system
 You help with notes.
@@ -63,11 +35,6 @@ I will look.<tool_call>{"name": "read_note", "arguments": {"path": "garden.md"}}
 Beans and peas.<|im_end|>
 <|im_start|>assistant
 """
-
-
-def chat(text: str, **more: object) -> dict[str, Any]:
-    """Make the body of a chat request with one user message."""
-    return {"messages": [{"role": "user", "content": text}], "max_tokens": 24, **more}
 
 
 async def stream(engine: LlamaServer, body: dict[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from sample_chat import TOOL_CHAT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,39 +15,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
-ARGUMENTS: Final = '{"path": "garden.md"}'
-CHAT: Final = {
-    "messages": [
-        {"role": "system", "content": "You help with notes."},
-        {"role": "user", "content": "What grows? 🌱 Grüße, 你好."},
-        {
-            "role": "assistant",
-            "content": "I will look.",
-            "tool_calls": [
-                {
-                    "id": "abcdefghi",
-                    "type": "function",
-                    "function": {"name": "read_note", "arguments": ARGUMENTS},
-                }
-            ],
-        },
-        {"role": "tool", "tool_call_id": "abcdefghi", "content": "Beans and peas."},
-    ],
-    "tools": [
-        {
-            "type": "function",
-            "function": {
-                "name": "read_note",
-                "description": "Reads one note.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {"path": {"type": "string"}},
-                    "required": ["path"],
-                },
-            },
-        }
-    ],
-}
 PARTS: Final = {
     "system": "You help with notes.",
     "tools": "Reads one note.",
@@ -89,12 +57,12 @@ async def test_real_template_renders_tool_chat(
 ) -> None:
     """The engine renders system, tools, calls and results, counts what it renders, and reads just that."""
     engine = engine_for(pair.template, pair.vocabulary)
-    prompt = await engine.render(CHAT)
+    prompt = await engine.render(TOOL_CHAT)
     left_out = {part for part, text in PARTS.items() if text not in prompt}
     assert left_out == pair.left_out
     tokens = await engine.tokenize(prompt)
-    assert await engine.count(CHAT) == len(tokens)
-    await engine.post("/v1/chat/completions", CHAT | {"max_tokens": 1})
+    assert await engine.count(TOOL_CHAT) == len(tokens)
+    await engine.post("/v1/chat/completions", TOOL_CHAT)
     assert engine.prompts() == [prompt]
     _, (slot,) = await engine.get("/slots")
     assert slot["n_prompt_tokens"] == len(tokens)

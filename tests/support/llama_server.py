@@ -108,7 +108,7 @@ class LlamaServer:
         """The prompt of every completion asked for, oldest first, as the engine was about to tokenize it.
 
         The engine writes them itself, those that it then refuses included. It names them by the millisecond,
-        so that of requests in the very same millisecond one remains.
+        so that of requests in the very same millisecond one remains; a `RecordingRelay` misses none.
         """
         files = sorted(self._prompts.iterdir())
         return [file.read_bytes().decode() for file in files]
