@@ -146,11 +146,13 @@ class LlamaServer:
     async def one_tool_call(self) -> Json:
         """Return what to add to a chat request with tools so that the model calls a tool, exactly once.
 
-        The call itself is shaped by the engine's grammar. Only for a model whose chat template opens calls
-        with the token `<tool_call>` and ends messages with `<|im_end|>`.
+        The call itself is shaped by the engine's grammar; text in its arguments needs an `enum` or a
+        `maxLength`, or it goes on for ever. Only for a model whose chat template opens calls with the token
+        `<tool_call>` and ends messages with `<|im_end|>`.
         """
         (call,), (end,) = await self.tokenize("<tool_call>"), await self.tokenize("<|im_end|>")
-        return {"tool_choice": "required", "logit_bias": [[call, 100], [end, 200]]}
+        preferred = [[call, 100], [end, 200]]  # the grammar lets the end come only after a call
+        return {"tool_choice": "required", "parallel_tool_calls": False, "logit_bias": preferred}
 
     async def _ask(self, path: str, body: Json) -> Json:
         status, answer = await self.post(path, body)
