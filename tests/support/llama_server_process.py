@@ -31,6 +31,7 @@ def parameters(settings: dict[str, Any]) -> xllamacpp.CommonParams:
     chosen.endpoint_metrics = settings["inspection"]
     chosen.path_prompts_log_dir = settings["prompt_folder"]
     chosen.cpuparams.n_threads = chosen.cpuparams_batch.n_threads = 1
+    chosen.n_threads_http = 64  # each idle kept-alive connection holds one for seconds
     chosen.n_gpu_layers = 0
     chosen.cache_ram_mib = 0
     chosen.ui = chosen.warmup = chosen.fit_params = False
