@@ -62,7 +62,7 @@ async def test_real_template_renders_tool_chat(
     assert left_out == pair.left_out
     tokens = await engine.tokenize(prompt)
     assert await engine.count(TOOL_CHAT) == len(tokens)
-    await engine.post("/v1/chat/completions", TOOL_CHAT)
+    await engine.post("/v1/chat/completions", TOOL_CHAT | {"max_tokens": 1})
     assert engine.prompts() == [prompt]
     _, (slot,) = await engine.get("/slots")
     assert slot["n_prompt_tokens"] == len(tokens)
