@@ -30,7 +30,11 @@ class Engine:
     ) -> AsyncIterator[None]:
         """Hold one of the instance's slots, read the prompt for so long, and generate in the body."""
         record.phase = "queued"
-        await instance.slots.acquire()
+        instance.queued += 1
+        try:
+            await instance.slots.acquire()
+        finally:
+            instance.queued -= 1
         instance.generations.add(generation)
         join_pool(instance, overflow)
         started = asyncio.Event()

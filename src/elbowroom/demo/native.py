@@ -16,6 +16,11 @@ async def greeting(_: web.Request) -> web.Response:
     return web.json_response({"lmstudio": True})
 
 
+async def internal_status(_: web.Request) -> web.Response:
+    """`GET /lms-status`, on the internal port even while the HTTP server is off."""
+    return web.json_response({"status": "ok"})
+
+
 async def openai_models(request: web.Request) -> web.Response:
     """`GET /v1/models`."""
     studio = request.app[STUDIO]

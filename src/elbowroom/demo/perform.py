@@ -91,7 +91,9 @@ async def perform(script: Script, generation: Generation, limits: Limits) -> Asy
     yield Finished(reason if script.finish_reason == "auto" else script.finish_reason)
 
 
-async def _play(step: Step, calls: int, generation: Generation, limits: Limits) -> AsyncGenerator[Event, None]:
+async def _play(
+    step: Step, calls: int, generation: Generation, limits: Limits
+) -> AsyncGenerator[Event, None]:
     match step:
         case Text() | Reasoning():
             field = "content" if isinstance(step, Text) else limits.reasoning_field

@@ -60,7 +60,9 @@ def native(message: str, status: int = 404) -> RefusalError:
 
 def unauthorized(message: str) -> RefusalError:
     """A missing, malformed or wrong API token."""
-    return RefusalError({"error": {"type": "invalid_request", "code": "invalid_api_key", "message": message}}, 401)
+    return RefusalError(
+        {"error": {"type": "invalid_request", "code": "invalid_api_key", "message": message}}, 401
+    )
 
 
 def unexpected_endpoint(method: str, path: str) -> web.Response:

@@ -48,7 +48,9 @@ def filled(schema: dict[str, Any], material: Material, depth: int = 0) -> Any:
         case "array":
             items = schema.get("items")
             wanted = schema.get("minItems", 0) if depth < _DEEPEST else 0
-            return [filled(items if isinstance(items, dict) else {}, material, depth + 1) for _ in range(wanted)]
+            return [
+                filled(items if isinstance(items, dict) else {}, material, depth + 1) for _ in range(wanted)
+            ]
         case "integer" | "number":
             return material.number(whole=kind == "integer")
         case "boolean":
