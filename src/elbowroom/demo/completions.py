@@ -39,7 +39,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
 
 
 async def embeddings(request: web.Request) -> web.Response:
-    """Return a unit vector for each text, the same one for the same text; never base64, whatever was asked for."""
+    """Return a unit vector for each text, the same for the same text; as numbers, never as base64."""
     studio = request.app[STUDIO]
     body = json_object(request[RECORD])
     given = body.get("input")

@@ -17,9 +17,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class RecordedRequest:
     """One HTTP request, whole, and how far it came; times are `time.monotonic()` seconds.
 
-    The token counts are set for chat requests that reached a model: `counted_tokens` is the prompt as it arrived,
-    `prompt_tokens` what the model got to read of it, `completion_tokens` what it has generated so far, `reused_tokens` about how
-    many of the prompt's first tokens are those of the prompt before it on the same instance.
+    The token counts are set for chat requests that reached a model: `counted_tokens` is the prompt as it
+    arrived, `prompt_tokens` what the model got to read of it, `completion_tokens` what it has generated so
+    far, `reused_tokens` about how many of the prompt's first tokens are those of the prompt before it on
+    the same instance.
     """
 
     method: str
@@ -50,7 +51,7 @@ class RecordedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """A client that closed its socket before its answer was complete: when the simulator noticed, in which phase."""
+    """A client that closed its socket too early: when the simulator noticed (monotonic), in which phase."""
 
     request: RecordedRequest
     at: float

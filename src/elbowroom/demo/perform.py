@@ -65,10 +65,10 @@ Event = Said | CallOpened | CallContinued | Raw | Hangup | Finished
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How fast and how far an answer goes; `max_tokens` None is unlimited, 0 tokens a second as fast as possible.
+    """How fast and how far an answer goes; no `max_tokens` is no limit, 0 tokens a second is at once.
 
-    `grow` is told before every delta how many tokens it brings; it raises GenerationError when that is too much,
-    and returns False where the answer is to end there with `length`.
+    `grow` is told before every delta how many tokens it brings; it raises GenerationError when that is too
+    much, and returns False where the answer is to end there with `length`.
     """
 
     grow: Callable[[int], bool]

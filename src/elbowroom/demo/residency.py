@@ -14,8 +14,8 @@ from elbowroom.errors import ModelNotFound
 class Instance:
     """A model in memory, or on its way there; `context_length` is the window it was granted.
 
-    `ttl_seconds` is None for a model that was loaded on purpose: it stays until it is unloaded. `reference` names
-    this very load, `last_prompt` is what its cache holds, `queued` how many requests wait for a slot.
+    `ttl_seconds` is None for a model that was loaded on purpose: it stays until it is unloaded. `reference`
+    names this very load, `last_prompt` is what its cache holds, `queued` how many requests wait for a slot.
     """
 
     id: str
@@ -111,11 +111,13 @@ class Residency:
         except asyncio.CancelledError:
             self.instances.pop(instance.id, None)
             raise
+        if instance.id not in self.instances:
+            raise refusals.plain(refusals.UNLOADED)
         instance.ready = True
         return instance
 
     async def load_just_in_time(self, key: str, ttl_seconds: float, *, evict: bool) -> Instance:
-        """Return an instance of the model, loaded now if there is none; `evict` unloads what came that way before."""
+        """Return an instance of the model, loaded now if need be; `evict` unloads what came so before."""
         async with self._loading:
             if there := [instance for instance in self.ready if instance.model.key == key]:
                 return there[0]
@@ -125,7 +127,7 @@ class Residency:
             return await self.load_slowly(key, ttl_seconds=ttl_seconds)
 
     def unload(self, name: str, message: str = refusals.UNLOADED) -> None:
-        """Take an instance, or all instances of a model, out of memory; requests at work fail with the message."""
+        """Take an instance, or all of a model, out of memory; requests at work fail with the message."""
         gone = [self.instances[name]] if name in self.instances else self.of(name)
         if not gone:
             raise ModelNotFound(f"{name!r} is not loaded; loaded are {sorted(self.instances)}.")
@@ -153,7 +155,7 @@ class Residency:
         return next((instance for instance in self.ready if instance.model.key == name), None)
 
     def fallback(self, *, embedding: bool = False) -> Instance:
-        """Return the one loaded model, which LM Studio uses whatever was named; raise RefusalError if it is not one."""
+        """Return the only loaded model, used whatever was named; raise RefusalError if it is not one."""
         candidates = [one for one in self.ready if (one.model.type == "embedding") == embedding]
         if not candidates:
             raise refusals.no_such_model(refusals.NO_MODELS, status=404)

@@ -24,13 +24,14 @@ from elbowroom.demo.tokenizer import CountingWith, CountTokens, SimulatedTokeniz
 
 @dataclass(slots=True, eq=False)
 class SimulatedLMStudio:
-    """An LM Studio on 127.0.0.1, as an async context manager; all fields are switches that may be set at any time.
+    """An LM Studio on 127.0.0.1, as an async context manager; its fields are switches, set at any time.
 
-    Except `models`, `port` (0: any free one) and `clock`, which are read when it is made. Speeds are in tokens a
-    second, 0 is as fast as possible. `native_api`: `v0` is an app without `/api/v1`, `none` one without `/api`.
-    `http_server` off leaves only what the internal port serves, `rpc` off no websockets. With `prefix_cache` only
-    those tokens take time that come after the beginning shared with the instance's last prompt. `on_request` is asked for requests that no queued
-    script fits. `count_tokens` and `split_tokens` override those of `tokenizer`.
+    Except `models`, `port` (0: any free one) and `clock`, which are read when it is made. Speeds are in
+    tokens a second, 0 is as fast as possible. `native_api`: `v0` is an app without `/api/v1`, `none` one
+    without `/api`. `http_server` off leaves only what the internal port serves, `rpc` off no websockets.
+    With `prefix_cache` only those tokens take time that come after the beginning shared with the instance's
+    last prompt. `on_request` is asked for requests that no queued script fits. `count_tokens` and
+    `split_tokens` override those of `tokenizer`.
     """
 
     models: Sequence[SimulatedModel] = field(default_factory=demo_models)
@@ -123,8 +124,8 @@ class SimulatedLMStudio:
     def enqueue(self, *scripts: Script | str, when: When | None = None, repeat: bool = False) -> None:
         """Add answers, used in order, one a chat request that reaches the model; a str is one text.
 
-        With `when`, a script waits for a request whose body it holds for. With `repeat` it is never used up. A
-        request that is refused uses none up.
+        With `when`, a script waits for a request whose body it holds for. With `repeat` it is never used
+        up. A request that is refused uses none up.
         """
         for script in scripts:
             self.scripts.add(Script(script) if isinstance(script, str) else script, when, repeat=repeat)
@@ -151,10 +152,10 @@ class SimulatedLMStudio:
         self.residency.unload(key)
         return self.residency.load(key, context_length)
 
-    async def wait_until(self, condition: Callable[[], object], timeout: float = 10.0) -> None:
+    async def wait_until(self, condition: Callable[[], object], seconds: float = 10.0) -> None:
         """Return as soon as the condition holds; raise TimeoutError if it does not within so many seconds."""
-        async with asyncio.timeout(timeout):
-            while not condition():
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110 - a condition may be about anything
                 await asyncio.sleep(0.002)
 
     def tokenizer_of(self, model: SimulatedModel) -> Tokenizer:
@@ -170,3 +171,10 @@ class SimulatedLMStudio:
         self._answers += 1
         digest = hashlib.sha256(f"{self.port}/{self._answers}".encode()).hexdigest()
         return wire.Heading(f"{kind}-{digest[:22]}", int(time.time()), instance.id)
+
+
+def demo_studio(port: int = 0) -> SimulatedLMStudio:
+    """Return the simulator of `elbowroom demo`: its models, at the pace of a laptop."""
+    return SimulatedLMStudio(
+        port=port, tokens_per_second=35, prefill_tokens_per_second=1_500, prefix_cache=True
+    )

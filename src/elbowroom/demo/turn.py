@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
-from os.path import commonprefix
 from typing import Any
 
 from aiohttp import web
@@ -14,7 +13,7 @@ from elbowroom.demo.engine import grow
 from elbowroom.demo.generation import Generation, GenerationError
 from elbowroom.demo.journal import RECORD
 from elbowroom.demo.keys import STUDIO
-from elbowroom.demo.overflow import PromptTooLongError, Reading, read
+from elbowroom.demo.overflow import Reading, message_sizes, read
 from elbowroom.demo.perform import Event, Finished, Hangup, Limits, perform, stopped_at
 from elbowroom.demo.residency import Instance
 from elbowroom.demo.script import Body, Raw, Script
@@ -23,7 +22,7 @@ from elbowroom.demo.sse import EventStream, hang_up
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A request with its instance, its prompt in tokens, the script of its answer, and the form it is sent in."""
+    """A request with its instance, its prompt in tokens, the script of its answer and the form it has."""
 
     request: web.Request
     body: Body
@@ -108,7 +107,7 @@ class Turn:
 
 
 def read_prompt(request: web.Request, body: Body, instance: Instance) -> Reading:
-    """Count the prompt and return what the model gets to read of it; raise PromptTooLongError if it is refused."""
+    """Count the prompt and return what the model reads of it; raise PromptTooLongError if it refuses."""
     studio, record = request.app[STUDIO], request[RECORD]
     messages, tools = body["messages"], body.get("tools") or None
     tokenizer = studio.tokenizer_of(instance.model)
@@ -117,11 +116,14 @@ def read_prompt(request: web.Request, body: Body, instance: Instance) -> Reading
     except ValueError as error:
         raise refusals.plain(f'Error rendering prompt with jinja template: "{error}".') from error
     record.counted_tokens = counted
-    reading = read(messages, counted, instance.context_length, studio.overflow, instance.model, tokenizer)
+    sizes = message_sizes(messages, tools, counted, tokenizer)
+    window, architecture = instance.context_length, instance.model.architecture
+    reading = read(messages, counted, sizes, window, studio.overflow, architecture)
     record.prompt_tokens, record.dropped_messages = reading.prompt_tokens, reading.dropped_messages
     prompt = tokenizer.render(messages, tools)
-    shared = len(commonprefix((instance.last_prompt, prompt)))
-    record.reused_tokens = reading.prompt_tokens * shared // max(1, len(prompt))
+    record.reused_tokens = (
+        reading.prompt_tokens * _shared(instance.last_prompt, prompt) // max(1, len(prompt))
+    )
     instance.last_prompt = prompt
     return reading
 
@@ -133,6 +135,11 @@ async def refuse_prompt(request: web.Request, body: Body, message: str) -> web.S
     stream = EventStream(request)
     await stream.open()
     return await stream.fail(message)
+
+
+def _shared(one: str, other: str) -> int:
+    differing = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differing, min(len(one), len(other)))
 
 
 def _max_tokens(body: Body) -> int | None:
