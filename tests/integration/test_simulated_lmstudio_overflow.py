@@ -14,7 +14,7 @@ TINY = SimulatedModel("tiny", architecture="gemma2", loaded_context_length=200)
 LONG: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "First question"},
-    *({"role": role, "content": "word " * 80} for role in ("assistant", "user", "assistant")),
+    *({"role": role, "content": "word " * 90} for role in ("assistant", "user", "assistant")),
     {"role": "user", "content": "Last question"},
 ]
 WORDINGS: list[Wording] = ["A", "B", "C", "D", "E", "F", "G"]

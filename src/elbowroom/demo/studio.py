@@ -104,7 +104,9 @@ class SimulatedLMStudio:
     @property
     def chats(self) -> list[RecordedRequest]:
         """The chat requests among them."""
-        return [request for request in self.requests if request.path == "/v1/chat/completions"]
+        return [
+            request for request in self.requests if request.path.partition("?")[0] == "/v1/chat/completions"
+        ]
 
     @property
     def disconnects(self) -> list[Disconnect]:

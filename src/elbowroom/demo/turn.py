@@ -33,7 +33,10 @@ class Turn:
 
     async def play(self) -> web.StreamResponse:
         """Send the answer, as a stream where the body asks for one."""
-        return await (self._stream() if self.body.get("stream") else self._whole())
+        try:
+            return await (self._stream() if self.body.get("stream") else self._whole())
+        finally:
+            self.request.app[STUDIO].residency.touch(self.instance)
 
     async def _stream(self) -> web.StreamResponse:
         stream = EventStream(self.request, self.script.cut_after)
@@ -116,8 +119,8 @@ def read_prompt(request: web.Request, body: Body, instance: Instance) -> Reading
     except ValueError as error:
         raise refusals.plain(f'Error rendering prompt with jinja template: "{error}".') from error
     record.counted_tokens = counted
-    sizes = message_sizes(messages, tools, counted, tokenizer)
     window, architecture = instance.context_length, instance.model.architecture
+    sizes = message_sizes(messages, tools, counted, tokenizer) if counted >= window else ()
     reading = read(messages, counted, sizes, window, studio.overflow, architecture)
     record.prompt_tokens, record.dropped_messages = reading.prompt_tokens, reading.dropped_messages
     prompt = tokenizer.render(messages, tools)
