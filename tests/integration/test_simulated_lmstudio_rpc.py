@@ -1,5 +1,6 @@
 """The simulated LM Studio's websocket calls."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -7,7 +8,15 @@ from typing import Any
 import aiohttp
 import pytest
 
-from elbowroom.demo import Overflow, RpcCall, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
+from elbowroom.demo import (
+    Overflow,
+    RpcCall,
+    Script,
+    SimulatedLMStudio,
+    SimulatedModel,
+    SimulatedTokenizer,
+    WaitFor,
+)
 
 MODEL = SimulatedModel("qwen/qwen3-8b", "Qwen3 8B", publisher="qwen", loaded_context_length=8192)
 SPECIFIER = {"type": "query", "query": {"identifier": MODEL.key}}
@@ -155,7 +164,7 @@ async def test_calls_never_load_a_model() -> None:
 
 
 async def test_configuration_and_state_can_be_read() -> None:
-    """Overflow policy, loaded window, and that the model is idle."""
+    """Overflow policy, loaded window, and what the model is doing."""
     async with (
         SimulatedLMStudio([MODEL], overflow=Overflow("rollingWindow")) as studio,
         connected(studio) as llm,
@@ -163,6 +172,16 @@ async def test_configuration_and_state_can_be_read() -> None:
         base = await llm.result("getBasePredictionConfig", specifier=SPECIFIER)
         load = await llm.result("getLoadConfig", specifier=SPECIFIER)
         state = await llm.result("getInstanceProcessingState", specifier=SPECIFIER)
+        gate = asyncio.Event()
+        studio.enqueue(Script("Hi", WaitFor(gate)))
+        async with aiohttp.ClientSession(studio.base_url) as http:
+            body = {"messages": [{"role": "user", "content": "Hi"}]}
+            asking = asyncio.create_task(http.post("/v1/chat/completions", json=body))
+            await studio.wait_until(lambda: studio.chats and studio.chats[0].completion_tokens)
+            busy = await llm.result("getInstanceProcessingState", specifier=SPECIFIER)
+            gate.set()
+            (await asking).close()
+    assert busy == {"status": "generating", "queued": 0}
     assert base == {"fields": [{"key": "llm.prediction.contextOverflowPolicy", "value": "rollingWindow"}]}
     assert load == {"fields": [{"key": "llm.load.contextLength", "value": 8192}]}
     assert state == {"status": "idle", "queued": 0}

@@ -103,7 +103,7 @@ def _account(situation: Situation) -> str:
     ]
     if reading.dropped_messages:
         lines.append(
-            f"That was too much: I no longer see {_messages(reading.dropped_messages)} from the middle."
+            f"That was too much: I no longer see {_messages(reading.dropped_messages)}, cut out silently."
         )
     if reading.cut_message:
         lines.append("Of your last message I only see the end.")

@@ -95,7 +95,7 @@ class Script:
 
     `finish_reason`: `auto` is `tool_calls` after a tool call and `stop` otherwise; None sends no finish at
     all. `usage`: `counted`, an object to send instead, or None for no usage. `done`: whether `[DONE]` is
-    sent. `cut_after`: close the socket after that many bytes of the body.
+    sent. `cut_after`: close the socket after that many bytes of a stream.
     """
 
     steps: tuple[Step, ...]
