@@ -256,7 +256,7 @@ async def test_nothing_loaded_and_nothing_to_load_is_refused() -> None:
     ],
 )
 async def test_model_lost_in_mid_stream_ends_the_stream_with_an_error(lose: Any, message: str) -> None:
-    """The event of section 3.4, no [DONE], and the model is no longer loaded."""
+    """The error event, no [DONE], and the model is no longer loaded."""
     async with SimulatedLMStudio([QWEN]) as studio, aiohttp.ClientSession(studio.base_url) as http:
         studio.enqueue(Script("Hello", WaitFor(asyncio.Event())))
         body = {"model": QWEN.key, "messages": [{"role": "user", "content": "Hi"}], "stream": True}
