@@ -1,6 +1,6 @@
 """Measures what elbowroom costs, beside the upstream directly and a plain aiohttp relay as the control.
 
-Loads: paced, flood, bunched_flood, first_token, next_turn, new_body, many_streams, stall; and start.
+Loads: paced, flood, frame_flood, first_token, next_turn, new_body, many_streams, stall; and start.
 """
 
 import argparse
@@ -9,16 +9,15 @@ import json
 import random
 import shlex
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import report
 from figures import Row, rows_of
-from load import LOADS, Load
-from processes import Command, Cores, Program, StartFailed, pin
+from load import LOADS
+from processes import StartFailed
 from rounds import Run, run
-from servers import ELBOWROOM, NAMES, SCRIPTS_RUN, command_of, servers_running, upstream_running
+from servers import ELBOWROOM, NAMES, Rig, rig, servers_running
 from start_up import Start, starts
 
 IDLE = 5.0
@@ -46,7 +45,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="two small rounds, to see that everything works")
     parser.add_argument(
-        "--check", action="store_true", help="exit with 1 if a target is missed or could not be judged"
+        "--check", action="store_true", help="exit with 1 if a target is missed or cannot be judged"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rounds to a file")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the shuffled order")
@@ -57,38 +56,28 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-async def measure_loads(
-    options: argparse.Namespace, upstream: Program, cores: Cores, folder: Path, rng: random.Random
-) -> dict[str, Run]:
-    """Run the chosen loads, one after another, over all chosen servers."""
-    chosen = [load for load in LOADS if not options.only or load.name in options.only]
-    runs: dict[str, Run] = {}
-    if not chosen:
-        return runs
-    command = options.command or ELBOWROOM
-    with servers_running(options.servers, upstream, cores, folder, command) as servers:
-        for load in chosen:
-            say(f"{load.name} ...")
-            size: Load = load.quick() if options.quick else load
-            runs[load.name] = await run(size, servers, upstream, options.rounds, rng)
-    return runs
-
-
-async def measure_starts(
-    options: argparse.Namespace, upstream: Program, cores: Cores, folder: Path, rng: random.Random
-) -> list[Start]:
-    """Start the chosen servers again and again; scripts/run too, unless a command stands in for elbowroom."""
+async def measure_starts(options: argparse.Namespace, rig: Rig, rng: random.Random) -> list[Start]:
+    """Start the chosen servers again and again; and scripts/run, unless a command stands in for elbowroom."""
     if options.only and START not in options.only:
         return []
     say("start ...")
-    commands: dict[str, Command] = {}
-    for name in options.servers:
-        if name != "direct":
-            commands[name] = command_of(name, upstream.port, folder, options.command or ELBOWROOM)
-    if "elbowroom" in commands and not options.command:
-        commands["scripts/run"] = command_of("elbowroom", upstream.port, folder, SCRIPTS_RUN)
     idle, count = (0.2, 1) if options.quick else (IDLE, 3)
-    return await starts(commands, upstream, cores, folder, idle, count, rng)
+    done = await starts([name for name in options.servers if name != "direct"], rig, idle, count, rng)
+    if "elbowroom" in options.servers and not options.command:
+        done += await starts(["scripts/run"], rig, 0.0, count, rng)
+    return done
+
+
+async def measure_loads(options: argparse.Namespace, rig: Rig, rng: random.Random) -> dict[str, Run]:
+    """Run the chosen loads, one after another, over all chosen servers."""
+    runs: dict[str, Run] = {}
+    chosen = [load for load in LOADS if not options.only or load.name in options.only]
+    with servers_running(options.servers if chosen else [], rig) as servers:
+        for load in chosen:
+            say(f"{load.name} ...")
+            size, warm_up = (load.quick(), None) if options.quick else (load, load.quick())
+            runs[load.name] = await run(size, warm_up, servers, rig.upstream, options.rounds, rng)
+    return runs
 
 
 def say(text: str) -> None:
@@ -98,21 +87,20 @@ def say(text: str) -> None:
 
 async def measure(options: argparse.Namespace) -> list[Row]:
     """Measure, print the report, write the raw rounds; return the rows."""
-    cores = Cores.of_this_machine()
-    pin(cores.client)
     rng = random.Random(options.seed)
-    where = {**report.environment(cores), "rounds": str(options.rounds), "seed": str(options.seed)}
     before = report.load_average()
-    with tempfile.TemporaryDirectory(prefix="elbowroom-bench-") as name:
-        folder = Path(name)
-        with upstream_running(cores, folder) as upstream:
-            starts = await measure_starts(options, upstream, cores, folder, rng)
-            runs = await measure_loads(options, upstream, cores, folder, rng)
-    where["load average"] = f"{before} before, {report.load_average()} after"
-    rows = rows_of(runs, starts)
-    sys.stdout.write(report.text(where, rows, runs, starts))
+    with rig(options.command or ELBOWROOM) as ready:
+        started = await measure_starts(options, ready, rng)
+        runs = await measure_loads(options, ready, rng)
+        where = report.environment(ready.cores)
+    where |= {
+        "rounds": f"{options.rounds}, shuffled with seed {options.seed}",
+        "load average": f"{before} before, {report.load_average()} after",
+    }
+    rows = rows_of(runs, started)
+    sys.stdout.write(report.text(where, rows, runs, started))
     if options.json:
-        options.json.write_text(json.dumps(report.raw(where, rows, runs, starts), indent=1))
+        options.json.write_text(json.dumps(report.raw(where, rows, runs, started), indent=1))
     return rows
 
 
@@ -126,7 +114,7 @@ def main(given: Sequence[str]) -> int:
     except StartFailed as reason:
         say(str(reason))
         return 2
-    return int(options.check and any(row.verdict not in ("pass", "-") for row in rows))
+    return int(options.check and any(row.is_missed for row in rows))
 
 
 if __name__ == "__main__":

@@ -43,6 +43,11 @@ class Row:
     target: str = "-"
     verdict: Verdict = "-"
 
+    @property
+    def is_missed(self) -> bool:
+        """Tell whether a check has to fail: a target is not met, cannot be judged, or answers were wrong."""
+        return self.verdict == "broken" or (self.target != "-" and self.verdict in ("MISSED", "void"))
+
 
 def cpu(seen: Visit) -> float | None:
     """CPU seconds per frame or request."""
@@ -62,7 +67,7 @@ def first_token_p99(seen: Visit) -> float | None:
 FIGURES = (
     Figure("paced", "CPU per frame, 20 streams of 50 tokens/s (µs)", cpu, MICRO, "control", target=2),
     Figure("flood", "CPU per frame, flood of 20,000 frames (µs)", cpu, MICRO, "control", target=6),
-    Figure("bunched_flood", "CPU per frame, flood with 64 frames per write (µs)", cpu, MICRO, "control"),
+    Figure("frame_flood", "CPU per frame, flood with one frame per write (µs)", cpu, MICRO, "control"),
     Figure("flood", "frames per second in the flood (thousands)", lambda seen: seen.units / seen.wall, 1e-3),
     Figure("first_token", "time to first token, p50 (ms)", first_token_p50, MILLI, "direct", target=4),
     Figure("first_token", "time to first token, p99 (ms)", first_token_p99, MILLI, "direct"),

@@ -72,14 +72,20 @@ class Run:
     @property
     def is_void(self) -> bool:
         """Tell whether the machine was too unsteady for these rounds to mean anything."""
-        return self.unsteadiness() > STEADY
+        return self.load.needs_steady_control and self.unsteadiness() > STEADY
 
 
 async def run(
-    load: Load, servers: Sequence[Server], upstream: Program, count: int, rng: random.Random
+    load: Load,
+    warm_up: Load | None,
+    servers: Sequence[Server],
+    upstream: Program,
+    count: int,
+    rng: random.Random,
 ) -> Run:
     """Warm up, then go through the rounds; a void run is thrown away and repeated, at most twice."""
-    await one_round(load.quick(), servers, upstream, f"{load.name}-warm", rng)
+    if warm_up:
+        await one_round(warm_up, servers, upstream, f"{load.name}-warm", rng)
     discarded: list[tuple[Round, ...]] = []
     while True:
         rounds = []

@@ -2,13 +2,11 @@
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from load import Load
-from processes import Command, Cores, Program
-from servers import Server, model_of
+from servers import Rig, Server
 from upstream import Reply
 from visit import visit
 
@@ -27,31 +25,19 @@ class Start:
     broken: tuple[str, ...]
 
 
-async def start(
-    name: str, command: Command, upstream: Program, cores: Cores, folder: Path, idle: float
-) -> Start:
+async def start(name: str, rig: Rig, idle: float) -> Start:
     """Start a server, leave it alone for `idle` seconds, chat with it, and end it."""
-    with command.running(cores.server, cores, folder / f"start-{name}.log") as program:
+    with rig.running(name) as program:
         seconds = program.wait_until_healthy()
         listening = program.rss()
         await asyncio.sleep(idle)
         rested = program.rss()
-        chats = await visit(CHATS, Server(name, model_of(name), program), upstream, "start")
+        chats = await visit(CHATS, Server(name, program), rig.upstream, "start")
         return Start(name, seconds, listening, rested, program.rss(), chats.broken)
 
 
-async def starts(
-    commands: Mapping[str, Command],
-    upstream: Program,
-    cores: Cores,
-    folder: Path,
-    idle: float,
-    count: int,
-    rng: random.Random,
-) -> list[Start]:
-    """Start every command `count` times, in shuffled rounds."""
+async def starts(names: Sequence[str], rig: Rig, idle: float, count: int, rng: random.Random) -> list[Start]:
+    """Start every server `count` times, in shuffled rounds."""
     return [
-        await start(name, commands[name], upstream, cores, folder, idle)
-        for _ in range(count)
-        for name in rng.sample(sorted(commands), k=len(commands))
+        await start(name, rig, idle) for _ in range(count) for name in rng.sample(list(names), k=len(names))
     ]
