@@ -78,7 +78,7 @@ def checked(exchange: Exchange, reply: Reply) -> Answer:
         chunk = json.loads(data)
         if "error" in chunk:
             raise BrokenAnswer(f"an error in the stream: {data[:ERROR_SHOWN].decode(errors='replace')}")
-        for choice in chunk["choices"]:
+        for choice in chunk.get("choices", []):
             if text := choice["delta"].get("content"):
                 first = first or arrived
                 texts.append(text)

@@ -95,7 +95,7 @@ async def measure(options: argparse.Namespace) -> list[Row]:
         where = report.environment(ready.cores)
     where |= {
         "rounds": f"{options.rounds}, shuffled with seed {options.seed}",
-        "load average": f"{before} before, {report.load_average()} after",
+        "load average": report.load_averages(before, report.load_average()),
     }
     rows = rows_of(runs, started)
     sys.stdout.write(report.text(where, rows, runs, started))

@@ -67,12 +67,13 @@ class Program:
         return [self.process, *self.process.children(recursive=True)]
 
     def cpu_seconds(self) -> float:
-        """Return user and system time used so far by the program and its running children."""
-        return sum(cpu_seconds(process) for process in self.group())
+        """Return user and system time used so far by the program and its children, ended ones included."""
+        ended = self.process.cpu_times()
+        return sum(map(cpu_seconds, self.group())) + float(ended.children_user + ended.children_system)
 
     def rss(self) -> float:
         """Return resident memory of the program and its children in MiB; what they share counts each time."""
-        return sum(float(process.memory_info().rss) for process in self.group()) / MEBIBYTE
+        return sum(map(rss, self.group())) / MEBIBYTE
 
     def wait_until_healthy(self) -> float:
         """Return seconds from the start of the process to the first 200 of `/health`, in steps of 5 ms."""
@@ -98,14 +99,24 @@ class Program:
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """Return the CPU time of one process; in nanosecond steps where the system has a clock for it (Linux)."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
+    """Return the CPU time of one process, 0 if it has ended; in nanosecond steps where the system can."""
+    try:
+        if sys.platform == "linux":
             return time.clock_gettime(
-                (~process.pid << 3) | 2
-            )  # the kernel's name for "CPU clock of this process"
-    times = process.cpu_times()
-    return float(times.user + times.system)
+                ~process.pid << 3 | 2
+            )  # the kernel's number for this process's CPU clock
+        times = process.cpu_times()
+        return float(times.user + times.system)
+    except (OSError, psutil.NoSuchProcess):
+        return 0.0
+
+
+def rss(process: psutil.Process) -> float:
+    """Return the resident bytes of one process, 0 if it has ended."""
+    try:
+        return float(process.memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0.0
 
 
 def answers_health(port: int) -> bool:

@@ -14,6 +14,7 @@ from rounds import STEADY, Round, Run, Spread
 from servers import NAMES
 from start_up import Start
 
+BUSY = 0.5
 PACKAGES = ("elbowroom", "aiohttp", "openai-agents", "pydantic", "psutil", "uvloop")
 READING = """\
 How to read it: a value is the median of the rounds [smallest..largest]. "compared" is elbowroom against
@@ -58,9 +59,18 @@ def versions() -> dict[str, str]:
     return found
 
 
-def load_average() -> str:
-    """Return the system's load average over 1, 5 and 15 minutes, where it has one."""
-    return " ".join(f"{value:.2f}" for value in os.getloadavg()) if hasattr(os, "getloadavg") else "unknown"
+def load_average() -> tuple[float, ...]:
+    """Return the system's load average over 1, 5 and 15 minutes; empty where it has none."""
+    return os.getloadavg() if hasattr(os, "getloadavg") else ()
+
+
+def load_averages(before: tuple[float, ...], after: tuple[float, ...]) -> str:
+    """Say how busy the machine was, and whether others must have been at work before the run began."""
+    if not before:
+        return "unknown"
+    first, last = (" ".join(f"{value:.2f}" for value in of) for of in (before, after))
+    warning = "; THE MACHINE WAS BUSY, repeat this on a quiet one" if before[0] > BUSY else ""
+    return f"{first} before, {last} after{warning}"
 
 
 def number(value: float) -> str:

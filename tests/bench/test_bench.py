@@ -20,7 +20,7 @@ from visit import Visit  # noqa: E402
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the bench at its smallest."""
     command = [sys.executable, str(HERE / "bench.py"), "--quick", "--rounds", "1", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
 def test_a_quick_run_reports_every_load_and_counts_every_token(tmp_path: Path) -> None:

@@ -146,6 +146,8 @@ def sort_out(load: Load, exchanges: Sequence[Exchange | Exception]) -> tuple[lis
             answers.append(checked(exchange, load.reply))
         except BrokenAnswer as reason:
             broken.append(str(reason))
+        except ValueError as reason:
+            broken.append(f"neither chunks nor JSON: {reason}")
     return answers, broken
 
 
