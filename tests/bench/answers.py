@@ -47,10 +47,8 @@ def body_of(exchange: Exchange) -> Iterator[tuple[float, bytes]]:
             if not found:
                 continue
             if b" 200 " not in head.split(b"\r\n")[0]:
-                whole = b"".join(data for _, data in exchange.reads)
-                raise BrokenAnswer(
-                    f"expected status 200, got: {whole[:ERROR_SHOWN].decode(errors='replace')}"
-                )
+                whole = b"".join(data for _, data in exchange.reads).decode(errors="replace")
+                raise BrokenAnswer(f"expected status 200, got: {' '.join(whole[:ERROR_SHOWN].split())}")
             chunked, rest = CHUNKED.search(head) is not None, body
         piece, rest = unchunked(rest) if chunked else (rest, b"")
         yield arrived, piece

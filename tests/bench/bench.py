@@ -22,6 +22,7 @@ from start_up import Start, starts
 
 IDLE = 5.0
 START = "start"
+TOO_SMALL = "; A QUICK RUN, too small and too cold to judge anything by"
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
@@ -43,7 +44,11 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
         metavar="COMMAND",
         help="start this instead of elbowroom; {port} and {upstream} are filled in",
     )
-    parser.add_argument("--quick", action="store_true", help="two small rounds, to see that everything works")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="two small rounds without warming up, to see that everything works",
+    )
     parser.add_argument(
         "--check", action="store_true", help="exit with 1 if a target is missed or cannot be judged"
     )
@@ -94,7 +99,7 @@ async def measure(options: argparse.Namespace) -> list[Row]:
         runs = await measure_loads(options, ready, rng)
         where = report.environment(ready.cores)
     where |= {
-        "rounds": f"{options.rounds}, shuffled with seed {options.seed}",
+        "rounds": f"{options.rounds}, shuffled with seed {options.seed}{TOO_SMALL if options.quick else ''}",
         "load average": report.load_averages(before, report.load_average()),
     }
     rows = rows_of(runs, started)

@@ -79,20 +79,20 @@ class Connection(asyncio.Protocol):
             self._ended.set_result(None)
 
 
-def post(path: str, body: bytes) -> bytes:
+def post(port: int, path: str, body: bytes) -> bytes:
     """Return the bytes of a POST request with a JSON body."""
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def get(path: str) -> bytes:
+def get(port: int, path: str) -> bytes:
     """Return the bytes of a GET request."""
-    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
 
 
 async def get_json(port: int, path: str) -> Any:
     """Fetch one JSON document from a server on this machine."""
     connection = await Connection.open(port)
-    exchange = await connection.send(get(path))
+    exchange = await connection.send(get(port, path))
     connection.close()
     return json.loads(b"".join(data for _, data in exchange.reads).partition(HEAD_END)[2])

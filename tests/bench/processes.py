@@ -13,7 +13,7 @@ from typing import Self
 import psutil
 
 MEBIBYTE = 2**20
-HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+HEALTH = "GET /health HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
 START_DEADLINE = 60.0
 POLL = 0.005
 
@@ -102,9 +102,8 @@ def cpu_seconds(process: psutil.Process) -> float:
     """Return the CPU time of one process, 0 if it has ended; in nanosecond steps where the system can."""
     try:
         if sys.platform == "linux":
-            return time.clock_gettime(
-                ~process.pid << 3 | 2
-            )  # the kernel's number for this process's CPU clock
+            clock = ~process.pid << 3 | 2  # the kernel's number for the CPU clock of this process
+            return time.clock_gettime(clock)
         times = process.cpu_times()
         return float(times.user + times.system)
     except (OSError, psutil.NoSuchProcess):
@@ -123,7 +122,7 @@ def answers_health(port: int) -> bool:
     """Ask once whether a server answers `/health` with 200."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
-            connection.sendall(HEALTH)
+            connection.sendall(HEALTH.format(port=port).encode())
             return b" 200 " in connection.recv(4096).split(b"\r\n")[0]
     except OSError:
         return False

@@ -56,13 +56,9 @@ class Run:
         return list(map(combine, values, others))
 
     def broken(self) -> list[str]:
-        """Return what was wrong with answers, as `server: reason`."""
-        return [
-            f"{name}: {reason}"
-            for round_ in self.rounds
-            for name, seen in round_.items()
-            for reason in seen.broken
-        ]
+        """Return what was wrong with answers, as `server: reason`, each reason once."""
+        visits = [seen for round_ in self.rounds for seen in round_.values()]
+        return list(dict.fromkeys(f"{seen.server}: {reason}" for seen in visits for reason in seen.broken))
 
     def unsteadiness(self) -> float:
         """Return by what factor the control's own CPU cost differed over the rounds; 1 if it is missing."""

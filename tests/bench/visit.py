@@ -114,7 +114,7 @@ async def send_in_turn(port: int, bodies: Sequence[bytes], delay: float) -> list
             if connection.is_closed:
                 connection = await Connection.open(port)
             async with asyncio.timeout(PATIENCE):
-                done.append(await connection.send(post(CHAT, body)))
+                done.append(await connection.send(post(port, CHAT, body)))
         connection.close()
     except (OSError, TimeoutError) as failure:
         done += [failure] * (len(bodies) - len(done))
@@ -128,7 +128,7 @@ async def longest_wait_for_health(port: int, over: asyncio.Event) -> float:
     while not over.is_set():
         if connection.is_closed:
             connection = await Connection.open(port)
-        exchange = await connection.send(get("/health"))
+        exchange = await connection.send(get(port, "/health"))
         longest = max(longest, time.perf_counter() - exchange.sent_at)
         await asyncio.sleep(PROBE_EVERY)
     connection.close()
