@@ -39,6 +39,7 @@ class Load:
     reply: Reply
     history: History | None = None
     probe: bool = False  # ask /health all the while, to see how long the event loop is away
+    with_direct: bool = True  # False where the upstream by itself has nothing to compare with
     needs_steady_control: bool = True  # False where what is read out is no CPU cost, or is not judged
 
     @property
@@ -74,7 +75,7 @@ SMALL = Reply(tokens=8)
 SEEN = History(messages=399, size=1000, unseen=False)
 UNSEEN = replace(SEEN, unseen=True)
 LOADS = (
-    Load("paced", "frame", streams=20, requests=1, reply=Reply(tokens=150, rate=50)),
+    Load("paced", "frame", streams=20, requests=1, reply=Reply(tokens=150, rate=50), with_direct=False),
     Load("flood", "frame", streams=1, requests=4, reply=Reply(tokens=20_000, burst=16)),
     Load(
         "frame_flood", "frame", streams=1, requests=2, reply=Reply(tokens=20_000), needs_steady_control=False

@@ -97,6 +97,7 @@ async def run(
 async def one_round(
     load: Load, servers: Sequence[Server], upstream: Program, nonce: str, rng: random.Random
 ) -> Round:
-    """Visit every server once, in an order that chance decides."""
-    order = rng.sample(servers, k=len(servers))
+    """Visit every server that the load is for once, in an order that chance decides."""
+    chosen = [server for server in servers if load.with_direct or not server.is_direct]
+    order = rng.sample(chosen, k=len(chosen))
     return {server.name: await visit(load, server, upstream, nonce) for server in order}
