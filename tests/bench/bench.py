@@ -32,9 +32,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--rounds", type=int, default=5, help="interleaved rounds per load (default 5, below 4 says little)"
     )
-    parser.add_argument(
-        "--only", action="append", choices=names, metavar="LOAD", help="this load only; repeatable"
-    )
+    parser.add_argument("--only", action="append", choices=names, metavar="LOAD", help="this load only; repeatable")
     parser.add_argument(
         "--servers", default=",".join(NAMES), help="which to compare (default direct,control,elbowroom)"
     )
@@ -49,9 +47,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
         action="store_true",
         help="two small rounds without warming up, to see that everything works",
     )
-    parser.add_argument(
-        "--check", action="store_true", help="exit with 1 if a target is missed or cannot be judged"
-    )
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed or cannot be judged")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rounds to a file")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the shuffled order")
     options = parser.parse_args(given)

@@ -125,9 +125,7 @@ def row_of(figure: Figure, run: Run) -> Row:
 
 def spreads_of(values: Mapping[str, Sequence[float]], scale: float = 1.0) -> dict[str, Spread]:
     """Return the spread of the values of each server that has any."""
-    return {
-        name: spread for name, of in values.items() if (spread := Spread.of([value * scale for value in of]))
-    }
+    return {name: spread for name, of in values.items() if (spread := Spread.of([value * scale for value in of]))}
 
 
 def target_text(figure: Figure) -> str:
@@ -163,9 +161,7 @@ def rows_of_starts(starts: Sequence[Start]) -> list[Row]:
     rows = []
     for subject, title, measure, target in START_FIGURES:
         shown = {"control": "control", "elbowroom": subject}
-        values = {
-            name: [measure(start) for start in starts if start.server == of] for name, of in shown.items()
-        }
+        values = {name: [measure(start) for start in starts if start.server == of] for name, of in shown.items()}
         if subject == "scripts/run":
             del values["control"]
         spreads = spreads_of(values)

@@ -77,9 +77,7 @@ UNSEEN = replace(SEEN, unseen=True)
 LOADS = (
     Load("paced", "frame", streams=20, requests=1, reply=Reply(tokens=150, rate=50), with_direct=False),
     Load("flood", "frame", streams=1, requests=4, reply=Reply(tokens=20_000, burst=16)),
-    Load(
-        "frame_flood", "frame", streams=1, requests=2, reply=Reply(tokens=20_000), needs_steady_control=False
-    ),
+    Load("frame_flood", "frame", streams=1, requests=2, reply=Reply(tokens=20_000), needs_steady_control=False),
     Load("first_token", "request", streams=1, requests=200, reply=SMALL),
     Load("next_turn", "request", streams=1, requests=20, reply=SMALL, history=SEEN),
     Load("new_body", "request", streams=1, requests=10, reply=SMALL, history=UNSEEN),

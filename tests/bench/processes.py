@@ -81,9 +81,7 @@ class Program:
             waited = time.perf_counter() - self.started_at
             if self.process.poll() is not None or waited > START_DEADLINE:
                 said = self.output.read_text(errors="replace")[-2000:]
-                raise StartFailed(
-                    f"{self.process.args} does not listen after {waited:.0f} s. It said:\n{said}"
-                )
+                raise StartFailed(f"{self.process.args} does not listen after {waited:.0f} s. It said:\n{said}")
             time.sleep(POLL)
         return time.perf_counter() - self.started_at
 
@@ -146,9 +144,7 @@ class Command:
         with output.open("wb") as file:
             pin(core)
             try:
-                process = psutil.Popen(
-                    arguments, stdout=file, stderr=file, env={**os.environ, **self.environment}
-                )
+                process = psutil.Popen(arguments, stdout=file, stderr=file, env={**os.environ, **self.environment})
             finally:
                 pin(cores.client)
         program = Program(process, port, output)

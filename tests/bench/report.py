@@ -94,9 +94,7 @@ def table(rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         compared = cell(row.compared, "+{}" if row.against == "direct" else signs[row.against])
-        lines.append(
-            (row.title, *(cell(row.spreads.get(name)) for name in NAMES), compared, row.target, row.verdict)
-        )
+        lines.append((row.title, *(cell(row.spreads.get(name)) for name in NAMES), compared, row.target, row.verdict))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -106,17 +104,11 @@ def notes(runs: Mapping[str, Run], starts: Sequence[Start]) -> list[str]:
     for name, run in runs.items():
         found += [f"{name}: WRONG ANSWER from {reason}" for reason in run.broken()[:3]]
         if run.discarded:
-            found.append(
-                f"{name}: {len(run.discarded)} set(s) of rounds thrown away, the machine was unsteady"
-            )
+            found.append(f"{name}: {len(run.discarded)} set(s) of rounds thrown away, the machine was unsteady")
         if run.is_void:
-            found.append(
-                f"{name}: void, the control's own cost differed by {run.unsteadiness():.2f} (over {STEADY})"
-            )
+            found.append(f"{name}: void, the control's own cost differed by {run.unsteadiness():.2f} (over {STEADY})")
         found += [f"{name}: {reason}" for reason in merged(run)]
-    return found + [
-        f"start of {start.server}: WRONG ANSWER {start.broken[0]}" for start in starts if start.broken
-    ]
+    return found + [f"start of {start.server}: WRONG ANSWER {start.broken[0]}" for start in starts if start.broken]
 
 
 def merged(run: Run) -> list[str]:
@@ -130,14 +122,10 @@ def merged(run: Run) -> list[str]:
     ]
 
 
-def text(
-    where: Mapping[str, str], rows: Sequence[Row], runs: Mapping[str, Run], starts: Sequence[Start]
-) -> str:
+def text(where: Mapping[str, str], rows: Sequence[Row], runs: Mapping[str, Run], starts: Sequence[Start]) -> str:
     """Return the whole report as Markdown."""
     facts = "\n".join(f"- {name}: {value}" for name, value in where.items())
-    listed = (
-        "\n".join(f"- {note}" for note in notes(runs, starts)) or "- no wrong answer, no rounds thrown away"
-    )
+    listed = "\n".join(f"- {note}" for note in notes(runs, starts)) or "- no wrong answer, no rounds thrown away"
     judged = [row.verdict for row in rows if row.target != "-" and row.verdict != "-"]
     total = f"{judged.count('pass')} of {len(judged)} targets met." if judged else "No target was measured."
     return f"# elbowroom bench\n\n{facts}\n\n{table(rows)}\n\n{READING}\n\nNotes:\n\n{listed}\n\n{total}\n"

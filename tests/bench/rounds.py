@@ -48,9 +48,7 @@ class Run:
         seen = [measure(round_[server]) for round_ in self.rounds if server in round_]
         return [value for value in seen if value is not None]
 
-    def paired(
-        self, server: str, base: str, measure: Measure, combine: Callable[[float, float], float]
-    ) -> list[float]:
+    def paired(self, server: str, base: str, measure: Measure, combine: Callable[[float, float], float]) -> list[float]:
         """Return one server's value combined with another's of the same round, for every round."""
         values, others = self.values(server, measure), self.values(base, measure)
         return list(map(combine, values, others))
@@ -94,9 +92,7 @@ async def run(
         discarded.append(done.rounds)
 
 
-async def one_round(
-    load: Load, servers: Sequence[Server], upstream: Program, nonce: str, rng: random.Random
-) -> Round:
+async def one_round(load: Load, servers: Sequence[Server], upstream: Program, nonce: str, rng: random.Random) -> Round:
     """Visit every server that the load is for once, in an order that chance decides."""
     chosen = [server for server in servers if load.with_direct or not server.is_direct]
     order = rng.sample(chosen, k=len(chosen))

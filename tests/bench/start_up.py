@@ -38,6 +38,4 @@ async def start(name: str, rig: Rig, idle: float) -> Start:
 
 async def starts(names: Sequence[str], rig: Rig, idle: float, count: int, rng: random.Random) -> list[Start]:
     """Start every server `count` times, in shuffled rounds."""
-    return [
-        await start(name, rig, idle) for _ in range(count) for name in rng.sample(list(names), k=len(names))
-    ]
+    return [await start(name, rig, idle) for _ in range(count) for name in rng.sample(list(names), k=len(names))]

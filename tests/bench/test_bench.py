@@ -45,9 +45,7 @@ def test_a_quick_run_reports_every_load_and_counts_every_token(tmp_path: Path) -
 def test_a_server_that_loses_a_token_is_caught() -> None:
     """Numbers of a server with wrong answers are called broken, and a checking run fails."""
     relay = f"{sys.executable} {HERE / 'faulty_relay.py'} {{port}} {{upstream}}"
-    done = bench(
-        "--servers", "elbowroom", "--command", relay, "--only", "many_streams", "--only", "paced", "--check"
-    )
+    done = bench("--servers", "elbowroom", "--command", relay, "--only", "many_streams", "--only", "paced", "--check")
     assert done.returncode == 1, done.stderr
     assert "WRONG ANSWER from elbowroom: the text is wrong from character" in done.stdout
 
@@ -59,9 +57,7 @@ def seen(server: str, cpu: float, broken: tuple[str, ...] = ()) -> Visit:
 
 def rounds(*costs: tuple[float, float]) -> tuple[Round, ...]:
     """Return rounds from the CPU seconds of the control and of elbowroom."""
-    return tuple(
-        {"control": seen("control", low), "elbowroom": seen("elbowroom", high)} for low, high in costs
-    )
+    return tuple({"control": seen("control", low), "elbowroom": seen("elbowroom", high)} for low, high in costs)
 
 
 def test_ratios_are_formed_within_a_round() -> None:

@@ -84,9 +84,7 @@ def choice(delta: dict[str, str], finish_reason: str | None = None) -> list[dict
 @functools.cache
 def frames(count: int) -> tuple[bytes, ...]:
     """Return the first `count` token frames."""
-    return tuple(
-        event(choices=choice({"role": "assistant", "content": token(index)})) for index in range(count)
-    )
+    return tuple(event(choices=choice({"role": "assistant", "content": token(index)})) for index in range(count))
 
 
 def ending(reply: Reply, body: bytes) -> bytes:

@@ -96,8 +96,7 @@ async def send_all(
     async with asyncio.TaskGroup() as group:
         probe = group.create_task(longest_wait_for_health(port, over)) if load.probe else None
         streams = [
-            send_in_turn(port, requests, STAGGER * index / load.streams)
-            for index, requests in enumerate(bodies)
+            send_in_turn(port, requests, STAGGER * index / load.streams) for index, requests in enumerate(bodies)
         ]
         exchanges = await asyncio.gather(*streams)
         over.set()
