@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from figures import FIGURES, START_FIGURES, row_of
+from load import LOADS
+from rounds import Round, Run
+from visit import Visit
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE))
-
-from figures import FIGURES, START_FIGURES, row_of  # noqa: E402
-from load import LOADS  # noqa: E402
-from rounds import Round, Run  # noqa: E402
-from visit import Visit  # noqa: E402
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
