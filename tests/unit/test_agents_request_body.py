@@ -89,7 +89,7 @@ def test_relay_changes_the_model_only() -> None:
 def test_instructions_change_nothing_of_the_clients() -> None:
     """Putting instructions in front leaves the client's own objects as they are."""
     system = {"role": "system", "content": [{"type": "text", "text": "a"}]}
-    messages = [system, USER]
+    messages: list[dict[str, Any]] = [system, USER]
     merged = with_instructions(messages, "Do.")
     assert merged[0] is not system
     assert merged[1] is USER
