@@ -152,7 +152,7 @@ async def test_characters_split_over_reads(pair: Pair, model: str) -> None:
 async def test_surrogate_pair_split_over_deltas(pair: Pair, model: str) -> None:
     """An emoji whose halves come in two deltas is an emoji for a client that joins them, streamed or not."""
     served, studio = pair
-    frames = [
+    frames: list[Raw | Pause] = [
         Raw(b'data: {"choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}\n\n'),
         Pause(0.01),
         Raw(b'data: {"choices":[{"index":0,"delta":{"content":"\\ude00"}}]}\n\n'),
