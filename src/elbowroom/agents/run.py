@@ -8,7 +8,7 @@ from agents.exceptions import AgentsException
 
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.managed_model import STAND_IN, ManagedModel
+from elbowroom.agents.managed_model import STAND_IN, ManagedModel, RunModels
 from elbowroom.agents.relay import relay_stream
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.errors import ElbowroomError, RequestError
@@ -37,7 +37,11 @@ async def run_request(target: Target, request: ChatRequest, sink: Sink, tools: S
         agent,
         [STAND_IN],
         max_turns=max_turns(target),
-        run_config=RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model"),
+        run_config=RunConfig(
+            model_provider=RunModels(model),
+            tracing_disabled=True,
+            tool_not_found_behavior="return_error_to_model",
+        ),
     )
     try:
         async for _ in result.stream_events():
