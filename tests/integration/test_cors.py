@@ -119,14 +119,14 @@ async def test_a_foreign_page_cannot_read_health(served: Served) -> None:
 async def upstream_with_headers() -> AsyncIterator[FakeUpstream]:
     """Run a generic upstream that sets headers of its own on a chat's answer."""
     headers = {
-        "Access_Control_Allow_Origin": "*",
-        "Set_Cookie": "spy=1",
+        "Access-Control-Allow-Origin": "*",
+        "Set-Cookie": "spy=1",
         "Server": "upstream/1",
-        "X_Powered_By": "Express",
-        "Retry_After": "7",
+        "X-Powered-By": "Express",
+        "Retry-After": "7",
         "Location": "https://evil.example",
     }
-    async with fake_upstream({"/v1/chat/completions": says(completion(), **headers)}) as upstream:
+    async with fake_upstream({"/v1/chat/completions": says(completion(), headers=headers)}) as upstream:
         yield upstream
 
 

@@ -61,16 +61,15 @@ async def fake_upstream(answers: Mapping[str, Answer]) -> AsyncIterator[FakeUpst
         await runner.cleanup()
 
 
-def says(body: Any, status: int = 200, **headers: str) -> Answer:
-    """Answer with this: bytes or a str as they stand, anything else as JSON; `_` in header names stands for `-`."""
-    fields = {name.replace("_", "-"): value for name, value in headers.items()}
+def says(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """Answer with this: bytes or a str as they stand, anything else as JSON."""
 
     async def answer(_: web.Request) -> web.Response:
         if isinstance(body, bytes):
-            return web.Response(body=body, status=status, headers=fields)
+            return web.Response(body=body, status=status, headers=headers)
         if isinstance(body, str):
-            return web.Response(text=body, status=status, headers=fields)
-        return web.json_response(body, status=status, headers=fields)
+            return web.Response(text=body, status=status, headers=headers)
+        return web.json_response(body, status=status, headers=headers)
 
     return answer
 
