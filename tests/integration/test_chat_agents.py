@@ -17,9 +17,10 @@ from chatting import (
 )
 from serving import text_of
 
-from elbowroom.agents.answer import Answer, AnswerEvent
+from elbowroom.agents.answer import AnswerEvent
 from elbowroom.agents.managed_model import STAND_IN, ManagedModel, RunModels
 from elbowroom.agents.request import own_request
+from elbowroom.agents.turn import Turn
 from elbowroom.demo import Script, SimulatedModel, ToolCall
 from elbowroom.server.keys import PROVIDERS, SETTINGS, catalog_of
 
@@ -214,7 +215,7 @@ async def test_handoff(tmp_path: Path) -> None:
             seen.extend(events)
 
         request = own_request(target.name, [{"role": "user", "content": "Bonjour"}])
-        model = ManagedModel(target, request, (), Answer(), sink)
+        model = ManagedModel(Turn(target, request, sink), ())
         french = Agent[Any](name="French", instructions="Tu parles français.")
         triage = Agent[Any](name="Triage", instructions="Hand over.", model=model, handoffs=[french])
         studio.enqueue(Script(ToolCall("transfer_to_french")), "Salut!")

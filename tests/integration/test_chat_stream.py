@@ -267,7 +267,6 @@ async def test_failure_after_text_is_one_error_frame(pair: Pair, model: str, fai
     assert all(chunk["choices"][0]["finish_reason"] is None for chunk in chunks)
 
 
-@pytest.mark.xfail(reason="the provider drops what arrived in one read with an error", strict=True)
 async def test_text_that_arrives_together_with_a_failure_is_kept(pair: Pair) -> None:
     """Text is kept also where it reaches elbowroom in the same read as the error behind it."""
     served, studio = pair
