@@ -1,6 +1,7 @@
 """One upstream's `/chat/completions`: opens it, reads it, closes it at once, and translates its failures."""
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any
@@ -102,7 +103,9 @@ class ChatEndpoint:
         return response
 
     async def _connect(self, data: bytes) -> aiohttp.ClientResponse:
-        return await self._http.post(self._url, data=data, headers=self._headers, allow_redirects=False)
+        # As a file it is sent piece by piece; megabytes of images in one piece would hold up the event loop.
+        body = io.BytesIO(data)
+        return await self._http.post(self._url, data=body, headers=self._headers, allow_redirects=False)
 
     async def _connect_or_explain(self, data: bytes) -> aiohttp.ClientResponse:
         try:

@@ -4,7 +4,15 @@ import logging
 
 from aiohttp import hdrs, web
 
-from elbowroom.errors import ElbowroomError, NotFound, RequestError, Unauthorized, UpstreamBusy
+from elbowroom.errors import (
+    BodyTooLarge,
+    ElbowroomError,
+    NotFound,
+    RequestError,
+    RequestTimeout,
+    Unauthorized,
+    UpstreamBusy,
+)
 from elbowroom.server.guard import Handler
 
 log = logging.getLogger(__name__)
@@ -41,6 +49,8 @@ def failure_response(error: ElbowroomError) -> web.Response:
         response.headers[hdrs.RETRY_AFTER] = "".join(c for c in error.retry_after if c.isprintable())[:64]
     if isinstance(error, Unauthorized):
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
+    if isinstance(error, RequestTimeout | BodyTooLarge):
+        response.force_close()
     return response
 
 
