@@ -13,14 +13,14 @@ from typing import Any
 
 import aiohttp
 
-from elbowroom.errors import ContextOverflow, ModelNotFound, ModelUnavailable, UpstreamError
+from elbowroom.errors import ContextOverflow, ModelNotFound, ModelUnavailable, UpstreamError, UpstreamRejected
 from elbowroom.providers.base import FRESH_SECONDS, ModelInfo, RecentModels
 from elbowroom.providers.chat_chunks import ChunkReader
 from elbowroom.providers.chat_endpoint import ChatEndpoint
 from elbowroom.providers.events import StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.http_api import JsonApi
-from elbowroom.providers.lmstudio_models import find_model, parse_v0_models, parse_v1_models
+from elbowroom.providers.lmstudio_models import find_model, find_owner, parse_v0_models, parse_v1_models
 
 log = logging.getLogger(__name__)
 NAME = "LM Studio"
@@ -47,7 +47,7 @@ class LMStudio:
         self.manages_context = manages_context
         self._root = base_url.removesuffix("/v1")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        source = Source(NAME, self._root, KEY_HINT)
+        source = Source(NAME, self._root, KEY_HINT, api_key)
         self._source = source
         self._api = JsonApi(http, headers, source, START_HINT)
         self._chat = ChatEndpoint(http, f"{self._root}/v1/chat/completions", headers, source, START_HINT)
@@ -61,6 +61,8 @@ class LMStudio:
     async def ready(self, model: str) -> ModelInfo:
         """Return the model with its window; one that is not loaded is loaded by LM Studio's just-in-time rule."""
         info = await self._find(model)
+        if info.kind == "embedding":
+            raise ModelNotFound(f"The model {model!r} only makes embeddings, it cannot chat.")
         if info.loaded_context is None:
             await self._load_once(model)
             info = await self._find(model)
@@ -79,7 +81,7 @@ class LMStudio:
             async with aclosing(self._chat.stream(body, reader, info.loaded_context)) as answer:
                 async for events in answer:
                     if not answerer_is_checked and reader.model is not None:
-                        await self._check_answerer(reader.model, info)
+                        await self._check_answerer(reader.model, info.id)
                         answerer_is_checked = True
                     yield events
         except (ContextOverflow, UpstreamError):
@@ -88,7 +90,10 @@ class LMStudio:
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a chat request that does not stream and return the completion as LM Studio sent it."""
-        return await self._chat.complete(body)
+        completion = await self._chat.complete(body)
+        if isinstance(answerer := completion.get("model"), str):
+            await self._check_answerer(answerer, str(body.get("model")))
+        return completion
 
     async def _fetch_models(self) -> Sequence[ModelInfo]:
         answer = await self._api.get(f"{self._root}/api/v1/models")
@@ -136,13 +141,18 @@ class LMStudio:
         body = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
         try:
             await self._chat.complete(body)
+        except UpstreamRejected as refusal:
+            raise ModelUnavailable(f"{NAME} could not load {model!r}. {refusal.message}") from refusal
         finally:
             self._models.forget()
 
-    async def _check_answerer(self, answerer: str, info: ModelInfo) -> None:
+    async def _check_answerer(self, answerer: str, asked: str) -> None:
         """Refuse an answer by another model: LM Studio lets a loaded one answer for one that it cannot load."""
-        other = find_model(await self._models.get(), answerer)
-        if other is not None and other.id != info.id:
+        if answerer == asked:
+            return
+        models = await self._models.get()
+        other = find_owner(models, answerer)
+        if other is not None and other is not find_owner(models, asked):
             raise ModelUnavailable(
-                f"{NAME} let {other.id!r} answer instead of {info.id!r}. Load {info.id!r} there and ask again."
+                f"{NAME} let {answerer!r} answer instead of {asked!r}. Load {asked!r} there and ask again."
             )
