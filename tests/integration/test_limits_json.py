@@ -16,7 +16,7 @@ CHAT = "/v1/chat/completions"
 @pytest.fixture
 async def upstream() -> AsyncIterator[FakeUpstream]:
     """Run a generic upstream that answers every chat."""
-    async with fake_upstream({CHAT: says(completion())}) as upstream:
+    async with fake_upstream({CHAT: says(completion()), "/v1/models": says({"data": [{"id": "m"}]})}) as upstream:
         yield upstream
 
 
