@@ -4,7 +4,6 @@ Facts come from LM Studio's documentation and bug tracker: unknown paths answer 
 by whichever model is loaded, and the only true window is that of the loaded instance.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -21,6 +20,7 @@ from elbowroom.providers.events import StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.http_api import JsonApi
 from elbowroom.providers.lmstudio_models import find_model, find_owner, parse_v0_models, parse_v1_models
+from elbowroom.providers.single_flight import SingleFlight
 
 log = logging.getLogger(__name__)
 NAME = "LM Studio"
@@ -52,7 +52,7 @@ class LMStudio:
         self._api = JsonApi(http, headers, source, START_HINT)
         self._chat = ChatEndpoint(http, f"{self._root}/v1/chat/completions", headers, source, START_HINT)
         self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
-        self._loads: dict[str, asyncio.Task[None]] = {}
+        self._loads = SingleFlight()
 
     async def models(self) -> Sequence[ModelInfo]:
         """Return all downloaded models, with the windows of those that are loaded."""
@@ -64,7 +64,7 @@ class LMStudio:
         if info.kind == "embedding":
             raise ModelNotFound(f"The model {model!r} only makes embeddings, it cannot chat.")
         if info.loaded_context is None:
-            await self._load_once(model)
+            await self._loads.do(model, lambda: self._load(model))
             info = await self._find(model)
         if info.loaded_context is None:
             raise ModelUnavailable(
@@ -95,6 +95,10 @@ class LMStudio:
             await self._check_answerer(answerer, str(body.get("model")))
         return completion
 
+    async def aclose(self) -> None:
+        """Give up on loads that are under way."""
+        await self._loads.aclose()
+
     async def _fetch_models(self) -> Sequence[ModelInfo]:
         answer = await self._api.get(f"{self._root}/api/v1/models")
         if isinstance(answer, dict) and isinstance(answer.get("models"), list):
@@ -113,28 +117,6 @@ class LMStudio:
             return info
         there = ", ".join(info.id for info in models if info.kind != "embedding") or "none"
         raise ModelNotFound(f"{NAME} has no model {model!r}. It has: {there}.")
-
-    async def _load_once(self, model: str) -> None:
-        """Have the model loaded; all who want it at the same time wait for the same load."""
-        task = self._loads.get(model)
-        if task is None:
-            task = asyncio.create_task(self._load(model))
-            self._loads[model] = task
-            task.add_done_callback(lambda done: self._load_has_ended(model, done))
-        await asyncio.wait([task])
-        task.result()
-
-    def _load_has_ended(self, model: str, task: asyncio.Task[None]) -> None:
-        del self._loads[model]
-        if not task.cancelled() and (error := task.exception()):
-            log.warning("Loading %s failed: %s", model, error)
-
-    async def aclose(self) -> None:
-        """Give up on loads that are under way."""
-        loads = list(self._loads.values())
-        for load in loads:
-            load.cancel()
-        await asyncio.gather(*loads, return_exceptions=True)
 
     async def _load(self, model: str) -> None:
         log.info("%s has not loaded %s; asking for one token, so that it does.", NAME, model)
