@@ -158,6 +158,22 @@ async def test_a_token_is_asked_for_and_never_logged(tmp_path: Path) -> None:
     assert "sesame" not in program.said
 
 
+async def test_a_token_in_a_file_can_be_replaced_while_it_runs(tmp_path: Path) -> None:
+    """The next request after the file has changed needs the new token."""
+    (tmp_path / "token").write_text("first\n", encoding="utf-8")
+    config = write_settings(tmp_path, '[server]\nport = 0\ntoken = "file:token"\n')
+    async with running(tmp_path, "serve", "--config", config) as program, aiohttp.ClientSession() as http:
+        address = await program.address()
+
+        async def status_with(token: str) -> int:
+            async with http.get(f"{address}/v1/models", headers={"Authorization": f"Bearer {token}"}) as response:
+                return response.status
+
+        assert (await status_with("first"), await status_with("the-second")) == (200, 401)
+        await asyncio.to_thread((tmp_path / "token").write_text, "the-second\n", "utf-8")
+        assert (await status_with("first"), await status_with("the-second")) == (401, 200)
+
+
 async def test_a_wrong_change_leaves_the_running_server_alone(tmp_path: Path) -> None:
     """An agent that is added is there at once; a mistake after it is logged and changes nothing."""
     port = free_port()
