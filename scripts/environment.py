@@ -70,6 +70,8 @@ def is_ready(kind):
 
 def create():
     """Make an empty environment with pip in it; without the standard library's venv, say what to install."""
+    if os.path.islink(FOLDER):
+        sys.exit("{0} is a link; elbowroom would empty what it leads to. Remove the link.".format(FOLDER))
     made = subprocess.call([sys.executable, "-m", "venv", "--clear", FOLDER])
     if made != 0:
         sys.exit(

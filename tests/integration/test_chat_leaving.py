@@ -234,7 +234,6 @@ async def test_normal_end_is_no_disconnect(tmp_path: Path) -> None:
         assert (await served.chat("writer"))["choices"]
 
 
-@pytest.mark.long
 async def test_server_stops_in_the_middle(tmp_path: Path) -> None:
     """A server that is stopped while it streams leaves no upstream request and no task behind."""
     before = asyncio.all_tasks()

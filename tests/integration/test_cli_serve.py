@@ -92,7 +92,7 @@ async def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals) 
 
 
 async def test_a_signal_ends_it_while_an_answer_is_streamed(tmp_path: Path) -> None:
-    """A stream that would go on for minutes does not keep it: it ends with exit code 0, LM Studio is let go."""
+    """A stream that would go on for minutes ends with an error frame that says why, and the program with code 0."""
     async with SimulatedLMStudio(tokens_per_second=2) as studio:
         studio.enqueue("word " * 500)
         config = write_settings(tmp_path, settings_for(studio.base_url))
@@ -102,6 +102,7 @@ async def test_a_signal_ends_it_while_an_answer_is_streamed(tmp_path: Path) -> N
             async with http.post(f"{address}/v1/chat/completions", json={**body, "stream": True}) as response:
                 await response.content.readuntil(b"word")
                 assert await program.end(signal.SIGTERM) == 0
+                assert b'"code":"server_stopping"' in await response.content.read()
         await until(lambda: studio.open_requests == 0)
     assert "Traceback" not in program.said
 
