@@ -10,6 +10,7 @@ import pytest
 from raw_http import RawConnection, connected, request_bytes
 from serving import Served, serve, settings_for
 
+from elbowroom.server import app
 from elbowroom.server.keys import Timing
 
 HURRIED = Timing(idle=1.0, body_pause=0.5, body_total=1.5)
@@ -17,8 +18,9 @@ CHAT = b'{"model": "m", "messages": []}'
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
+async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     """Run elbowroom with short deadlines and no upstream."""
+    monkeypatch.setattr(app, "LINGERING_SECONDS", 0.3)
     async with serve(tmp_path, settings_for("http://127.0.0.1:9"), timing=HURRIED) as served:
         yield served
 
