@@ -10,6 +10,7 @@ from raw_http import ask, request_bytes
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
+from elbowroom.providers import lmstudio
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -25,15 +26,16 @@ async def health(served: Served) -> dict[str, bool]:
     return {state["id"]: state["reachable"] for state in answer["providers"]}
 
 
-async def test_health_follows_lm_studio(tmp_path: Path) -> None:
+async def test_health_follows_lm_studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says that LM Studio is there, that it has gone, and that it is back, without a restart of elbowroom."""
+    monkeypatch.setattr(lmstudio, "FRESH_SECONDS", 0.2)
     async with (
         SimulatedLMStudio([SimulatedModel("tiny", loaded_context_length=4096)]) as studio,
         serve(tmp_path, settings_for(studio.base_url)) as served,
     ):
         assert await health(served) == {"lmstudio": True}
         await studio.stop()
-        for _ in range(100):  # a list of models is believed for a few seconds
+        for _ in range(100):  # a list of models is believed for a moment
             if await health(served) == {"lmstudio": False}:
                 break
             await asyncio.sleep(0.1)

@@ -1,6 +1,7 @@
 """Requests that never quite arrive: closed at their deadline, and in nobody's way until then."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from raw_http import RawConnection, connected, request_bytes
 from serving import Served, serve, settings_for
 
+from elbowroom.server import app
 from elbowroom.server.keys import Timing
 
 HURRIED = Timing(idle=1.0, body_pause=0.5, body_total=1.5)
@@ -16,8 +18,9 @@ CHAT = b'{"model": "m", "messages": []}'
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
+async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     """Run elbowroom with short deadlines and no upstream."""
+    monkeypatch.setattr(app, "LINGERING_SECONDS", 0.3)
     async with serve(tmp_path, settings_for("http://127.0.0.1:9"), timing=HURRIED) as served:
         yield served
 
@@ -116,3 +119,27 @@ async def test_a_slow_but_steady_body_is_taken(served: Served) -> None:
 async def test_the_defaults_close_a_half_request_within_half_a_minute() -> None:
     """What is promised to people: head, pause of a body and idling all end within 30 seconds."""
     assert max(Timing().idle, Timing().body_pause) <= 30.0
+
+
+@pytest.mark.long
+async def test_half_requests_are_closed_within_half_a_minute(tmp_path: Path) -> None:
+    """500 half requests under the real deadlines: /health answers all the while, and all are closed in 30 seconds."""
+    async with serve(tmp_path, settings_for("http://127.0.0.1:9")) as served, AsyncExitStack() as stack:
+        half = [await stack.enter_async_context(connected(served.port)) for _ in range(500)]
+        began = time.monotonic()
+        for number, connection in enumerate(half):
+            await connection.send(body_head(served, 1000) if number % 2 else b"POST / HTTP/1.1\r\nX: ")
+        closing = asyncio.gather(*(closed_at(connection) for connection in half))
+        while not closing.done():
+            asked = time.monotonic()
+            async with served.http.get(f"{served.url}/health") as response:
+                assert response.status == 200
+            assert time.monotonic() - asked < 1
+            await asyncio.sleep(0.5)
+        assert max(await closing) - began < 30
+
+
+async def closed_at(connection: RawConnection) -> float:
+    """Return when the server closed this connection."""
+    await connection.closed(40)
+    return time.monotonic()

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pytest
+from aiohttp import web
 from fake_upstream import FakeUpstream, chunk, completion, fake_upstream, says, says_in_parts, streams
 from outcome import Outcome, chat
-from serving import Served, serve, settings_for
+from serving import Served, parse_frames, serve, settings_for
 from waiting import until
 
 from elbowroom.demo import (
@@ -26,6 +27,7 @@ from elbowroom.demo import (
     WaitFor,
     wording,
 )
+from elbowroom.providers import chat_endpoint
 
 CHAT = "/v1/chat/completions"
 DONE = b"data: [DONE]\n\n"
@@ -381,3 +383,38 @@ async def test_a_shared_pool_that_is_full_fails_all_and_is_named(managed: Served
         assert outcome.text.startswith("word")
         assert outcome.error is not None
         assert outcome.error["code"] == "context_length_exceeded"
+
+
+async def test_names_of_tools_cannot_break_the_frames(relaying: Served, upstream: FakeUpstream) -> None:
+    """A tool that is called like a frame stays inside its JSON."""
+    name = "f\n\ndata: [DONE]\n\n"
+    call = {"tool_calls": [{"index": 0, "id": name, "function": {"name": name, "arguments": "{}"}}]}
+    upstream.answers[CHAT] = streams(chunk(call), chunk({}, "tool_calls"), DONE)
+    async with relaying.http.post(relaying.chat_url, json=request_body(stream=True)) as response:
+        raw = await response.read()
+    frames = parse_frames(raw)
+    assert raw.count(b"data: [DONE]") == 2  # the frame, and the name inside its JSON
+    assert frames.count("[DONE]") == 1
+    calls = [call for frame in frames[:-1] for call in frame["choices"][0]["delta"].get("tool_calls", ())]
+    assert calls[0]["function"]["name"] == name
+    assert calls[0]["id"].isalnum()
+
+
+async def test_silence_in_mid_answer_ends_in_an_error(
+    relaying: Served, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upstream that stops in the middle is given up after its time, with the words so far kept."""
+    monkeypatch.setattr(chat_endpoint, "SILENCE_SECONDS", 0.2)
+
+    async def falls_silent(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(chunk({"content": "Half a"}))
+        await asyncio.sleep(600)
+        return response
+
+    upstream.answers[CHAT] = falls_silent
+    outcome = await chat(relaying, "openai/m", stream=True)
+    assert outcome.text == "Half a"
+    assert outcome.error is not None
+    assert outcome.error["code"] == "upstream_timeout"

@@ -50,9 +50,9 @@ class RawConnection:
             length = int(dict(headers).get("content-length", "0"))
             return RawReply(int(first.split()[1]), headers, await self._reader.readexactly(length))
 
-    async def closed(self) -> bytes:
+    async def closed(self, patience: float = PATIENCE) -> bytes:
         """Wait until the server closes, and return what it sent before."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience):
             received = b""
             with suppress(ConnectionResetError):
                 while part := await self._reader.read(65536):

@@ -57,7 +57,7 @@ def create_app(
     set_up_cors(app)
     app.router.add_get(HEALTH, health)
     app.router.add_get(f"{BASE}models{END}", list_models)
-    app.router.add_get(f"{BASE}models/{{id:.+}}", show_model)
+    app.router.add_get(f"{BASE}models/{{id:.+?}}{END}", show_model)
     app.router.add_post(f"{BASE}chat/completions{END}", chat_completions)
     return app
 
