@@ -17,7 +17,8 @@ class ModelInfo:
 
     `loaded_context` is the window of the loaded instance, in tokens: the only number to budget from; None while
     nothing is loaded or where the provider does not tell. `max_context` is what the model was trained for.
-    `instances` maps the ids of loaded instances to their windows.
+    `instances` maps the ids of loaded instances to their windows. `key` is the model's name on
+    disk where `id` is that of an instance; `size_bytes` and `format` ("gguf" or "safetensors") are its file's.
     """
 
     id: str
@@ -30,6 +31,9 @@ class ModelInfo:
     architecture: str | None = None
     capabilities: frozenset[str] = frozenset()
     instances: Mapping[str, int] | None = None
+    key: str | None = None
+    size_bytes: int | None = None
+    format: str | None = None
 
 
 class Provider(Protocol):
