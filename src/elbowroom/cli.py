@@ -100,12 +100,12 @@ def _demo(options: argparse.Namespace) -> int:
 
 async def _run_demo(options: argparse.Namespace) -> None:
     """Run a simulated LM Studio and the server in front of it, with settings of their own."""
-    from elbowroom.demo import SimulatedLMStudio, demo_models
+    from elbowroom.demo import demo_studio
     from elbowroom.server.keys import RUNTIME
     from elbowroom.server.listen import listening, stop_requested
 
     with tempfile.TemporaryDirectory(prefix="elbowroom-demo-") as folder:
-        async with SimulatedLMStudio(demo_models()) as studio:
+        async with demo_studio() as studio:
             path = Path(folder) / "settings.toml"
             path.write_text(DEMO_SETTINGS.format(url=studio.base_url), encoding="utf-8")
             environ = {name: value for name, value in os.environ.items() if not name.startswith("ELBOWROOM_")}

@@ -38,25 +38,27 @@ class Answer:
     usages: list[dict[str, Any]] = field(default_factory=list)
     upstream_finish: str = "stop"
     steps: int = 0
-    _step_has_text: bool = False
+    _text_before: int = 0
+    _reasoning_before: int = 0
 
     def begin_step(self) -> None:
         """Note that the model is asked once more."""
         self.steps += 1
-        self._step_has_text = False
+        self._text_before = len(self.text)
+        self._reasoning_before = len(self.reasoning)
 
     def take(self, event: AnswerEvent) -> AnswerEvent:
-        """Keep an event and return it as the client sees it: a later step's text begins after a blank line."""
+        """Keep an event and return it as the client sees it: a later step's words begin after a blank line."""
         match event:
             case TextDelta():
-                if not self._step_has_text:
-                    self._step_has_text = True
-                    if self.text:
-                        event = TextDelta(BETWEEN_STEPS + event.text, event.logprobs)
+                if 0 < self._text_before == len(self.text):
+                    event = TextDelta(BETWEEN_STEPS + event.text, event.logprobs)
                 self.text.append(event.text)
                 if event.logprobs is not None:
                     self.logprobs.append(event.logprobs)
             case ReasoningDelta():
+                if 0 < self._reasoning_before == len(self.reasoning):
+                    event = ReasoningDelta(BETWEEN_STEPS + event.text, event.field)
                 self.reasoning.append(event.text)
             case ToolCall():
                 self.tool_calls.append(event)

@@ -47,26 +47,36 @@ class Catalog:
     async def resolve(self, name: str) -> Target:
         """Return what the client's `model` names: an agent's id, its name, `<provider>/<model>`, or a bare model id.
 
-        Raises ModelNotFound with the list of what there is.
+        Raises ModelNotFound with the list of what there is, or what a provider raises where none answers.
         """
         if agent := self._agent(name):
             return Target(agent.id, self._providers[agent.provider], agent.model, agent)
         provider_id, slash, model = name.partition("/")
         if slash and model and (provider := self._providers.get(provider_id)):
             return Target(name, provider, model)
-        rows = await self.rows()
+        listed = await self._listed()
+        rows = self._rows(listed)
         bare = [row for row in rows if row.info is not None and row.info.id == name and row.owner in self._providers]
         if len(bare) == 1:
             return Target(bare[0].id, self._providers[bare[0].owner], name)
+        failures = [found for found in listed.values() if isinstance(found, ElbowroomError)]
+        if failures and len(failures) == len(listed):
+            raise failures[0]
         there = [row.id for row in rows]
-        listed = ", ".join(there[:MOST_NAMED]) or "none: no agent is configured and no provider answers"
+        named = ", ".join(there[:MOST_NAMED]) or "none: no agent is configured and the providers have no models"
         more = f" and {len(there) - MOST_NAMED} more" if len(there) > MOST_NAMED else ""
-        raise ModelNotFound(f"There is no model {name!r}. Available: {listed}{more}.")
+        raise ModelNotFound(f"There is no model {name!r}. Available: {named}{more}.")
 
     async def rows(self) -> list[CatalogRow]:
         """Return all models clients can name: agents first, then raw models as `<provider>/<model id>`."""
-        listed = await asyncio.gather(*(_models_or_none(provider) for provider in self._providers.values()))
-        models = dict(zip(self._providers, listed, strict=True))
+        return self._rows(await self._listed())
+
+    async def _listed(self) -> dict[str, Sequence[ModelInfo] | ElbowroomError]:
+        found = await asyncio.gather(*(_models_or_failure(provider) for provider in self._providers.values()))
+        return dict(zip(self._providers, found, strict=True))
+
+    def _rows(self, listed: Mapping[str, Sequence[ModelInfo] | ElbowroomError]) -> list[CatalogRow]:
+        models = {key: () if isinstance(found, ElbowroomError) else found for key, found in listed.items()}
         rows = [
             CatalogRow(agent.id, agent.display_name, "elbowroom", _find(models[agent.provider], agent.model))
             for agent in self._agents
@@ -85,11 +95,11 @@ class Catalog:
         return by_id or next((agent for agent in self._agents if agent.display_name.casefold() == folded), None)
 
 
-async def _models_or_none(provider: Provider) -> Sequence[ModelInfo]:
+async def _models_or_failure(provider: Provider) -> Sequence[ModelInfo] | ElbowroomError:
     try:
         return await provider.models()
-    except ElbowroomError:
-        return ()
+    except ElbowroomError as error:
+        return error
 
 
 def _find(infos: Sequence[ModelInfo], model: str) -> ModelInfo | None:

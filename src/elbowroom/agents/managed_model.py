@@ -1,20 +1,18 @@
 """The SDK's Model for one request: each of the Runner's model calls is one upstream request, streamed to the client."""
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
-from agents import AgentOutputSchemaBase, Handoff, ModelResponse, ModelSettings, ModelTracing, Tool
+from agents import AgentOutputSchemaBase, Handoff, ItemHelpers, ModelResponse, ModelSettings, ModelTracing, Tool
 from agents.items import TResponseInputItem, TResponseStreamEvent
-from agents.models.interface import Model
+from agents.models.interface import Model, ModelProvider
 from agents.usage import Usage
 from openai.types.responses import ResponseCompletedEvent
 
-from elbowroom.agents.answer import Answer, Sink
-from elbowroom.agents.catalog import Target
-from elbowroom.agents.request import ChatRequest, tool_name
-from elbowroom.agents.request_body import step_body, with_instructions
+from elbowroom.agents.answer import AnswerEvent
+from elbowroom.agents.request import own_request
 from elbowroom.agents.sdk_items import completed_event, to_messages, to_tool_specs
-from elbowroom.agents.step import Step
+from elbowroom.agents.turn import Turn
 
 STAND_IN: TResponseInputItem = {"role": "user", "content": "(the conversation, which the model has from its request)"}
 """The Runner's whole input. The client's history never passes through the Runner, which would re-key and drop
@@ -22,21 +20,15 @@ parts of it; the model puts it where this stands."""
 
 
 class ManagedModel(Model):
-    """Answers with one provider's model for one request; `answer` grows with every step.
+    """Answers each of the Runner's calls with a step of the turn.
 
     `client_tools` are the names of tools that the client runs itself. What the Runner hands in begins with
-    STAND_IN and goes on with the steps so far.
+    STAND_IN and goes on with the steps so far; input that does not is that of an agent which serves as a tool.
     """
 
-    def __init__(
-        self, target: Target, request: ChatRequest, client_tools: Collection[str], answer: Answer, sink: Sink
-    ) -> None:
-        self._target = target
-        self._request = request
+    def __init__(self, turn: Turn, client_tools: Collection[str]) -> None:
+        self._turn = turn
         self._client_tools = client_tools
-        self._sink = sink
-        self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
-        self.answer = answer
 
     async def stream_response(
         self,
@@ -53,16 +45,32 @@ class ManagedModel(Model):
         prompt: Any = None,
     ) -> AsyncIterator[TResponseStreamEvent]:
         """Ask the model once, hand its words to the sink as they come, and yield one completed event."""
+        if not isinstance(input, list) or input[:1] != [STAND_IN]:
+            # The run of an agent that serves as a tool: it knows what it is asked, and the client sees none of it.
+            asked = own_request(self._turn.target.name, to_messages(ItemHelpers.input_to_new_input_list(input)))
+            inner = ManagedModel(Turn(self._turn.target, asked, _show_nobody), ())
+            stream = inner.stream_response(
+                system_instructions, [STAND_IN], model_settings, tools, output_schema, handoffs, tracing
+            )
+            async for event in stream:
+                yield event
+            return
         own_tools = [tool for tool in tools if tool.name not in self._client_tools]
-        body = self._body(system_instructions, input, to_tool_specs(own_tools, handoffs))
-        info = await self._target.provider.ready(self._target.model)
         has_own = bool(own_tools or handoffs)
-        step = Step(self.answer, self._sink, _offered(body), lambda name: not has_own or name in self._client_tools)
-        reply = await step.run(self._target.provider, body, info)
+        reply = await self._turn.step(
+            instructions=system_instructions,
+            appended=to_messages(input[1:]),
+            own_tools=to_tool_specs(own_tools, handoffs),
+            is_for_client=lambda name: not has_own or name in self._client_tools,
+        )
         # Without tools of its own the run ends here, and the client has all calls already.
         calls = reply.tool_calls if has_own else []
-        usage = self.answer.usages[-1] if self.answer.usages else None
-        yield completed_event(reply, calls, self._target.model, usage)
+        usages = self._turn.answer.usages
+        yield completed_event(reply, calls, self._turn.target.model, usages[-1] if usages else None)
+
+    def named(self, model: str) -> "ManagedModel":
+        """Return the same with another model of the provider."""
+        return ManagedModel(self._turn.with_model(model), self._client_tools)
 
     async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
         """Ask the model once and return the whole; agents that serve as tools are run this way."""
@@ -77,15 +85,17 @@ class ManagedModel(Model):
                 return ModelResponse(output=event.response.output, usage=usage, response_id=None)
         raise RuntimeError("stream_response ended without its completed event")
 
-    def _body(
-        self, instructions: str | None, items: str | list[TResponseInputItem], specs: list[dict[str, Any]]
-    ) -> dict[str, Any]:
-        appended = items[1:] if isinstance(items, list) else []
-        messages = with_instructions(self._request.messages, instructions) + to_messages(appended)
-        tools = [*specs, *self._request.tools]
-        step = self.answer.steps + 1
-        return step_body(self._request, self._target.model, self._defaults, messages, tools, step=step)
+
+class RunModels(ModelProvider):
+    """Gives the agents of a run its model: one without a model of its own would ask OpenAI's servers otherwise."""
+
+    def __init__(self, model: ManagedModel) -> None:
+        self._model = model
+
+    def get_model(self, model_name: str | None) -> ManagedModel:
+        """Return the run's model, or the one of that name at the same provider."""
+        return self._model if model_name is None else self._model.named(model_name)
 
 
-def _offered(body: dict[str, Any]) -> list[str]:
-    return [name for tool in body.get("tools", ()) if (name := tool_name(tool))]
+async def _show_nobody(events: Sequence[AnswerEvent]) -> None:
+    """Keep what an agent that serves as a tool says from the client: it is the tool's result."""

@@ -1,9 +1,11 @@
 """What the model says in one step, put together from its deltas."""
 
+import json
 import re
 import secrets
 import string
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from elbowroom.agents.answer import ToolCall
 from elbowroom.providers.events import ToolCallDelta
@@ -17,8 +19,18 @@ def new_tool_call_id() -> str:
     return "".join(secrets.choice(ID_LETTERS) for _ in range(ID_LENGTH))
 
 
+@dataclass(slots=True)
+class _Growing:
+    name: str
+    pieces: list[str]
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.pieces)
+
+
 class Reply:
-    """One model step. A tool call counts once it is complete; the upstream's ids, which repeat, are not used.
+    """One model step. Tool calls count once the step has ended; the upstream's ids, which repeat, are not used.
 
     `offered` are the names of the tools in the request: LM Studio normalises names, which is undone here.
     """
@@ -26,42 +38,59 @@ class Reply:
     def __init__(self, offered: Collection[str], new_id: Callable[[], str] = new_tool_call_id) -> None:
         self._offered = offered
         self._new_id = new_id
-        self._open: tuple[int, str, list[str]] | None = None
+        self._growing: list[_Growing] = []
+        self._latest: dict[int, _Growing] = {}
         self.text: list[str] = []
         self.reasoning: list[str] = []
         self.tool_calls: list[ToolCall] = []
 
-    def add_call(self, delta: ToolCallDelta) -> ToolCall | None:
-        """Take a piece of a tool call; return the call before it where this piece begins another."""
-        if self._open is not None and self._continues(delta):
-            self._open[2].append(delta.arguments)
-            return None
-        finished = self.close_call()
-        if delta.name is not None:
-            self._open = (delta.index, delta.name, [delta.arguments])
-        return finished
+    def add_call(self, delta: ToolCallDelta) -> None:
+        """Take a piece of a tool call; the pieces of several calls may come mixed."""
+        call = self._latest.get(delta.index)
+        if call is not None and self._continues(call, delta):
+            call.pieces.append(delta.arguments)
+        elif call is not None and self._completes_name(call, delta.name):
+            call.name += delta.name or ""
+            call.pieces.append(delta.arguments)
+        elif delta.name is not None:
+            self._latest[delta.index] = call = _Growing(delta.name, [delta.arguments])
+            self._growing.append(call)
 
-    def close_call(self) -> ToolCall | None:
-        """Return the call that was being put together, now that nothing more of it comes."""
-        if self._open is None:
-            return None
-        _, name, arguments = self._open
-        self._open = None
-        call = ToolCall(self._new_id(), self._offered_name(name), "".join(arguments) or "{}")
-        self.tool_calls.append(call)
-        return call
+    def close_calls(self, *, was_cut: bool) -> list[ToolCall]:
+        """Return the calls, now that nothing more of them comes; where the step `was_cut`, only whole ones."""
+        self.tool_calls = [
+            ToolCall(self._new_id(), self._offered_name(call.name), call.arguments or "{}")
+            for call in self._growing
+            if not was_cut or _is_whole(call.arguments)
+        ]
+        return self.tool_calls
 
-    def _continues(self, delta: ToolCallDelta) -> bool:
+    def _continues(self, call: _Growing, delta: ToolCallDelta) -> bool:
         # Some servers repeat the name in every piece, others give each of several calls the same index.
-        assert self._open is not None  # noqa: S101  # the caller has looked
-        index, name, _ = self._open
-        return delta.index == index and (delta.name is None or (delta.name == name and bool(delta.arguments)))
+        if delta.name is None:
+            return True
+        return delta.name == call.name and bool(delta.arguments) and not _is_whole(call.arguments)
+
+    def _completes_name(self, call: _Growing, more: str | None) -> bool:
+        if more is None or call.name in self._offered or call.arguments:
+            return False
+        return any(name.startswith(call.name + more) for name in self._offered)
 
     def _offered_name(self, name: str) -> str:
         if name in self._offered:
             return name
         alike = [offered for offered in self._offered if _normal(offered) == _normal(name)]
         return alike[0] if len(alike) == 1 else name
+
+
+def _is_whole(arguments: str) -> bool:
+    if not arguments.rstrip().endswith("}"):
+        return False
+    try:
+        json.loads(arguments)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _normal(name: str) -> str:

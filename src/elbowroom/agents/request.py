@@ -1,5 +1,6 @@
 """A chat request as the client sent it, checked just enough to be handed on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,11 @@ def parse_chat_request(body: Any) -> ChatRequest:
         fields={name: value for name, value in body.items() if name not in OWN_FIELDS},
         body=body,
     )
+
+
+def own_request(model: str, messages: Sequence[dict[str, Any]]) -> ChatRequest:
+    """Return a request that no client sent."""
+    return ChatRequest(model, tuple(messages), stream=True, wants_usage=False, tools=(), fields={}, body={})
 
 
 def tool_name(tool: dict[str, Any]) -> str | None:

@@ -24,13 +24,14 @@ def step_body(
 ) -> dict[str, Any]:
     """Return the body of one model step of a managed run.
 
-    The client's fields go over the agent's `defaults`. After the first step a forced `tool_choice` has been
-    obeyed and is left out, else the model could never answer.
+    The client's fields go over the agent's `defaults`, where null counts as not sent. After the first step a
+    forced `tool_choice` has been obeyed and is left out, else the model could never answer.
     """
-    fields = {**defaults, **request.fields}
-    if "max_completion_tokens" in fields:
+    sent = {name: value for name, value in request.fields.items() if value is not None or name not in defaults}
+    fields = {**defaults, **sent}
+    if (limit := fields.pop("max_completion_tokens", None)) is not None:
         # LM Studio's documented name for the limit; with the other one a reasoning model may lose its answer.
-        fields["max_tokens"] = fields.pop("max_completion_tokens")
+        fields["max_tokens"] = limit
     if step > 1 and fields.get("tool_choice") not in ("auto", "none"):
         fields.pop("tool_choice", None)
     body: dict[str, Any] = {"model": model, "messages": list(messages), **fields}

@@ -1,4 +1,4 @@
-"""Runs one request to its answer: the agent with its tools by the SDK, step after step."""
+"""Runs an agent to its answer: with its tools, by the SDK, step after step."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,43 +8,46 @@ from agents.exceptions import AgentsException
 
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.managed_model import STAND_IN, ManagedModel
-from elbowroom.agents.relay import relay_stream
+from elbowroom.agents.managed_model import STAND_IN, ManagedModel, RunModels
 from elbowroom.agents.request import ChatRequest, tool_name
+from elbowroom.agents.turn import Turn
 from elbowroom.errors import ElbowroomError, RequestError
+from elbowroom.settings.model import AgentSettings
 
-RAW_MODEL_TURNS = 1
 
-
-async def run_request(target: Target, request: ChatRequest, sink: Sink, tools: Sequence[Tool] = ()) -> Answer:
-    """Answer a request; `tools` are the agent's own.
+async def run_agent(
+    target: Target, settings: AgentSettings, request: ChatRequest, sink: Sink, tools: Sequence[Tool]
+) -> Answer:
+    """Answer a request with the target's agent; `tools` are its own.
 
     The sink has had everything visible by the time this returns. Raises ElbowroomError. Cancelling it closes
     the upstream at once.
     """
-    if target.is_relay:
-        return await relay_stream(target, request, sink)
-    answer = Answer()
+    turn = Turn(target, request, sink)
     client_tools = _client_tools(request, tools)
-    model = ManagedModel(target, request, client_tools.keys(), answer, sink)
+    model = ManagedModel(turn, client_tools.keys())
     agent = Agent[None](
         name=target.name,
-        instructions=target.agent.instructions if target.agent else None,
+        instructions=settings.instructions,
         model=model,
         tools=[*tools, *client_tools.values()] if tools else [],
     )
     result = Runner.run_streamed(
         agent,
         [STAND_IN],
-        max_turns=max_turns(target),
-        run_config=RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model"),
+        max_turns=settings.max_turns,
+        run_config=RunConfig(
+            model_provider=RunModels(model),
+            tracing_disabled=True,
+            tool_not_found_behavior="return_error_to_model",
+        ),
     )
     try:
         async for _ in result.stream_events():
             pass  # the sink has had it already
     except MaxTurnsExceeded as error:
         raise ElbowroomError(
-            f"The agent {target.name!r} used all its {max_turns(target)} turns without finishing. "
+            f"The agent {target.name!r} used all its {settings.max_turns} turns without finishing. "
             "Ask it to go on, or raise max_turns in its settings.",
             code="max_turns_exceeded",
         ) from error
@@ -52,12 +55,7 @@ async def run_request(target: Target, request: ChatRequest, sink: Sink, tools: S
         raise ElbowroomError(f"The run of {target.name!r} failed: {error}") from error
     finally:
         result.cancel()
-    return answer
-
-
-def max_turns(target: Target) -> int:
-    """Return how many model steps a run may take."""
-    return target.agent.max_turns if target.agent else RAW_MODEL_TURNS
+    return turn.answer
 
 
 def _client_tools(request: ChatRequest, own: Sequence[Tool]) -> dict[str, FunctionTool]:

@@ -1,5 +1,6 @@
 """Between the Agents SDK's items and chat messages, in both directions."""
 
+import json
 import secrets
 import time
 from collections.abc import Sequence
@@ -70,11 +71,31 @@ def _output_items(reply: Reply, tool_calls: Sequence[ToolCall]) -> list[Response
         )
     items += [
         ResponseFunctionToolCall.model_construct(
-            id=FAKE_RESPONSES_ID, type="function_call", call_id=call.id, name=call.name, arguments=call.arguments
+            id=FAKE_RESPONSES_ID,
+            type="function_call",
+            call_id=call.id,
+            name=_whole_characters(call.name),
+            arguments=_encodable(call.arguments),
         )
         for call in tool_calls
     ]
     return items
+
+
+def _encodable(arguments: str) -> str:
+    """Return the arguments without lone surrogates, escaped ones too: the SDK cannot encode them for its hashes."""
+    try:
+        parsed = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return _whole_characters(arguments)
+    text = json.dumps(parsed, ensure_ascii=False)
+    whole = _whole_characters(text)
+    return arguments if whole == text else whole
+
+
+def _whole_characters(text: str) -> str:
+    """Join the halves of split characters and replace those that have no other half."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _response_usage(usage: dict[str, Any]) -> ResponseUsage:

@@ -1,10 +1,10 @@
 """One step of a run: ask the model once, and hand on each piece as it comes."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from elbowroom.agents.answer import Answer, AnswerEvent, Sink, ToolCall
+from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.reply import Reply
 from elbowroom.errors import EmptyReply
 from elbowroom.providers.base import ModelInfo, Provider
@@ -45,8 +45,8 @@ class Step:
             if not self._answer.text:
                 raise
             self._answer.upstream_finish = "stop"
-        if call := self.reply.close_call():
-            await self._hand_on(self._for_client(call))
+        calls = self.reply.close_calls(was_cut=self._answer.upstream_finish == "length")
+        await self._hand_on([call for call in calls if self._is_for_client(call.name)])
         if self._usage is not None:
             self._answer.usages.append(self._usage)
         return self.reply
@@ -62,17 +62,13 @@ class Step:
                     self.reply.reasoning.append(event.text)
                     visible.append(event)
                 case ToolCallDelta():
-                    if call := self.reply.add_call(event):
-                        visible += self._for_client(call)
+                    self.reply.add_call(event)
                 case Finished():
                     self._answer.upstream_finish = event.reason
                 case UsageReport():
                     self._usage = event.usage
         await self._hand_on(visible)
 
-    def _for_client(self, call: ToolCall) -> list[AnswerEvent]:
-        return [call] if self._is_for_client(call.name) else []
-
-    async def _hand_on(self, events: list[AnswerEvent]) -> None:
+    async def _hand_on(self, events: Sequence[AnswerEvent]) -> None:
         if events:
             await self._sink([self._answer.take(event) for event in events])

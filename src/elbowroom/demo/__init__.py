@@ -8,9 +8,11 @@
 
 Its facts are those reported of LM Studio's HTTP routes. Nothing in it is left to chance.
 
-- Models: `load`, `unload` and `reload` act at once, `SimulatedModel` says what a model is.
-- Answers: `enqueue(script, when=..., repeat=...)`, then `on_request(body)`, then the default answer. A `Script` is
-  a row of steps: str or `Text`, `Reasoning`, `ToolCall`, `Raw`, `Pause`, `WaitFor`, `Error`, `Cut`; or one `Reply`.
+- Models: `load`, `unload`, `reload` and `crash` act at once, `SimulatedModel` says what a model is.
+- Answers: `enqueue(script, when=..., repeat=...)`, then `on_request(body)`, then the default answer. A
+  `Script` is a row of steps: str or `Text`, `Reasoning`, `ToolCall`, `Raw`, `Pause`, `WaitFor`, `Error`,
+  `Cut`; or it is one `Reply`.
+- Waiting: `await studio.wait_until(lambda: studio.disconnects)`.
 - Edges of the window: `studio.overflow = Overflow(...)`.
 - Speed: `tokens_per_second`, `prefill_tokens_per_second`, `SimulatedModel.load_seconds`.
 - LM Studio that comes up later: `await studio.stop()`, `await studio.start()`: the port stays.
@@ -20,8 +22,9 @@ from elbowroom.demo.journal import Disconnect, Phase, RecordedRequest
 from elbowroom.demo.models import SimulatedModel, demo_models
 from elbowroom.demo.overflow import Overflow, wording
 from elbowroom.demo.residency import Instance
+from elbowroom.demo.rpc import RpcCall
 from elbowroom.demo.script import Cut, Error, Pause, Raw, Reasoning, Reply, Script, Text, ToolCall, WaitFor
-from elbowroom.demo.studio import SimulatedLMStudio
+from elbowroom.demo.studio import SimulatedLMStudio, demo_studio
 from elbowroom.demo.tokenizer import SimulatedTokenizer, Tokenizer
 
 __all__ = [
@@ -36,6 +39,7 @@ __all__ = [
     "Reasoning",
     "RecordedRequest",
     "Reply",
+    "RpcCall",
     "Script",
     "SimulatedLMStudio",
     "SimulatedModel",
@@ -45,5 +49,6 @@ __all__ = [
     "ToolCall",
     "WaitFor",
     "demo_models",
+    "demo_studio",
     "wording",
 ]

@@ -29,11 +29,11 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
         return await handler(request)
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme != "Bearer" or not token:
-        raise refusals.unauthorized(refusals.TOKEN_MISSING)
+        raise refusals.unauthorized(refusals.AUTH_MISSING)
     if not _TOKEN.fullmatch(token):
-        raise refusals.unauthorized(refusals.TOKEN_MALFORMED + token)
+        raise refusals.unauthorized(refusals.AUTH_MALFORMED + token)
     if token != expected:
-        raise refusals.unauthorized("Invalid LM Studio API token provided: " + token)
+        raise refusals.unauthorized(refusals.AUTH_WRONG + token)
     return await handler(request)
 
 

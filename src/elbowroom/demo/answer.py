@@ -7,16 +7,16 @@ from typing import Any
 
 from elbowroom.demo.overflow import Reading
 from elbowroom.demo.script import Script, ToolCall
-from elbowroom.demo.structured import Material, filled
+from elbowroom.demo.structured import filled
 from elbowroom.demo.tokenizer import content_text
 
-GARBAGE = "Hello! I'm an AI assistant. I can help you with writing, coding and much more. What would you like to do?"
+GARBAGE = "Hello! I'm an AI assistant. I can help you with writing, coding and much more. What's on your mind?"
 _QUOTE = 160
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the model knows when it answers: its name and window, how many messages came, and what it could read."""
+    """What the model knows when it answers: its name and window, how many messages came, what it read."""
 
     model: str
     window: int
@@ -26,11 +26,11 @@ class Situation:
 
 
 def default_answer(situation: Situation) -> Script:
-    """Return the answer: JSON where a schema was given, a tool call where one was asked for by name, text otherwise."""
+    """Return JSON where a schema was given, a call where a tool was asked for by name, text otherwise."""
     last = situation.reading.messages[-1]
     text = content_text(last.get("content"))
     if (schema := _schema(situation.body)) is not None:
-        return Script(json.dumps(filled(schema, Material(text)), ensure_ascii=False))
+        return Script(json.dumps(filled(schema, text), ensure_ascii=False))
     if last.get("role") == "user" and (call := _tool_call(situation.body, text)):
         return Script(call)
     return Script("\n\n".join(part for part in (_opening(last, text), _image(last), _account(situation)) if part))
@@ -53,7 +53,8 @@ def _tool_call(body: dict[str, Any], text: str) -> ToolCall | None:
         return None
     chosen = (named or functions)[0]
     name = str(chosen.get("name"))
-    return ToolCall(name, filled(chosen.get("parameters") or {"type": "object"}, Material(text.replace(name, ""))))
+    arguments = filled(chosen.get("parameters") or {"type": "object"}, text.replace(name, ""))
+    return ToolCall(name, arguments if isinstance(arguments, dict) else {})
 
 
 def _names(text: str, tool: str) -> bool:
@@ -92,14 +93,12 @@ def _image_kind(part: dict[str, Any]) -> str:
 def _account(situation: Situation) -> str:
     reading = situation.reading
     lines = [
-        f"I am a simulated {situation.model}: no real model is running, a small program puts this text together.",
-        f"I was sent {_messages(situation.messages)} and read {reading.prompt_tokens} tokens; "
-        f"my window holds {situation.window}.",
+        f"I am a simulated {situation.model}: no real model runs, a small program puts this text together.",
+        f"I was sent {_messages(situation.messages)}.",
+        f"I read {reading.prompt_tokens} tokens; my window holds {situation.window}.",
     ]
     if reading.dropped_messages:
-        lines.append(
-            f"That was too much: {_messages(reading.dropped_messages)} in the middle were cut, I no longer see them."
-        )
+        lines.append(f"That was too much: I no longer see {_messages(reading.dropped_messages)}, cut out silently.")
     if reading.cut_message:
         lines.append("Of your last message I only see the end.")
     return " ".join(lines)

@@ -1,64 +1,99 @@
-"""Turns what a model says into chunks of a stream, or into one whole message."""
+"""Turns what a model says into chunks of a stream, or into one whole answer, for each of the two routes."""
 
-from typing import Any, assert_never
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from elbowroom.demo import wire
 from elbowroom.demo.perform import CallContinued, CallOpened, Finished, Said
 
-
-def delta_of(event: Said | CallOpened | CallContinued) -> dict[str, Any]:
-    """Return the delta that carries the event, without its role."""
-    match event:
-        case Said(field, text):
-            return {field: text}
-        case CallOpened(index, call_id, name):
-            return wire.call_opened(index, call_id, name)
-        case CallContinued(index, arguments):
-            return wire.call_continued(index, arguments)
-        case _:
-            assert_never(event)
+Visible = Said | CallOpened | CallContinued | Finished
 
 
-class WholeMessage:
-    """The message of an answer that is not streamed, as it grows."""
+class Encoding(Protocol):
+    """How one answer looks on its route."""
 
-    def __init__(self, reasoning_field: str) -> None:
-        self._content: list[str] = []
-        self._reasoning: list[str] = []
+    def chunk(self, event: Visible) -> dict[str, Any]:
+        """Return the chunk that carries the event."""
+
+    def usage_chunk(self, usage: Any) -> dict[str, Any]:
+        """Return the chunk that carries the usage alone."""
+
+    def whole(self, events: Sequence[Visible], usage: Any) -> dict[str, Any]:
+        """Return the answer in one piece."""
+
+
+class ChatEncoding:
+    """`chat.completion` and its chunks."""
+
+    def __init__(self, heading: wire.Heading, reasoning_field: str) -> None:
+        self._heading = heading
         self._reasoning_field = reasoning_field
-        self._calls: list[tuple[CallOpened, list[str]]] = []
-        self.finish_reason: str | None = None
 
-    def add(self, event: Said | CallOpened | CallContinued | Finished) -> None:
-        """Take in the next event."""
+    def chunk(self, event: Visible) -> dict[str, Any]:
+        """Return the chunk that carries the event."""
         match event:
-            case Said("content", text):
-                self._content.append(text)
-            case Said(_, text):
-                self._reasoning.append(text)
-            case CallOpened():
-                self._calls.append((event, []))
-            case CallContinued(_, arguments):
-                self._calls[-1][1].append(arguments)
+            case Said(field, text):
+                return wire.chunk(self._heading, {field: text})
+            case CallOpened(index, call_id, name):
+                return wire.chunk(self._heading, wire.call_opened(index, call_id, name))
+            case CallContinued(index, arguments):
+                return wire.chunk(self._heading, wire.call_continued(index, arguments))
             case Finished(reason):
-                self.finish_reason = reason
-            case _:
-                assert_never(event)
+                return wire.chunk(self._heading, {}, reason)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the message; its content is null where there are only tool calls."""
-        content = "".join(self._content)
-        calls = [
-            {
-                "type": "function",
-                "id": opened.id,
-                "function": {"name": opened.name, "arguments": "".join(pieces)},
-            }
-            for opened, pieces in self._calls
-        ]
-        return {
+    def usage_chunk(self, usage: Any) -> dict[str, Any]:
+        """Return the chunk that carries the usage alone."""
+        return wire.usage_chunk(self._heading, usage)
+
+    def whole(self, events: Sequence[Visible], usage: Any) -> dict[str, Any]:
+        """Return the answer in one piece; its content is null where there are only tool calls."""
+        content, calls = _said(events, "content"), _calls(events)
+        message = {
             "role": "assistant",
             "content": None if calls and not content else content,
-            self._reasoning_field: "".join(self._reasoning),
+            self._reasoning_field: _said(events, self._reasoning_field),
             "tool_calls": calls,
         }
+        return wire.completion(self._heading, message, _finish_reason(events), usage)
+
+
+class TextEncoding:
+    """`text_completion`, the same for chunks and whole."""
+
+    def __init__(self, heading: wire.Heading) -> None:
+        self._heading = heading
+
+    def chunk(self, event: Visible) -> dict[str, Any]:
+        """Return the chunk that carries the event."""
+        text = event.text if isinstance(event, Said) else ""
+        reason = event.reason if isinstance(event, Finished) else None
+        return wire.text_completion(self._heading, text, reason)
+
+    def usage_chunk(self, usage: Any) -> dict[str, Any]:
+        """Return the chunk that carries the usage alone."""
+        return wire.text_completion(self._heading, None, None) | {"usage": usage}
+
+    def whole(self, events: Sequence[Visible], usage: Any) -> dict[str, Any]:
+        """Return the answer in one piece."""
+        whole = wire.text_completion(self._heading, _said(events, "content"), _finish_reason(events))
+        return whole | {"usage": usage, "stats": {}}
+
+
+def _said(events: Sequence[Visible], field: str) -> str:
+    return "".join(event.text for event in events if isinstance(event, Said) and event.field == field)
+
+
+def _calls(events: Sequence[Visible]) -> list[dict[str, Any]]:
+    calls = []
+    for opened in events:
+        if isinstance(opened, CallOpened):
+            arguments = "".join(
+                event.arguments for event in events if isinstance(event, CallContinued) and event.index == opened.index
+            )
+            function = {"name": opened.name, "arguments": arguments}
+            calls.append({"type": "function", "id": opened.id, "function": function})
+    return calls
+
+
+def _finish_reason(events: Sequence[Visible]) -> str | None:
+    return next((event.reason for event in events if isinstance(event, Finished)), None)

@@ -1,4 +1,4 @@
-"""The machine below the models: queues requests, reads prompts, and lets answers grow until something is full."""
+"""The machine below the models: queues requests, reads prompts, lets answers grow until something is full."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -15,7 +15,7 @@ from elbowroom.demo.residency import Instance
 
 @dataclass(slots=True)
 class Engine:
-    """Runs requests on instances. A prompt that is being read is read to its end, whether its client waits or not."""
+    """Runs requests on instances; a prompt once begun is read to its end, whether its client waits or not."""
 
     readings: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -30,7 +30,11 @@ class Engine:
     ) -> AsyncIterator[None]:
         """Hold one of the instance's slots, read the prompt for so long, and generate in the body."""
         record.phase = "queued"
-        await instance.slots.acquire()
+        instance.queued += 1
+        try:
+            await instance.slots.acquire()
+        finally:
+            instance.queued -= 1
         instance.generations.add(generation)
         join_pool(instance, overflow)
         started = asyncio.Event()

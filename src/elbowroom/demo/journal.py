@@ -17,8 +17,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class RecordedRequest:
     """One HTTP request, whole, and how far it came; times are `time.monotonic()` seconds.
 
-    The token counts are set for chat requests that reached a model: `counted_tokens` is the prompt as it arrived,
-    `prompt_tokens` what the model got to read of it, `completion_tokens` what it has generated so far.
+    The token counts are set for chat requests that reached a model: `counted_tokens` is the prompt as it
+    arrived, `prompt_tokens` what the model got to read of it, `completion_tokens` what it has generated so
+    far, `reused_tokens` about how many of the prompt's first tokens are those of the prompt before it on
+    the same instance.
     """
 
     method: str
@@ -37,6 +39,7 @@ class RecordedRequest:
     prompt_tokens: int | None = None
     completion_tokens: int = 0
     dropped_messages: int = 0
+    reused_tokens: int = 0
 
     @property
     def fitted(self) -> bool:
@@ -46,7 +49,7 @@ class RecordedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """A client that closed its socket before its answer was complete: when the simulator noticed, in which phase."""
+    """A client that closed its socket too early: when the simulator noticed (monotonic), in which phase."""
 
     request: RecordedRequest
     at: float
@@ -75,6 +78,8 @@ class Journal:
         record = RecordedRequest(request.method, request.path_qs, headers, raw, _parsed(raw), received_at, number)
         self.requests.append(record)
         request[RECORD] = record
+        if "websocket" in headers.get("Upgrade", "").lower():
+            return await handler(request)
         self.open += 1
         try:
             response = await handler(request)

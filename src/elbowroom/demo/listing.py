@@ -9,7 +9,7 @@ _BITS = {"Q4_K_M": 4, "Q5_K_M": 5, "Q6_K": 6, "Q8_0": 8, "F16": 16, "4bit": 4, "
 
 
 def openai_rows(residency: Residency, *, just_in_time: bool) -> list[dict[str, Any]]:
-    """Rows of `/v1/models`: every downloaded model where models load when asked for, else only the loaded ones."""
+    """Rows of `/v1/models`: every downloaded model where models load just in time, else the loaded ones."""
     names = [instance.id for instance in residency.ready]
     if just_in_time:
         names = list(dict.fromkeys([*residency.models, *names]))

@@ -15,8 +15,8 @@ class SimulatedModel:
     """One downloaded model; window sizes are in tokens.
 
     `loaded_context_length` loads it when the simulator is made. `auto_fit` is the window that every load is
-    granted, whatever was asked for. `tokenizer` overrides the simulator's own. `reasoning_field` is the name
-    under which its thoughts are sent.
+    granted, whatever was asked for. `tokenizer` overrides the simulator's own. `reasoning_field` is the
+    name under which its thoughts are sent.
     """
 
     key: str
@@ -58,7 +58,7 @@ class SimulatedModel:
 
 
 def demo_models() -> tuple[SimulatedModel, ...]:
-    """Return what `elbowroom demo` shows: a loaded model, one that loads when asked for, a vision and an embedding model."""
+    """Return what `elbowroom demo` shows: one model loaded, one to load, one that sees, one to embed."""
     return (
         SimulatedModel("qwen2.5-7b-instruct", "Qwen2.5 7B Instruct", publisher="qwen", loaded_context_length=8_192),
         SimulatedModel(

@@ -16,6 +16,11 @@ async def greeting(_: web.Request) -> web.Response:
     return web.json_response({"lmstudio": True})
 
 
+async def internal_status(_: web.Request) -> web.Response:
+    """`GET /lms-status`, on the internal port even while the HTTP server is off."""
+    return web.json_response({"status": "ok"})
+
+
 async def openai_models(request: web.Request) -> web.Response:
     """`GET /v1/models`."""
     studio = request.app[STUDIO]
@@ -50,7 +55,7 @@ async def v1_models(request: web.Request) -> web.Response:
 
 
 async def v1_load(request: web.Request) -> web.Response:
-    """`POST /api/v1/models/load`: another instance, even of a loaded model; the window granted is echoed on demand."""
+    """`POST /api/v1/models/load`: makes another instance, even of a loaded model; echoes its window."""
     studio, record = request.app[STUDIO], request[RECORD]
     body = json_object(record)
     key, asked = body.get("model"), body.get("context_length")

@@ -1,10 +1,10 @@
 """What happens when a prompt or an answer does not fit the window."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from elbowroom.demo.models import SimulatedModel
 from elbowroom.demo.tokenizer import IMAGE_TOKENS, Tokenizer, message_text
 
 Policy = Literal["truncateMiddle", "rollingWindow", "stopAtLimit"]
@@ -17,12 +17,13 @@ _MESSAGE_OVERHEAD = 5
 class Overflow:
     """How the simulated engine behaves at the edge of the window.
 
-    `prompt`: what a prompt over the window gets: what the `policy` says (truncateMiddle cuts silently and refuses
-    only what it may not cut), an error of that wording, `empty` (an answer without anything in it) or `garbage`
-    (an answer to something nobody asked). `streamed`: whether a streamed request gets such an error as an event
-    after status 200, or as status 400. `generation`: what an answer that reaches the end of the window gets: an
-    error of that wording or what the policy says (stopAtLimit ends it with `length`, the others let it run on).
-    `shared_pool`: whether all requests at work share one window, so that all of them die when it is full.
+    `prompt`: what a prompt over the window gets: what the `policy` says (truncateMiddle cuts silently and
+    refuses only what it may not cut), an error of that wording, `empty` (an answer without anything in it)
+    or `garbage` (an answer to something nobody asked). `streamed`: whether a streamed request gets such an
+    error as an event after status 200, or as status 400. `generation`: what an answer that reaches the end
+    of the window gets: an error of that wording or what the policy says (stopAtLimit ends it with `length`,
+    the others let it run on). `shared_pool`: whether all requests at work share one window, so that all of
+    them die when it is full.
     """
 
     policy: Policy = "truncateMiddle"
@@ -54,24 +55,27 @@ class PromptTooLongError(Exception):
 def read(
     messages: Sequence[dict[str, Any]],
     total: int,
+    sizes: Sequence[int],
     window: int,
     overflow: Overflow,
-    model: SimulatedModel,
-    tokenizer: Tokenizer,
+    architecture: str,
 ) -> Reading:
-    """Return what of a prompt of `total` tokens the model gets to read; raise PromptTooLongError where it is refused."""
+    """Return what the model gets to read of `total` tokens; raise PromptTooLongError if it refuses them.
+
+    `sizes` are the tokens of the single messages.
+    """
     if total < window:
         return Reading(tuple(messages), total)
     match overflow.prompt:
         case "empty" | "garbage" as outcome:
             return Reading(tuple(messages), total, outcome=outcome)
         case "policy":
-            keep = tokens_to_keep(messages, total, overflow.policy, tokenizer)
+            keep = tokens_to_keep(messages, total, sizes, overflow.policy)
             if keep >= window:
-                raise PromptTooLongError(wording("A", keep, window, model.architecture))
-            return truncate(messages, total, window, overflow.policy, tokenizer)
+                raise PromptTooLongError(wording("A", keep, window, architecture))
+            return truncate(messages, total, sizes, window, overflow.policy)
         case name:
-            raise PromptTooLongError(wording(name, total, window, model.architecture))
+            raise PromptTooLongError(wording(name, total, window, architecture))
 
 
 def wording(name: Wording, tokens: int, window: int, architecture: str) -> str:
@@ -80,26 +84,25 @@ def wording(name: Wording, tokens: int, window: int, architecture: str) -> str:
         "A": "The number of tokens to keep from the initial prompt is greater than the context length "
         f"(n_keep: {tokens}>= n_ctx: {window}). Try to load the model with a larger context length, "
         "or provide a shorter input.",
-        "B": f"Trying to keep the first {tokens} tokens when context the overflows. However, the model is loaded "
-        f"with context length of only {window} tokens, which is not enough. Try to load the model with a larger "
-        "context length, or provide a shorter input",
-        "C": f"Input does not fit in context length. The input has {tokens} tokens, but the context length only "
-        f"supports {window} tokens.",
+        "B": f"Trying to keep the first {tokens} tokens when context the overflows. However, the model "
+        f"is loaded with context length of only {window} tokens, which is not enough. Try to load the model "
+        "with a larger context length, or provide a shorter input",
+        "C": f"Input does not fit in context length. The input has {tokens} tokens, but the context length "
+        f"only supports {window} tokens.",
         "D": f"Cannot truncate prompt with n_keep ({tokens}) >= n_ctx ({window})",
         "E": "Context size has been exceeded.",
-        "F": f"Reached context length of {window} tokens with model (arch: {architecture}) that does not currently "
-        "support mid-generation context overflow. Try reloading with a larger context length or shortening the "
-        "prompt/chat.",
+        "F": f"Reached context length of {window} tokens with model (arch: {architecture}) that does not "
+        "currently support mid-generation context overflow. Try reloading with a larger context length or "
+        "shortening the prompt/chat.",
         "G": f"Input length {tokens} exceeds context length {window}",
     }[name]
 
 
-def tokens_to_keep(messages: Sequence[dict[str, Any]], total: int, policy: Policy, tokenizer: Tokenizer) -> int:
-    """Return how many of the prompt's tokens the policy must keep: system prompt and first user message, all, or none."""
+def tokens_to_keep(messages: Sequence[dict[str, Any]], total: int, sizes: Sequence[int], policy: Policy) -> int:
+    """Return how many tokens the policy must keep: system prompt and first user message, none, or all."""
     match policy:
         case "truncateMiddle":
-            head = _head(messages)
-            return max(0, total - sum(_weight(message, tokenizer) for message in messages[head:]))
+            return total - sum(sizes[_head(messages) :])
         case "rollingWindow":
             return 0
         case "stopAtLimit":
@@ -107,22 +110,32 @@ def tokens_to_keep(messages: Sequence[dict[str, Any]], total: int, policy: Polic
 
 
 def truncate(
-    messages: Sequence[dict[str, Any]], total: int, window: int, policy: Policy, tokenizer: Tokenizer
+    messages: Sequence[dict[str, Any]], total: int, sizes: Sequence[int], window: int, policy: Policy
 ) -> Reading:
-    """Drop the oldest messages that the policy may drop, until the prompt is smaller than the window.
-
-    An engine cuts tokens, not messages, and never asks the chat template again; so the sizes are those of the texts.
-    """
-    head = _head(messages) if policy == "truncateMiddle" else 0
-    droppable = list(range(head, len(messages) - 1))
-    dropped: set[int] = set()
+    """Drop the oldest messages that the policy may drop, until the prompt is smaller than the window."""
+    first = _head(messages) if policy == "truncateMiddle" else 0
+    last = first
     left = total
-    while left >= window and droppable:
-        index = droppable.pop(0)
-        dropped.add(index)
-        left -= _weight(messages[index], tokenizer)
-    kept = tuple(message for index, message in enumerate(messages) if index not in dropped)
-    return Reading(kept, max(1, min(left, window - 1)), len(dropped), cut_message=left >= window)
+    while left >= window and last < len(messages) - 1:
+        left -= sizes[last]
+        last += 1
+    kept = (*messages[:first], *messages[last:])
+    return Reading(kept, max(1, min(left, window - 1)), last - first, cut_message=left >= window)
+
+
+def message_sizes(
+    messages: Sequence[dict[str, Any]],
+    tools: Sequence[dict[str, Any]] | None,
+    total: int,
+    tokenizer: Tokenizer,
+) -> list[int]:
+    """Share the prompt's tokens out to its messages by the length of their texts; the tools take their part.
+
+    An engine cuts tokens, not messages, and does not ask the chat template again.
+    """
+    weights = [_weight(message, tokenizer) for message in messages]
+    whole = sum(weights) + (len(tokenizer.split(json.dumps(tools))) if tools else 0)
+    return [total * weight // whole for weight in weights]
 
 
 def _head(messages: Sequence[dict[str, Any]]) -> int:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal, assert_never
 
@@ -65,10 +66,10 @@ Event = Said | CallOpened | CallContinued | Raw | Hangup | Finished
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How fast and how far an answer goes; `max_tokens` None is unlimited, 0 tokens a second as fast as possible.
+    """How fast and how far an answer goes; no `max_tokens` is no limit, 0 tokens a second is at once.
 
-    `grow` is told before every delta how many tokens it brings; it raises GenerationError when that is too much,
-    and returns False where the answer is to end there with `length`.
+    `grow` is told before every delta how many tokens it brings; it raises GenerationError when that is too
+    much, and returns False where the answer is to end there with `length`.
     """
 
     grow: Callable[[int], bool]
@@ -82,10 +83,11 @@ async def perform(script: Script, generation: Generation, limits: Limits) -> Asy
     """Yield what happens, at the pace of the model; raise GenerationError where it fails."""
     calls = 0
     for step in script.steps:
-        async for event in _play(step, calls, generation, limits):
-            yield event
-            if isinstance(event, Finished):
-                return
+        async with aclosing(_play(step, calls, generation, limits)) as events:
+            async for event in events:
+                yield event
+                if isinstance(event, Finished):
+                    return
         calls += isinstance(step, ToolCall)
     reason = "tool_calls" if calls else "stop"
     yield Finished(reason if script.finish_reason == "auto" else script.finish_reason)
@@ -96,12 +98,15 @@ async def _play(step: Step, calls: int, generation: Generation, limits: Limits) 
         case Text() | Reasoning():
             field = "content" if isinstance(step, Text) else limits.reasoning_field
             pieces = [step.text] if step.whole else limits.split(step.text)
-            async for piece in _generate(pieces, generation, limits, thinking=isinstance(step, Reasoning)):
-                yield piece if isinstance(piece, Finished) else Said(field, piece)
+            thinking = isinstance(step, Reasoning)
+            async with aclosing(_generate(pieces, generation, limits, thinking=thinking)) as generated:
+                async for piece in generated:
+                    yield piece if isinstance(piece, Finished) else Said(field, piece)
         case ToolCall():
             yield CallOpened(calls, step.id if step.id is not None else str(calls), normalised(step.name))
-            async for piece in _generate(_argument_pieces(step, limits), generation, limits):
-                yield piece if isinstance(piece, Finished) else CallContinued(calls, piece)
+            async with aclosing(_generate(_argument_pieces(step, limits), generation, limits)) as generated:
+                async for piece in generated:
+                    yield piece if isinstance(piece, Finished) else CallContinued(calls, piece)
         case Raw():
             yield step
         case Pause():
@@ -126,10 +131,7 @@ async def _generate(
         room = len(tokens) if limits.max_tokens is None else limits.max_tokens - generation.completion_tokens
         text = "".join(tokens[: max(0, room)])
         count = min(len(tokens), max(0, room))
-        if limits.tokens_per_second:
-            await generation.pause(count / limits.tokens_per_second)
-        else:
-            await generation.pause(0)
+        await generation.pause(count / limits.tokens_per_second if limits.tokens_per_second else 0)
         goes_on = count == 0 or limits.grow(count)
         generation.completion_tokens += count
         generation.reasoning_tokens += count if thinking else 0

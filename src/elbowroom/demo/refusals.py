@@ -10,12 +10,13 @@ JSON_OBJECT = "'response_format.type' must be 'json_schema' or 'text'"
 NO_IMAGES = "Model does not support images. Please use a model that does."
 NO_MODELS = "No models loaded. Please load a model in the developer page or use the 'lms load' command."
 SEVERAL_MODELS = "Multiple models are loaded. Please specify a model by providing a 'model' field."
+AUTH_WRONG = "Invalid LM Studio API token provided: "
 _AUTHENTICATION = "Learn more at: https://lmstudio.ai/docs/developer/core/authentication."
-TOKEN_MISSING = (
+AUTH_MISSING = (
     "An LM Studio API token is required to make requests to this server, but none was provided using the "
     "Authorization header using the 'Bearer' scheme (i.e., 'Authorization: Bearer $LM_API_TOKEN'). " + _AUTHENTICATION
 )
-TOKEN_MALFORMED = "Malformed LM Studio API token provided: "
+AUTH_MALFORMED = "Malformed LM Studio API token provided: "
 
 
 class RefusalError(Exception):

@@ -26,6 +26,9 @@ def check_chat(body: dict[str, Any]) -> None:
         raise refusals.plain("'messages' field is required and must be an array of message objects")
     if not messages:
         raise refusals.plain("'messages' array must not be empty")
+    tools = body.get("tools")
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+        raise refusals.plain("'tools' must be an array of tool objects")
     choice = body.get("tool_choice")
     if choice is not None and choice not in _TOOL_CHOICES:
         kind = "string" if isinstance(choice, str) else "object"
@@ -48,11 +51,13 @@ async def resolve(
 ) -> Instance:
     """Return the instance that answers, loading the named model first where that is on.
 
-    An unknown name is answered by the model that is loaded. Raises RefusalError if it cannot be told which that is.
+    An unknown name is answered by the model that is loaded. Raises RefusalError if it cannot be told which
+    that is.
     """
     residency = studio.residency
     residency.expire()
-    name = body.get("model") or ""
+    name = body.get("model")
+    name = name if isinstance(name, str) else ""
     ttl = body.get("ttl")
     instance = residency.named(name)
     if instance is None and name in residency.models and studio.just_in_time:

@@ -14,7 +14,8 @@ from elbowroom.errors import ModelNotFound
 class Instance:
     """A model in memory, or on its way there; `context_length` is the window it was granted.
 
-    `ttl_seconds` is None for a model that was loaded on purpose: it stays until it is unloaded.
+    `ttl_seconds` is None for a model that was loaded on purpose: it stays until it is unloaded. `reference`
+    names this very load, `last_prompt` is what its cache holds, `queued` how many requests wait for a slot.
     """
 
     id: str
@@ -23,6 +24,9 @@ class Instance:
     last_used: float
     ttl_seconds: float | None = None
     ready: bool = True
+    reference: str = ""
+    last_prompt: str = ""
+    queued: int = 0
     generations: set[Generation] = field(default_factory=set)
     prefill: asyncio.Lock = field(default_factory=asyncio.Lock)
     slots: asyncio.Semaphore = field(init=False)
@@ -49,6 +53,7 @@ class Residency:
         self.instances: dict[str, Instance] = {}
         self._clock = clock
         self._loading = asyncio.Lock()
+        self._loads = 0
         for model in self.models.values():
             if model.loaded_context_length is not None:
                 self.load(model.key, model.loaded_context_length)
@@ -83,7 +88,16 @@ class Residency:
         model = self.model(key)
         name = next(name for name in _names(key) if name not in self.instances)
         granted = model.granted(context_length)
-        instance = Instance(name, model, granted, self._clock(), ttl_seconds=ttl_seconds, ready=ready)
+        self._loads += 1
+        instance = Instance(
+            name,
+            model,
+            granted,
+            self._clock(),
+            ttl_seconds=ttl_seconds,
+            ready=ready,
+            reference=f"r{self._loads}",
+        )
         self.instances[name] = instance
         return instance
 
@@ -97,11 +111,13 @@ class Residency:
         except asyncio.CancelledError:
             self.instances.pop(instance.id, None)
             raise
+        if instance.id not in self.instances:
+            raise refusals.plain(refusals.UNLOADED)
         instance.ready = True
         return instance
 
     async def load_just_in_time(self, key: str, ttl_seconds: float, *, evict: bool) -> Instance:
-        """Return an instance of the model, loaded now if there is none; `evict` unloads what came that way before."""
+        """Return an instance of the model, loaded now if need be; `evict` unloads what came so before."""
         async with self._loading:
             if there := [instance for instance in self.ready if instance.model.key == key]:
                 return there[0]
@@ -110,14 +126,15 @@ class Residency:
                     self.unload(instance.id)
             return await self.load_slowly(key, ttl_seconds=ttl_seconds)
 
-    def unload(self, name: str) -> None:
-        """Take an instance, or all instances of a model, out of memory; requests at work end with an error."""
+    def unload(self, name: str, message: str = refusals.UNLOADED) -> None:
+        """Take an instance, or all of a model, out of memory; requests at work fail with the message."""
         gone = [self.instances[name]] if name in self.instances else self.of(name)
         if not gone:
             raise ModelNotFound(f"{name!r} is not loaded; loaded are {sorted(self.instances)}.")
         for instance in gone:
             del self.instances[instance.id]
-            instance.fail(refusals.UNLOADED)
+            instance.ready = False
+            instance.fail(message)
 
     def expire(self) -> None:
         """Unload what has been idle for longer than its time to live."""
@@ -138,7 +155,7 @@ class Residency:
         return next((instance for instance in self.ready if instance.model.key == name), None)
 
     def fallback(self, *, embedding: bool = False) -> Instance:
-        """Return the one loaded model, which LM Studio uses whatever was named; raise RefusalError if it is not one."""
+        """Return the only loaded model, used whatever was named; raise RefusalError if it is not one."""
         candidates = [one for one in self.ready if (one.model.type == "embedding") == embedding]
         if not candidates:
             raise refusals.no_such_model(refusals.NO_MODELS, status=404)

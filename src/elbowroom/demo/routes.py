@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from elbowroom.demo import access, native
+from elbowroom.demo import access, native, rpc
 from elbowroom.demo.chat import chat_completions
+from elbowroom.demo.completions import completions, embeddings
 from elbowroom.demo.keys import STUDIO
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def application(studio: "SimulatedLMStudio") -> web.Application:
     app.add_routes(
         [
             web.get("/lmstudio-greeting", native.greeting),
+            web.get("/lms-status", native.internal_status),
             web.get("/v1/models", native.openai_models),
             web.get("/api/v0/models", native.v0_models),
             web.get("/api/v0/models/{name:.+}", native.v0_model),
@@ -32,6 +34,9 @@ def application(studio: "SimulatedLMStudio") -> web.Application:
             web.post("/api/v1/models/load", native.v1_load),
             web.post("/api/v1/models/unload", native.v1_unload),
             web.post("/v1/chat/completions", chat_completions),
+            web.post("/v1/completions", completions),
+            web.post("/v1/embeddings", embeddings),
+            *(web.get(f"/{namespace}", rpc.serve) for namespace in rpc.NAMESPACES),
             web.route("*", "/{path:.*}", access.unknown),
         ]
     )

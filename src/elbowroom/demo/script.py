@@ -63,7 +63,7 @@ class WaitFor:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """The engine fails here: an `event: error` that ends the stream without `[DONE]`, or a 400 when not streamed."""
+    """The engine fails here: `event: error` and no `[DONE]` in a stream, status 400 otherwise."""
 
     message: str
 
@@ -75,7 +75,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole HTTP answer, streamed request or not; a str or bytes body is sent as it is, anything else as JSON.
+    """A whole HTTP answer to any request; a str or bytes body is sent as it is, anything else as JSON.
 
     It is the only step of its script. The model is not asked: nothing is loaded, counted or read.
     """
@@ -93,9 +93,9 @@ Usage = Mapping[str, Any] | Literal["counted"] | None
 class Script:
     """One answer: its steps (a str is a Text) and how it ends.
 
-    `finish_reason`: `auto` is `tool_calls` after a tool call and `stop` otherwise; None sends no finish at all.
-    `usage`: `counted`, an object to send instead, or None for no usage. `done`: whether `[DONE]` is sent.
-    `cut_after`: close the socket after that many bytes of the body.
+    `finish_reason`: `auto` is `tool_calls` after a tool call and `stop` otherwise; None sends no finish at
+    all. `usage`: `counted`, an object to send instead, or None for no usage. `done`: whether `[DONE]` is
+    sent. `cut_after`: close the socket after that many bytes of a stream.
     """
 
     steps: tuple[Step, ...]
@@ -135,7 +135,7 @@ class _Entry:
 
 
 class ScriptQueue:
-    """Scripts waiting for their request: the first one that fits is used, once, or always where it repeats."""
+    """Scripts waiting for their request: the first one that fits is used, once unless it repeats."""
 
     def __init__(self) -> None:
         self._entries: list[_Entry] = []

@@ -1,5 +1,6 @@
 """The simulator as a whole: its switches, its state, and starting and stopping it."""
 
+import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Sequence
@@ -9,25 +10,28 @@ from typing import Literal, Self
 
 from aiohttp import web
 
-from elbowroom.demo import wire
+from elbowroom.demo import refusals, wire
 from elbowroom.demo.engine import Engine
 from elbowroom.demo.journal import Disconnect, Journal, RecordedRequest
 from elbowroom.demo.models import SimulatedModel, demo_models
 from elbowroom.demo.overflow import Overflow
 from elbowroom.demo.residency import Instance, Residency
 from elbowroom.demo.routes import application
+from elbowroom.demo.rpc import RpcCall
 from elbowroom.demo.script import Body, OnRequest, Script, ScriptQueue, When
 from elbowroom.demo.tokenizer import CountingWith, CountTokens, SimulatedTokenizer, Tokenizer
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedLMStudio:
-    """An LM Studio on 127.0.0.1, as an async context manager; all fields are switches that may be set at any time.
+    """An LM Studio on 127.0.0.1, as an async context manager; its fields are switches, set at any time.
 
-    Except `models`, `port` (0: any free one) and `clock`, which are read when it is made. Speeds are in tokens a
-    second, 0 is as fast as possible. `native_api`: `v0` is an app without `/api/v1`, `none` one without `/api`.
-    `http_server` off leaves only what the internal port serves. `on_request` is asked for requests that no queued
-    script fits. `count_tokens` and `split_tokens` override those of `tokenizer`.
+    Except `models`, `port` (0: any free one) and `clock`, which are read when it is made. Speeds are in
+    tokens a second, 0 is as fast as possible. `native_api`: `v0` is an app without `/api/v1`, `none` one
+    without `/api`. `http_server` off leaves only what the internal port serves, `rpc` off no websockets.
+    With `prefix_cache` only those tokens take time that come after the beginning shared with the instance's
+    last prompt. `on_request` is asked for requests that no queued script fits. `count_tokens` and
+    `split_tokens` override those of `tokenizer`.
     """
 
     models: Sequence[SimulatedModel] = field(default_factory=demo_models)
@@ -42,6 +46,8 @@ class SimulatedLMStudio:
     cors: bool = field(default=False, kw_only=True)
     native_api: Literal["v1", "v0", "none"] = field(default="v1", kw_only=True)
     http_server: bool = field(default=True, kw_only=True)
+    rpc: bool = field(default=True, kw_only=True)
+    prefix_cache: bool = field(default=False, kw_only=True)
     on_request: OnRequest | None = field(default=None, kw_only=True)
     tokenizer: Tokenizer = field(default_factory=SimulatedTokenizer, kw_only=True)
     count_tokens: CountTokens | None = field(default=None, kw_only=True)
@@ -51,6 +57,7 @@ class SimulatedLMStudio:
     scripts: ScriptQueue = field(default_factory=ScriptQueue, init=False)
     journal: Journal = field(default_factory=Journal, init=False)
     engine: Engine = field(default_factory=Engine, init=False)
+    rpc_calls: list[RpcCall] = field(default_factory=list, init=False)
     _runner: web.AppRunner | None = field(default=None, init=False)
     _answers: int = field(default=0, init=False)
 
@@ -97,7 +104,7 @@ class SimulatedLMStudio:
     @property
     def chats(self) -> list[RecordedRequest]:
         """The chat requests among them."""
-        return [request for request in self.requests if request.path == "/v1/chat/completions"]
+        return [request for request in self.requests if request.path.partition("?")[0] == "/v1/chat/completions"]
 
     @property
     def disconnects(self) -> list[Disconnect]:
@@ -117,8 +124,8 @@ class SimulatedLMStudio:
     def enqueue(self, *scripts: Script | str, when: When | None = None, repeat: bool = False) -> None:
         """Add answers, used in order, one a chat request that reaches the model; a str is one text.
 
-        With `when`, a script waits for a request whose body it holds for. With `repeat` it is never used up. A
-        request that is refused uses none up.
+        With `when`, a script waits for a request whose body it holds for. With `repeat` it is never used
+        up. A request that is refused uses none up.
         """
         for script in scripts:
             self.scripts.add(Script(script) if isinstance(script, str) else script, when, repeat=repeat)
@@ -136,10 +143,20 @@ class SimulatedLMStudio:
         """Unload an instance by its id, or all of a model; what they are answering fails."""
         self.residency.unload(key)
 
+    def crash(self, key: str, message: str = refusals.CRASHED) -> None:
+        """Lose an instance, or all of a model; what they are answering fails with the message."""
+        self.residency.unload(key, message)
+
     def reload(self, key: str, context_length: int) -> Instance:
         """Unload the model and load it again with another window."""
         self.residency.unload(key)
         return self.residency.load(key, context_length)
+
+    async def wait_until(self, condition: Callable[[], object], seconds: float = 10.0) -> None:
+        """Return as soon as the condition holds; raise TimeoutError if it does not within so many seconds."""
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110 - a condition may be about anything
+                await asyncio.sleep(0.002)
 
     def tokenizer_of(self, model: SimulatedModel) -> Tokenizer:
         """Return the tokenizer that counts for this model."""
@@ -149,8 +166,13 @@ class SimulatedLMStudio:
             return self.tokenizer
         return CountingWith(self.tokenizer, self.count_tokens, self.split_tokens)
 
-    def heading(self, instance: Instance) -> wire.Heading:
-        """Return the heading of the next answer; its id is unlike all others of this simulator."""
+    def heading(self, kind: str, instance: Instance) -> wire.Heading:
+        """Return the heading of the next answer; its id is `kind` and what no other answer here has."""
         self._answers += 1
         digest = hashlib.sha256(f"{self.port}/{self._answers}".encode()).hexdigest()
-        return wire.Heading(f"chatcmpl-{digest[:22]}", int(time.time()), instance.id)
+        return wire.Heading(f"{kind}-{digest[:22]}", int(time.time()), instance.id)
+
+
+def demo_studio(port: int = 0) -> SimulatedLMStudio:
+    """Return the simulator of `elbowroom demo`: its models, at the pace of a laptop."""
+    return SimulatedLMStudio(port=port, tokens_per_second=35, prefill_tokens_per_second=1_500, prefix_cache=True)

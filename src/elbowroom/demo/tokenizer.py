@@ -19,21 +19,27 @@ _PIECE = re.compile(r"<\|\w+\|>|\s?[^\W\d_]{1,6}|[^\W\d_]{1,6}|\d{1,3}|\s+|[^\w\
 class Tokenizer(Protocol):
     """Turns prompts and texts into tokens, the way one model does.
 
-    `count_tokens` counts a whole prompt as the engine reads it. `split` cuts generated text into the pieces that
-    are streamed one by one; joined they are the text. `render` and `encode` answer the websocket's
-    `applyPromptTemplate` and `tokenize`. A chat template that refuses the messages raises ValueError.
+    A chat template that refuses the messages raises ValueError.
     """
 
-    def count_tokens(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> int: ...
-    def split(self, text: str) -> list[str]: ...
-    def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str: ...
-    def encode(self, text: str) -> list[int]: ...
+    def count_tokens(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> int:
+        """Count a whole prompt as the engine reads it, tools, template and all."""
+
+    def split(self, text: str) -> list[str]:
+        """Cut generated text into the pieces that are streamed one by one; joined they are the text."""
+
+    def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+        """Return the prompt as text, for the websocket's `applyPromptTemplate`."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of a text, for the websocket's `tokenize`."""
 
 
 class SimulatedTokenizer:
     """A deterministic stand-in: ChatML around every message, pieces of at most six letters or three digits.
 
-    It is nobody's real vocabulary. Token ids are checksums of the pieces; an image counts as `IMAGE_TOKENS`.
+    It is nobody's real vocabulary. Token ids are checksums of the pieces; an image counts as
+    `IMAGE_TOKENS`.
     """
 
     def split(self, text: str) -> list[str]:

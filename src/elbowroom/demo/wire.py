@@ -79,3 +79,15 @@ def frame(payload: Any) -> bytes:
 def error_frame(message: str) -> bytes:
     """Return the event that ends a stream that failed."""
     return b"event: error\n" + frame({"error": {"message": message}, "message": message})
+
+
+def text_completion(heading: Heading, text: str | None, finish_reason: str | None) -> dict[str, Any]:
+    """Return an answer of `/v1/completions`, or a chunk of one; without choices where there is no text."""
+    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
+    return {
+        "id": heading.id,
+        "object": "text_completion",
+        "created": heading.created,
+        "model": heading.model,
+        "choices": [] if text is None else [choice],
+    }

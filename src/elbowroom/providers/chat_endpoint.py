@@ -2,16 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any
 
 import aiohttp
 
-from elbowroom.errors import StreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from elbowroom.errors import ElbowroomError, StreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from elbowroom.providers.chat_chunks import ChunkReader
 from elbowroom.providers.events import StreamEvent
 from elbowroom.providers.failures import Source, error_in, failure_of, failure_of_response, overflow_error
-from elbowroom.providers.sse import EventReader
+from elbowroom.providers.sse import EventReader, ServerSentEvent
 
 CONNECT_SECONDS = 1.5
 FIRST_BYTE_SECONDS = 1800.0  # a large prompt on a slow machine is read for many minutes
@@ -119,11 +119,11 @@ class ChatEndpoint:
         sse = EventReader()
         while not reader.done:
             received = await self._read(response, has_begun=reader.has_output)
-            events = [
-                event for sent in (sse.feed(received) if received else sse.close()) for event in reader.read(sent)
-            ]
-            if events:
-                yield events
+            said, failure = _read_all(sse.feed(received) if received else sse.close(), reader)
+            if said:
+                yield said
+            if failure is not None:
+                raise failure
             if not received:
                 return
 
@@ -158,6 +158,19 @@ class ChatEndpoint:
         if not isinstance(answer, dict) or "choices" not in answer:
             raise UpstreamError(f"{self._source.name} at {self._source.url} did not answer with a chat completion.")
         return answer
+
+
+def _read_all(
+    events: Iterable[ServerSentEvent], reader: ChunkReader
+) -> tuple[list[StreamEvent], ElbowroomError | None]:
+    """Return what the events say up to the first that is a failure: words that came along with it are not lost."""
+    said: list[StreamEvent] = []
+    for event in events:
+        try:
+            said += reader.read(event)
+        except ElbowroomError as failure:
+            return said, failure
+    return said, None
 
 
 def connection_failure(error: Exception, source: Source, start_hint: str) -> UpstreamError:

@@ -12,7 +12,7 @@ from elbowroom.agents.relay import relay_completion
 from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.errors import ElbowroomError
 from elbowroom.server.body import read_json
-from elbowroom.server.encode import FrameEncoder, encode_completion
+from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
 from elbowroom.server.event_stream import EventStream
 from elbowroom.server.failures import unexpected
 from elbowroom.server.keys import RUNTIME, catalog_of
@@ -29,10 +29,10 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     if chat.stream:
         return await _stream(request, chat, target, began)
     if target.is_relay:
-        return web.json_response(await relay_completion(target, chat))
+        return web.json_response(await relay_completion(target, chat), dumps=to_json)
     answer = await request.app[RUNTIME].run(target, chat, _keep_to_the_end)
     _log_answer(target, answer, began)
-    return web.json_response(encode_completion(answer, chat.model))
+    return web.json_response(encode_completion(answer, chat.model), dumps=to_json)
 
 
 async def _stream(request: web.Request, chat: ChatRequest, target: Target, began: float) -> web.StreamResponse:

@@ -1,6 +1,7 @@
 """Answers as OpenAI clients read them: the frames of a stream, and the one object without streaming."""
 
 import json
+import math
 import secrets
 import time
 from collections.abc import Sequence
@@ -128,5 +129,25 @@ def _joined(logprobs: list[Any]) -> Any:
     return joined
 
 
+def to_json(value: Any) -> str:
+    """Return a value as compact JSON in ASCII, with null where an upstream sent a number that JSON does not have."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _finite(item) for key, item in value.items()}
+        case list():
+            return [_finite(item) for item in value]
+        case float() if not math.isfinite(value):
+            return None
+        case _:
+            return value
+
+
 def _json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode("ascii")
+    return to_json(value).encode("ascii")

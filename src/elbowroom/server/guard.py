@@ -17,10 +17,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HEALTH = "/health"
 ALWAYS_ALLOWED_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", "host.docker.internal"})
 ALWAYS_ALLOWED_ORIGINS = re.compile(
-    r"app://obsidian\.md|capacitor://localhost|https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?"
+    r"app://obsidian\.md|capacitor://localhost|https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?"
 )
 METHODS_WITH_BODY = frozenset({hdrs.METH_POST, hdrs.METH_PUT, hdrs.METH_PATCH})
-HOST_FORM = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(?::(?P<port>\d{1,5}))?")
+HOST_FORM = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(?::(?P<port>[0-9]{1,5}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ RULES: web.AppKey[CurrentRules] = web.AppKey("RULES", CurrentRules)
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Let a request through all gates, or refuse it before its body is read."""
-    if request.path == HEALTH:
+    if request.path == HEALTH and request.method != hdrs.METH_OPTIONS:
         return await handler(request)
     rules = request.app[RULES].get()
     _check_host(request, rules)

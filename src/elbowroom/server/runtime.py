@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.raw_model import answer_raw
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.sdk import load_sdk
+from elbowroom.settings.model import AgentSettings
 
 if TYPE_CHECKING:
     from agents import Tool
 
-RunRequest = Callable[[Target, ChatRequest, Sink, "Sequence[Tool]"], Awaitable[Answer]]
+RunAgent = Callable[[Target, AgentSettings, ChatRequest, Sink, "Sequence[Tool]"], Awaitable[Answer]]
 Toolbox = Callable[[Target], "Sequence[Tool]"]
 
 
@@ -23,29 +25,34 @@ def no_tools(target: Target) -> Sequence[Any]:
 
 
 class AgentRuntime:
-    """Runs requests; the first waits for the SDK. `toolbox` gives each agent its own tools."""
+    """Answers requests; the first one to an agent waits for the SDK. `toolbox` gives each agent its own tools."""
 
     def __init__(self, toolbox: Toolbox = no_tools) -> None:
         self._toolbox = toolbox
-        self._loading: asyncio.Task[RunRequest] | None = None
+        self._loading: asyncio.Task[RunAgent] | None = None
 
     def warm_up(self) -> None:
         """Begin to load the SDK in a thread, unless that has been done."""
         _ = self._begin_loading()
 
     async def run(self, target: Target, request: ChatRequest, sink: Sink) -> Answer:
-        """Answer a request; see `agents.run.run_request`."""
+        """Answer a request; the sink has had everything visible by the time this returns.
+
+        Raises ElbowroomError. Cancelling it closes the upstream at once.
+        """
+        if target.agent is None:
+            return await answer_raw(target, request, sink)
         # A client that leaves while the SDK is being loaded must not take the loading with it.
         await asyncio.wait([loading := self._begin_loading()])
-        return await loading.result()(target, request, sink, self._toolbox(target))
+        return await loading.result()(target, target.agent, request, sink, self._toolbox(target))
 
-    def _begin_loading(self) -> "asyncio.Task[RunRequest]":
+    def _begin_loading(self) -> "asyncio.Task[RunAgent]":
         if self._loading is None or (self._loading.done() and self._loading.exception()):
             self._loading = asyncio.create_task(asyncio.to_thread(_load))
         return self._loading
 
 
-def _load() -> RunRequest:
+def _load() -> RunAgent:
     load_sdk()
-    run_request: RunRequest = importlib.import_module("elbowroom.agents.run").run_request
-    return run_request
+    run_agent: RunAgent = importlib.import_module("elbowroom.agents.run").run_agent
+    return run_agent

@@ -1,0 +1,55 @@
+"""One request's model calls, step after step, with the SDK's Runner around them or not."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from elbowroom.agents.answer import Answer, Sink
+from elbowroom.agents.catalog import Target
+from elbowroom.agents.reply import Reply
+from elbowroom.agents.request import ChatRequest, tool_name
+from elbowroom.agents.request_body import step_body, with_instructions
+from elbowroom.agents.step import Step
+
+
+class Turn:
+    """Asks the target's model for one client request; `answer` grows with every step."""
+
+    def __init__(self, target: Target, request: ChatRequest, sink: Sink) -> None:
+        self.target = target
+        self.request = request
+        self.answer = Answer()
+        self._sink = sink
+        self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
+
+    def with_model(self, model: str) -> "Turn":
+        """Return the same turn, answer and all, going on with another model of the provider."""
+        other = Turn(replace(self.target, model=model), self.request, self._sink)
+        other.answer = self.answer
+        return other
+
+    async def step(
+        self,
+        *,
+        instructions: str | None = None,
+        appended: Sequence[dict[str, Any]] = (),
+        own_tools: Sequence[dict[str, Any]] = (),
+        is_for_client: Callable[[str], bool] = lambda name: True,
+    ) -> Reply:
+        """Ask the model once and return its reply, which the sink has had by then.
+
+        `appended` are the messages of the steps before, `own_tools` the specifications of tools that the server
+        runs; `is_for_client` tells whether a call of this name is handed to the client.
+        """
+        messages = with_instructions(self.request.messages, instructions) + list(appended)
+        body = step_body(
+            self.request,
+            self.target.model,
+            self._defaults,
+            messages,
+            [*own_tools, *self.request.tools],
+            step=self.answer.steps + 1,
+        )
+        info = await self.target.provider.ready(self.target.model)
+        offered = [name for tool in body.get("tools", ()) if (name := tool_name(tool))]
+        return await Step(self.answer, self._sink, offered, is_for_client).run(self.target.provider, body, info)
