@@ -1,7 +1,7 @@
 """Reads GGUF's metadata from the first bytes of a file: names, values and arrays, never a tensor.
 
-The file is read in growing chunks, not mapped into memory: where somebody shortens it at the same moment, that
-is an error to report, not a bus error that ends the process.
+The file is read in growing chunks, not mapped into memory: where somebody shortens it at the same moment,
+that is an error to report, not a bus error that ends the process.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ class GgufVocabulary:
     """The tokenizer's tables as they stand in the file.
 
     `model` is the algorithm ("gpt2", "llama", "gemma4", "bert" ...), `pre` the name of its split patterns, ""
-    where the file names none. `tokens` is indexed by id; bytes that are no UTF-8 are escaped as lone surrogates.
-    `token_types` and `scores` are as long as `tokens`, or empty. `ids` are the named tokens: "bos", "eos",
-    "unknown", "fim_pre" and so on.
+    where the file names none. `tokens` is indexed by id; bytes that are no UTF-8 are escaped as lone
+    surrogates. `token_types` and `scores` are as long as `tokens`, or empty. `ids` are the tokens that have a
+    name: "bos", "eos", "unknown", "fim_pre" and so on.
     """
 
     model: str
@@ -53,8 +53,8 @@ class GgufHeader:
     """A model as its GGUF file describes it.
 
     `context_length` is what the model was trained for, in tokens. `chat_templates` has the main one under
-    "default" and others under their own names. `vocabulary` is None where the file has none, or where it was not
-    asked for.
+    "default" and others under their own names. `vocabulary` is None where the file has none, or where it was
+    not asked for.
     """
 
     path: Path
