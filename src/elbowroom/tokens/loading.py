@@ -1,4 +1,4 @@
-"""Loads the tokenizers of models by the path of their files: late, once, and again when a file has changed."""
+"""Loads the tokenizers of models by path: late, once, and anew when a file has changed."""
 
 import asyncio
 from collections import OrderedDict
@@ -31,7 +31,7 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a model's files look like from outside: path, and for each file its name, size and time of change."""
+    """What a model's files look like from outside: the path, and every file's name, size and time of change."""
 
     path: Path
     files: tuple[tuple[str, int, int], ...]
@@ -40,8 +40,8 @@ class Fingerprint:
 class TokenizerLoader:
     """Holds the tokenizers that were used last.
 
-    Whoever asks for a model that is being loaded waits for the same load. Loading runs in a thread; the libraries it
-    needs are imported there. Nothing is ever downloaded.
+    Whoever asks for a model that is being loaded waits for the same load. Loading runs in a thread; the libraries
+    that it needs are imported there. Nothing is ever downloaded.
     """
 
     def __init__(self, *, kept: int = KEPT) -> None:
@@ -84,7 +84,7 @@ def load_model(path: Path) -> LoadedModel:
 
 
 def _model_text(path: Path) -> ModelText:
-    # The tokenizer libraries are imported here and nowhere earlier: a server that never counts never loads them.
+    # The libraries are imported here and nowhere earlier: a server that never counts never loads them.
     if path.is_dir():
         from elbowroom.tokens.model_folder import read_model_folder
 

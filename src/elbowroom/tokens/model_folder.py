@@ -26,8 +26,8 @@ MAX_CONFIG_BYTES: Final = 16 << 20
 def read_model_folder(folder: Path) -> ModelText:
     """Read a model's tokenizer and chat templates from its folder.
 
-    The engine for such models (MLX) adds no BOS token of its own. Raises `UnreadableModelFile` where a file is
-    missing or damaged, `UnsupportedTokenizer` where the folder has a tokenizer in another form only.
+    The engine for such models (MLX) adds no BOS token of its own. Raises `UnreadableModelFile` where a file
+    is missing or damaged, `UnsupportedTokenizer` where the folder has a tokenizer in another form only.
     """
     if not (folder / TOKENIZER).is_file() and any(folder.glob("*.model")):
         raise UnsupportedTokenizer(
@@ -53,7 +53,7 @@ def _library_tokenizer(path: Path) -> LibraryTokenizer:
     data = _bytes(path, MAX_TOKENIZER_BYTES)
     try:
         tokenizer = LibraryTokenizer.from_buffer(data)
-    except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
+    except Exception as error:  # the library raises nothing narrower
         raise UnreadableModelFile(
             f"The file {path} is no tokenizer that can be read ({error}). Download the model again."
         ) from error

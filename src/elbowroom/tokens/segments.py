@@ -15,8 +15,8 @@ DIGEST_BYTES: Final = 16
 class SegmentCounter:
     """Counts prompts piece by piece and remembers the count of every piece; safe to use from any thread.
 
-    A prompt is cut before every special token, where no token can reach across; the sum over the pieces is the
-    tokenizer's own count of the whole. Only digests are kept, of the `capacity` pieces used last: 3 MB.
+    A prompt is cut before every special token, where no token can reach across; the sum over the pieces is
+    the tokenizer's own count of the whole. Only digests are kept, of the `capacity` pieces used last: 3 MB.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, capacity: int = CAPACITY) -> None:
@@ -39,7 +39,7 @@ class SegmentCounter:
         return sum([known[digest] for digest in digests])
 
     def count_prompt(self, prompt: str) -> int:
-        """Return how many tokens the engine reads for a rendered prompt: with the BOS and EOS that it adds."""
+        """Return how many tokens the engine reads for a rendered prompt, added BOS and EOS included."""
         return self.count(prompt) + self.tokenizer.added_tokens(prompt)
 
     def pieces(self, text: str) -> list[str]:

@@ -23,11 +23,10 @@ ANCHOR: Final = "\n"
 
 
 class StreamCounter:
-    """Counts a text that arrives in chunks; every character is counted once, and a short tail again for `value`.
+    """Counts a text that comes in chunks; every character is counted once, and a short tail again for `value`.
 
     Text is put aside only up to a place that no token reaches across, so that the sum stays exact. Where 4,096
-    characters have no such place (base64, hex), the cut is forced and may cost a token: with byte-level BPE the sum
-    is then at most one too high.
+    characters have no such place (base64, hex), the cut is forced and may make the sum a token too high.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -56,7 +55,7 @@ class StreamCounter:
 
     @property
     def at_most(self) -> int:
-        """A bound on `value` that costs no tokenizing: no tail takes more tokens than it has bytes, and one."""
+        """A bound on `value` without tokenizing: a tail takes no more tokens than it has bytes, and one."""
         return self._settled + len(self._tail().encode("utf-8", "surrogatepass")) + 1
 
     def _tail(self) -> str:

@@ -24,8 +24,8 @@ class Tokenizer:
     """Cuts text into tokens exactly as the engine that runs the model does; safe to use from any thread.
 
     `special_tokens` are the texts that become one token wherever they stand. `cut_points` are those before
-    which a text can be cut without changing its tokens. `bos_token` and `eos_token` are "" where the model has
-    none. `adds_bos` and `adds_eos`: the engine puts that token around every prompt that has none yet.
+    which a text can be cut without changing its tokens. `bos_token` and `eos_token` are "" where there is
+    none. `adds_bos` and `adds_eos`: the engine puts that token around every prompt that lacks it.
     """
 
     name: str
