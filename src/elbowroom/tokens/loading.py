@@ -31,7 +31,7 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a model's files look like from outside: the path, and every file's name, size and time of change."""
+    """What a model's files look like from outside: path, and each file's name, size and time of change."""
 
     path: Path
     files: tuple[tuple[str, int, int], ...]
@@ -40,8 +40,8 @@ class Fingerprint:
 class TokenizerLoader:
     """Holds the tokenizers that were used last.
 
-    Whoever asks for a model that is being loaded waits for the same load. Loading runs in a thread; the libraries
-    that it needs are imported there. Nothing is ever downloaded.
+    Whoever asks for a model that is being loaded waits for the same load. Loading runs in a thread; the
+    libraries that it needs are imported there. Nothing is ever downloaded.
     """
 
     def __init__(self, *, kept: int = KEPT) -> None:

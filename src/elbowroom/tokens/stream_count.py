@@ -23,10 +23,10 @@ ANCHOR: Final = "\n"
 
 
 class StreamCounter:
-    """Counts a text that comes in chunks; every character is counted once, and a short tail again for `value`.
+    """Counts a text that comes in chunks; every character is counted once, a short tail again for `value`.
 
-    Text is put aside only up to a place that no token reaches across, so that the sum stays exact. Where 4,096
-    characters have no such place (base64, hex), the cut is forced and may make the sum a token too high.
+    Text is put aside only up to a place that no token reaches across, so that the sum is exact. Where 4,096
+    characters have no such place (base64), a forced cut may make the sum a token too high.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
