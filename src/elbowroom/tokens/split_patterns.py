@@ -113,21 +113,13 @@ _ALPHABETS = (
     "\uff21-\uff3a\uff41-\uff5a\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-\U000104fb"
     "\U00010c80-\U00010cb2\U00010cc0-\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943"
 )
-_HAN_AND_HANGUL = "\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff"
-_SPACED_SIGNS = "!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002"
+# llama.cpp reads every space outside ASCII as a vertical tab here, so that no range of characters holds one.
+_HAN_AND_HANGUL = r"[[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]&&\S]+"
+_SPACED_SIGNS = r"\s?[[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]&&\S]+"
 _DEEPSEEK_LLM_KIND = SplitPatterns(
-    (
-        r"[\r\n]",
-        rf"\s?[{_ALPHABETS}]+",
-        rf"\s?[{_SPACED_SIGNS}]+",
-        r"\s+$",
-        f"[{_HAN_AND_HANGUL}]+",
-        r"\p{N}+",
-    )
+    (r"[\r\n]", rf"\s?[{_ALPHABETS}]+", _SPACED_SIGNS, r"\s+$", _HAN_AND_HANGUL, r"\p{N}+")
 )
-_DEEPSEEK_CODER_KIND = SplitPatterns(
-    (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", f"[{_HAN_AND_HANGUL}]+", r"\p{N}")
-)
+_DEEPSEEK_CODER_KIND = SplitPatterns((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _HAN_AND_HANGUL, r"\p{N}"))
 
 _SENTENCE_SIGNS = "\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c"
 _BLOOM = rf" ?[^(\s|.,!?{_SENTENCE_SIGNS})]+"
