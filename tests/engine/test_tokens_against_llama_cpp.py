@@ -16,7 +16,17 @@ from elbowroom.tokens.gguf_tokenizer import build_tokenizer
 
 pytest.importorskip("xllamacpp", reason="xllamacpp has no build for this system")
 
-PLAIN_KINDS = ("llama-bpe", "qwen2", "qwen35", "tekken", "gpt-4o", "deepseek-v3", "starcoder", "falcon", "default")
+PLAIN_KINDS = (
+    "llama-bpe",
+    "qwen2",
+    "qwen35",
+    "tekken",
+    "gpt-4o",
+    "deepseek-v3",
+    "starcoder",
+    "falcon",
+    "default",
+)
 OTHER_KINDS: dict[str, Callable[[], Vocabulary]] = {
     "sentencepiece": sentencepiece,
     "sentencepiece without a space prefix": lambda: sentencepiece(space_prefix=False),
@@ -51,7 +61,10 @@ async def compare(path: Path, folder: Path, *, without: Collection[str] = ()) ->
 async def tokenize(server: LlamaServer, text: str) -> list[int]:
     """Ask the engine for the ids of a text, special tokens parsed and none added."""
     body = {"content": text, "add_special": False, "parse_special": True}
-    async with aiohttp.ClientSession() as client, client.post(f"{server.base_url}/tokenize", json=body) as answer:
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(f"{server.base_url}/tokenize", json=body) as answer,
+    ):
         return list((await answer.json())["tokens"])
 
 

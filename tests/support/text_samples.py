@@ -6,19 +6,63 @@ from pathlib import Path
 from typing import Final
 
 ODD_PIECES: Final = (
-    *(" ", "  ", "    ", "\n", "\n\n\n", "\r\n", "\t", "\u00a0", "\u3000", "\u0301", "\ufeff", "\x00", "\x7f"),
+    *(
+        " ",
+        "  ",
+        "    ",
+        "\n",
+        "\n\n\n",
+        "\r\n",
+        "\t",
+        "\u00a0",
+        "\u3000",
+        "\u0301",
+        "\ufeff",
+        "\x00",
+        "\x7f",
+    ),
     *("a", "B", "word", "Word", "WORD", "1", "23", "456", "7890123", ".", "!!", "...", "'s", "'LL", "don't"),
-    *("/", "//\n", "_", "é", "ß", "Ⅷ", "²", "ﷺ", "🙂", "👩‍👩‍👧", "漢字", "かな", "カナ", "한국어", "हिन्दी", "ไทย"),
+    *(
+        "/",
+        "//\n",
+        "_",
+        "é",
+        "ß",
+        "Ⅷ",
+        "²",
+        "ﷺ",
+        "🙂",
+        "👩‍👩‍👧",
+        "漢字",
+        "かな",
+        "カナ",
+        "한국어",
+        "हिन्दी",
+        "ไทย",
+    ),
 )
-JAPANESE: Final = (
-    "これは日本語の文章です。辞書は、テキストを小さな単位に分割します。価格は1,234円（税込）で、2024年3月15日に発売されました！\n"
-)
+JAPANESE: Final = "これは日本語の文章です。辞書は、テキストを小さな単位に分割します。価格は1,234円（税込）で、2024年3月15日に発売されました！\n"
 
 
 def prose(seed: int, words: int) -> str:
     """Return made-up sentences of Latin letters."""
     chance = random.Random(seed)
-    syllables = ["ba", "co", "der", "fin", "gra", "lo", "mi", "net", "pra", "sta", "tion", "ver", "ing", "the"]
+    syllables = [
+        "ba",
+        "co",
+        "der",
+        "fin",
+        "gra",
+        "lo",
+        "mi",
+        "net",
+        "pra",
+        "sta",
+        "tion",
+        "ver",
+        "ing",
+        "the",
+    ]
     text = []
     for _ in range(words):
         word = "".join(chance.choices(syllables, k=chance.randint(1, 4)))

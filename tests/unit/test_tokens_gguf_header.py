@@ -24,7 +24,11 @@ def text(value: bytes) -> bytes:
 
 def header(*pairs: bytes, version: int = 3, count: int | None = None, order: str = "<") -> bytes:
     """Return a GGUF header with these key-value pairs."""
-    return b"GGUF" + struct.pack(f"{order}IQQ", version, 0, len(pairs) if count is None else count) + b"".join(pairs)
+    return (
+        b"GGUF"
+        + struct.pack(f"{order}IQQ", version, 0, len(pairs) if count is None else count)
+        + b"".join(pairs)
+    )
 
 
 def pair(key: bytes, kind: int, value: bytes) -> bytes:
@@ -63,7 +67,10 @@ def test_scores_and_flags_are_read(tmp_path: Path) -> None:
 
 def test_named_templates_stand_beside_the_default(tmp_path: Path) -> None:
     """A file with several chat templates gives each by its name."""
-    pairs = [pair(b"tokenizer.chat_template", 8, text(b"one")), pair(b"tokenizer.chat_template.rag", 8, text(b"two"))]
+    pairs = [
+        pair(b"tokenizer.chat_template", 8, text(b"one")),
+        pair(b"tokenizer.chat_template.rag", 8, text(b"two")),
+    ]
     (tmp_path / "m.gguf").write_bytes(header(*pairs))
     assert read_gguf_header(tmp_path / "m.gguf").chat_templates == {"default": "one", "rag": "two"}
 
@@ -102,9 +109,15 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "key that is no UTF-8": (header(pair(b"\xff\xfe", 4, bytes(4))), "no UTF-8"),
     "the same key twice": (header(*[pair(b"general.name", 8, text(b"a"))] * 2), "twice"),
     "unknown value type": (header(pair(b"x", 77, bytes(8))), "value type 77"),
-    "text beyond the end": (header(pair(b"general.name", 8, struct.pack("<Q", 1 << 20))), "ends in the middle"),
+    "text beyond the end": (
+        header(pair(b"general.name", 8, struct.pack("<Q", 1 << 20))),
+        "ends in the middle",
+    ),
     "endless text": (header(pair(b"general.name", 8, struct.pack("<Q", 1 << 63))), "a text of"),
-    "endless text that is skipped": (header(pair(b"x", 8, struct.pack("<Q", 1 << 63))), "header of more than"),
+    "endless text that is skipped": (
+        header(pair(b"x", 8, struct.pack("<Q", 1 << 63))),
+        "header of more than",
+    ),
     "2**63 tokens": (header(pair(TOKENS, 9, array(8, 1 << 63))), "strings"),
     "2**63 numbers": (header(pair(b"x", 9, array(4, 1 << 63))), "entries in x"),
     "array in an array": (header(pair(b"x", 9, array(9, 1, array(4, 0)))), "arrays in an array"),

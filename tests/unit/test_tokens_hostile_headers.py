@@ -72,7 +72,11 @@ def test_damaged_headers_are_read_or_refused(tmp_path: Path) -> None:
     for number in range(MUTATIONS):
         (folder / f"{number:04}.gguf").write_bytes(mutated(chance.choice(originals), chance))
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, folder, str(MEMORY)], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", PROGRAM, folder, str(MEMORY)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     read, refused = map(int, done.stdout.split())

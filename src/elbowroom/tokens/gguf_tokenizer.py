@@ -1,6 +1,7 @@
 """Builds the tokenizer of a GGUF file so that it cuts text exactly as llama.cpp does."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
@@ -75,7 +76,7 @@ def _engine(
     if model == "llama":
         return "sentencepiece", _finished(_sentencepiece(vocabulary), specials), adds_bos
     if model == "bert":
-        return "wordpiece", _finished(_wordpiece(vocabulary), specials), True
+        return "wordpiece", _finished(_wordpiece(header.path, vocabulary), specials), True
     raise UnsupportedTokenizer(
         f"The model file {header.path} has a tokenizer of the kind {model!r}, which elbowroom does not know."
     )
@@ -163,7 +164,7 @@ def _bpe_with_bytes(
     )
 
 
-def _wordpiece(vocabulary: GgufVocabulary) -> LibraryTokenizer:
+def _wordpiece(path: Path, vocabulary: GgufVocabulary) -> LibraryTokenizer:
     """BERT: GGUF marks the pieces that begin a word, the library those that go on with one."""
     types = vocabulary.token_types or [TokenType.NORMAL] * len(vocabulary.tokens)
     pieces: dict[str, int] = {}
@@ -177,6 +178,10 @@ def _wordpiece(vocabulary: GgufVocabulary) -> LibraryTokenizer:
         else:
             pieces.setdefault("##" + text, number)
     unknown = named_text(vocabulary, "unknown")
+    if unknown not in pieces:
+        raise UnreadableModelFile(
+            f"The model file {path} names no token for unknown words. Download or convert it again."
+        )
     tokenizer = LibraryTokenizer(
         models.WordPiece(pieces, unk_token=unknown, max_input_chars_per_word=LONGEST_WORD)
     )
