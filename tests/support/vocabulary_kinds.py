@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,7 @@ CHATML: Final = {
 }
 SPACE_MARK: Final = "\u2581"
 Merges = Sequence[tuple[str, str]]
+Tables = tuple[list[str], list[tuple[str, str]]]
 
 
 def training_texts() -> list[str]:
@@ -36,16 +38,7 @@ def training_texts() -> list[str]:
 
 def byte_level(pre: str, *, size: int = 1500) -> Vocabulary:
     """Return a byte-level BPE with ChatML's special tokens that splits words by the rules named `pre`."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=size,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        special_tokens=list(CHATML),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(training_texts(), trainer)
-    tokens, merges = _tables(tokenizer)
+    tokens, merges = _byte_level_tables(size)
     types = [CHATML.get(token, NORMAL) for token in tokens]
     extra = {"eos": tokens.index("<|im_end|>"), "bos": tokens.index("<|endoftext|>")}
     return vocabulary("gpt2", pre, tokens, types, extra, merges=merges)
@@ -53,7 +46,7 @@ def byte_level(pre: str, *, size: int = 1500) -> Vocabulary:
 
 def sentencepiece(*, space_prefix: bool = True) -> Vocabulary:
     """Return a SentencePiece BPE with scores and byte tokens, as Llama 2 has."""
-    tokens, merges = _marked_tables(["<unk>", "<s>", "</s>", *_byte_tokens()])
+    tokens, merges = _marked_tables("<unk>", "<s>", "</s>", *_byte_tokens())
     types = _marked_types(tokens, {"<unk>": UNKNOWN, "<s>": CONTROL, "</s>": CONTROL})
     places = {"".join(pair): place for place, pair in reversed(list(enumerate(merges)))}
     scores = [-float(places.get(token, len(merges))) for token in tokens]
@@ -66,7 +59,7 @@ def sentencepiece(*, space_prefix: bool = True) -> Vocabulary:
 def gemma4() -> Vocabulary:
     """Return a BPE over marked spaces with merges and byte tokens, as Gemma 4 has."""
     special = {"<pad>": CONTROL, "<eos>": CONTROL, "<bos>": CONTROL, "<unk>": UNKNOWN, "<turn|>": CONTROL}
-    tokens, merges = _marked_tables([*special, *_byte_tokens(), "\n\n"])
+    tokens, merges = _marked_tables(*special, *_byte_tokens(), "\n\n")
     types = _marked_types(tokens, special | {"\n\n": USER_DEFINED})
     return vocabulary(
         "gemma4", "", tokens, types, {"bos": 2, "eos": 1, "unknown": 3, "padding": 0}, merges=merges
@@ -139,13 +132,28 @@ def write_header(path: Path, vocabulary: Vocabulary, *, name: str = "tiny", temp
     return path
 
 
-def _tables(tokenizer: Tokenizer) -> tuple[list[str], list[tuple[str, str]]]:
+@cache
+def _byte_level_tables(size: int) -> Tables:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        special_tokens=list(CHATML),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(training_texts(), trainer)
+    return _tables(tokenizer)
+
+
+def _tables(tokenizer: Tokenizer) -> Tables:
     model = json.loads(tokenizer.to_str())["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
     return tokens, [(left, right) for left, right in model["merges"]]
 
 
-def _marked_tables(first: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+@cache
+def _marked_tables(*first: str) -> Tables:
     """Train a BPE on words with marked spaces; `first` get the lowest ids."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Sequence(
