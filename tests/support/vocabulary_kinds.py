@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from gguf import GGUFValueType, GGUFWriter
@@ -51,9 +51,7 @@ def sentencepiece(*, space_prefix: bool = True) -> Vocabulary:
     places = {"".join(pair): place for place, pair in reversed(list(enumerate(merges)))}
     scores = [-float(places.get(token, len(merges))) for token in tokens]
     flags = {} if space_prefix else {"tokenizer.ggml.add_space_prefix": Entry(False, GGUFValueType.BOOL)}
-    return vocabulary(
-        "llama", "default", tokens, types, {"bos": 1, "eos": 2, "unknown": 0}, scores=scores, more=flags
-    )
+    return vocabulary("llama", "default", tokens, types, {"bos": 1, "eos": 2, "unknown": 0}, scores=scores, more=flags)
 
 
 def gemma4() -> Vocabulary:
@@ -61,9 +59,7 @@ def gemma4() -> Vocabulary:
     special = {"<pad>": CONTROL, "<eos>": CONTROL, "<bos>": CONTROL, "<unk>": UNKNOWN, "<turn|>": CONTROL}
     tokens, merges = _marked_tables(*special, *_byte_tokens(), "\n\n")
     types = _marked_types(tokens, special | {"\n\n": USER_DEFINED})
-    return vocabulary(
-        "gemma4", "", tokens, types, {"bos": 2, "eos": 1, "unknown": 3, "padding": 0}, merges=merges
-    )
+    return vocabulary("gemma4", "", tokens, types, {"bos": 2, "eos": 1, "unknown": 3, "padding": 0}, merges=merges)
 
 
 def wordpiece() -> Vocabulary:
@@ -76,11 +72,7 @@ def wordpiece() -> Vocabulary:
     tokenizer.train_from_iterator(training_texts(), trainer)
     pieces = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     tokens = [
-        piece
-        if piece in special
-        else piece.removeprefix("##")
-        if piece.startswith("##")
-        else SPACE_MARK + piece
+        piece if piece in special else piece.removeprefix("##") if piece.startswith("##") else SPACE_MARK + piece
         for piece in (*pieces, "##.")
     ]
     types = [special.get(token, NORMAL) for token in tokens]
@@ -156,9 +148,7 @@ def _tables(tokenizer: Tokenizer) -> Tables:
 def _marked_tables(*first: str) -> Tables:
     """Train a BPE on words with marked spaces; `first` get the lowest ids."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.Prepend(SPACE_MARK), normalizers.Replace(" ", SPACE_MARK)]
-    )
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE_MARK), normalizers.Replace(" ", SPACE_MARK)])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"{SPACE_MARK}*[^{SPACE_MARK}\\n]+|\\n"), "isolated")
     trainer = trainers.BpeTrainer(vocab_size=1800, special_tokens=list(first), show_progress=False)
     tokenizer.train_from_iterator(training_texts(), trainer)

@@ -24,11 +24,7 @@ def text(value: bytes) -> bytes:
 
 def header(*pairs: bytes, version: int = 3, count: int | None = None, order: str = "<") -> bytes:
     """Return a GGUF header with these key-value pairs."""
-    return (
-        b"GGUF"
-        + struct.pack(f"{order}IQQ", version, 0, len(pairs) if count is None else count)
-        + b"".join(pairs)
-    )
+    return b"GGUF" + struct.pack(f"{order}IQQ", version, 0, len(pairs) if count is None else count) + b"".join(pairs)
 
 
 def pair(key: bytes, kind: int, value: bytes) -> bytes:

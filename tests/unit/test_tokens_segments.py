@@ -1,13 +1,14 @@
 """Counting a prompt by its pieces: equal to the whole, cheap for what is known, bounded, safe in threads."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from text_samples import prose, samples
+from vocabularies import Vocabulary
 from vocabulary_kinds import byte_level, gemma4, sentencepiece, wordpiece, write_header
 
 from elbowroom.tokens.gguf_header import read_gguf_header
@@ -16,7 +17,7 @@ from elbowroom.tokens.segments import SegmentCounter
 from elbowroom.tokens.special_token_pattern import special_token_pattern
 from elbowroom.tokens.tokenizer import Engine, Tokenizer
 
-KINDS = {
+KINDS: dict[str, tuple[Callable[[], Vocabulary], str, bool]] = {
     "byte-level, fast": (lambda: byte_level("qwen2"), "tiny", True),
     "byte-level, by merges": (lambda: byte_level("qwen2"), "tiny", False),
     "sentencepiece": (sentencepiece, "tiny", True),
@@ -55,9 +56,7 @@ def chat(tokenizer: Tokenizer, messages: int, seed: int = 1) -> str:
     chance = random.Random(seed)
     marks = sorted(tokenizer.special_tokens)
     texts = [*samples(seed).values(), prose(seed, 30), " ", "\n", "  a", ""]
-    return "".join(
-        chance.choice(marks) + chance.choice(texts)[: chance.randint(0, 300)] for _ in range(messages)
-    )
+    return "".join(chance.choice(marks) + chance.choice(texts)[: chance.randint(0, 300)] for _ in range(messages))
 
 
 def test_sum_of_pieces_is_the_whole(tokenizer: Tokenizer) -> None:

@@ -131,9 +131,7 @@ def _marked_bpe(vocabulary: GgufVocabulary) -> LibraryTokenizer:
     tokenizer = LibraryTokenizer(_bpe_with_bytes(vocabulary, ids, list(known_merges(vocabulary.merges, ids))))
     tokenizer.normalizer = normalizers.Replace(" ", SPACE_MARK)
     steps = [LINES] if marks_lie_inside(ids) else [LINES, MARKED_WORDS]
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(step), "isolated") for step in steps]
-    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(step), "isolated") for step in steps])
     return tokenizer
 
 
@@ -151,9 +149,7 @@ def _sentencepiece(vocabulary: GgufVocabulary) -> LibraryTokenizer:
     return tokenizer
 
 
-def _bpe_with_bytes(
-    vocabulary: GgufVocabulary, ids: dict[str, int], merges: list[tuple[str, str]]
-) -> models.BPE:
+def _bpe_with_bytes(vocabulary: GgufVocabulary, ids: dict[str, int], merges: list[tuple[str, str]]) -> models.BPE:
     unknown = named_id(vocabulary, "unknown")
     return models.BPE(
         ids,
@@ -182,9 +178,7 @@ def _wordpiece(path: Path, vocabulary: GgufVocabulary) -> LibraryTokenizer:
         raise UnreadableModelFile(
             f"The model file {path} names no token for unknown words. Download or convert it again."
         )
-    tokenizer = LibraryTokenizer(
-        models.WordPiece(pieces, unk_token=unknown, max_input_chars_per_word=LONGEST_WORD)
-    )
+    tokenizer = LibraryTokenizer(models.WordPiece(pieces, unk_token=unknown, max_input_chars_per_word=LONGEST_WORD))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=vocabulary.lowercases is not False)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return tokenizer
@@ -207,9 +201,7 @@ def known_merges(merges: Iterable[str], ids: dict[str, int]) -> Iterable[tuple[s
             yield left, right
 
 
-def scored_merges(
-    tokens: Sequence[str], scores: Sequence[float], ids: dict[str, int]
-) -> Iterable[tuple[str, str]]:
+def scored_merges(tokens: Sequence[str], scores: Sequence[float], ids: dict[str, int]) -> Iterable[tuple[str, str]]:
     """Yield every pair of tokens that makes a token, the best score first and then the lower id."""
     order: Iterable[int] = range(len(tokens))
     if scores:

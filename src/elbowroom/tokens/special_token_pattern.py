@@ -35,7 +35,5 @@ def _expression(branches: Branches) -> str:
         rest += re.escape(character)
     if not branches or branches.keys() == {END}:
         return rest
-    ways = "|".join(
-        re.escape(character) + _expression(below) for character, below in branches.items() if character
-    )
+    ways = "|".join(re.escape(character) + _expression(below) for character, below in branches.items() if character)
     return f"{rest}(?:{ways})" + ("?" if END in branches else "")

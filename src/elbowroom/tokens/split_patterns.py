@@ -45,9 +45,7 @@ def _single(pattern: str, *, ignores_merges: bool = False, adds_bos: bool = Fals
 
 _LLAMA3 = _words(r"\p{L}+", r"\p{N}{1,3}")
 _QWEN2 = _words(r"\p{L}+", r"\p{N}")
-_QWEN35 = (
-    rf"{CONTRACTIONS}|{WORD_START}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*" + SPACES
-)
+_QWEN35 = rf"{CONTRACTIONS}|{WORD_START}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*" + SPACES
 _GPT2 = LOWER_CONTRACTIONS + r"| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 _GPT2_KIND = SplitPatterns((_GPT2,), _GPT2 + r"|\s" + ANYTHING)
 _SINGLE_DIGITS_KIND = SplitPatterns(
@@ -65,9 +63,7 @@ def _cased(upper: str, lower: str, ending: str, digits: str) -> str:
     return f"{capitalised}|{capitals}|{digits}" + SLASHED_SIGNS_AND_SPACES
 
 
-def _cased_kind(
-    letter: str, ending: str, digits: str, *, ignores_merges: bool, adds_bos: bool
-) -> SplitPatterns:
+def _cased_kind(letter: str, ending: str, digits: str, *, ignores_merges: bool, adds_bos: bool) -> SplitPatterns:
     step = _cased(f"((?=[{letter}])([^a-z]))", f"((?=[{letter}])([^A-Z]))", ending, digits)
     joined = _cased(f"[{letter}&&[^a-z]]", f"[{letter}&&[^A-Z]]", ending, digits)
     return SplitPatterns((step,), joined, ignores_merges, adds_bos)
@@ -75,9 +71,7 @@ def _cased_kind(
 
 _TEKKEN_KIND = _cased_kind(LETTER, "", r"\p{N}", ignores_merges=True, adds_bos=True)
 _GPT4O_KIND = _cased_kind(LETTER, f"{CONTRACTIONS}?", r"\p{N}{1,3}", ignores_merges=False, adds_bos=False)
-_GRANITE_KIND = _cased_kind(
-    r"\p{L}\p{M}", f"{CONTRACTIONS}?", r"\p{N}{1,3}", ignores_merges=True, adds_bos=False
-)
+_GRANITE_KIND = _cased_kind(r"\p{L}\p{M}", f"{CONTRACTIONS}?", r"\p{N}{1,3}", ignores_merges=True, adds_bos=False)
 _ANY_CASE = rf"{WORD_START}[\p{{L}}\p{{M}}]+{CONTRACTIONS}?"
 
 _EAST_ASIAN = "\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff"
@@ -134,18 +128,14 @@ _EXAONE_MOE = _words(
 )
 _MINICPM5_KIND = SplitPatterns((r"\p{N}{1,3}", _words(r"\p{L}+", r"\p{N}+")), ignores_merges=True)
 _DIGITS_FROM_THE_RIGHT = r"[^\p{N}]*\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
-_TINY_AYA_KIND = SplitPatterns(
-    (_DIGITS_FROM_THE_RIGHT, rf"{_ANY_CASE}|\p{{N}}{{1,3}}" + SLASHED_SIGNS_AND_SPACES)
-)
+_TINY_AYA_KIND = SplitPatterns((_DIGITS_FROM_THE_RIGHT, rf"{_ANY_CASE}|\p{{N}}{{1,3}}" + SLASHED_SIGNS_AND_SPACES))
 _YOUTU_SCRIPTS = (
     "[\uac00-\ud7a3\u3131-\u318e]+"
     "|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+"
     "|[\u3105-\u312f]+"
     "|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 )
-_YOUTU_KIND = SplitPatterns(
-    (_YOUTU_SCRIPTS, rf"{_ANY_CASE}|\p{{N}}" + SLASHED_SIGNS_AND_SPACES), ignores_merges=True
-)
+_YOUTU_KIND = SplitPatterns((_YOUTU_SCRIPTS, rf"{_ANY_CASE}|\p{{N}}" + SLASHED_SIGNS_AND_SPACES), ignores_merges=True)
 _AFMOE_SCRIPTS = (
     "[\u4e00-\u9fff\u3400-\u4dbf\u8c48-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0e7f"
     "\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"

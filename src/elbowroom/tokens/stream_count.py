@@ -14,9 +14,7 @@ FORCE_AFTER: Final = 4096
 
 LETTER: Final = r"[^\W\d_]"
 BEFORE_A_WORD: Final = rf"{LETTER}(?= {LETTER})"
-CJK_SIGNS: Final = (
-    "\u3001\u3002\u300c\u300d\u300e\u300f\u30fb\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f"
-)
+CJK_SIGNS: Final = "\u3001\u3002\u300c\u300d\u300e\u300f\u30fb\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f"
 SAFE_CUT: Final = re.compile(BEFORE_A_WORD)
 SAFE_BYTE_LEVEL_CUT: Final = re.compile(rf"{BEFORE_A_WORD}|(?<=\S)\n(?={LETTER})|{LETTER}(?=[\d{CJK_SIGNS}])")
 ANCHOR: Final = "\n"
