@@ -6,11 +6,9 @@ states them. A family is recognised by what stands in its template; the first th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from elbowroom.tokens.chat_messages import Message
 from elbowroom.tokens.chat_reasoning import ReasoningMarks
 from elbowroom.tokens.family_messages import (
     for_deepseek_v4,
@@ -19,6 +17,11 @@ from elbowroom.tokens.family_messages import (
     for_old_gemma4,
     with_thinking,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from elbowroom.tokens.chat_messages import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,7 @@ class Family:
 
     def wrote(self, source: str) -> bool:
         """Tell whether a template is of this family."""
-        return all(sign in source for sign in self.signs) and not any(
-            sign in source for sign in self.counter_signs
-        )
+        return all(sign in source for sign in self.signs) and not any(sign in source for sign in self.counter_signs)
 
 
 GEMMA4_SIGN: Final = "'<|tool_call>call:'"
@@ -50,6 +51,8 @@ THINK_TAGS: Final = ReasoningMarks("<think>", "</think>")
 THINK_LINES: Final = ReasoningMarks("<think>\n", "\n</think>\n\n")
 NO_MARKS: Final = ReasoningMarks()
 CHATML: Final = "<|im_start|>assistant\n"
+
+DEEPSEEK_ANSWER: Final = "<\N{FULLWIDTH VERTICAL LINE}Assistant\N{FULLWIDTH VERTICAL LINE}>"
 
 MINISTRAL: Final = Family(
     ("[SYSTEM_PROMPT]", "[TOOL_CALLS]", "[ARGS]"),
@@ -62,9 +65,7 @@ GPT_OSS: Final = Family(
     ("<|channel|>",),
     adapt=for_gpt_oss,
     opening="<|start|>assistant",
-    marks=ReasoningMarks(
-        "<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"
-    ),
+    marks=ReasoningMarks("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
 )
 MUSE: Final = Family(
     ("<atem:function_calls>", "<|eom|>"),
@@ -86,9 +87,7 @@ KIMI_K3: Final = Family(
     opening='<|open|>message role="assistant"<|sep|>',
     marks=ReasoningMarks("<|open|>think<|sep|>", "<|close|>think<|sep|><|open|>response<|sep|>"),
 )
-LING: Final = Family(
-    ("<role>ASSISTANT</role>", "<arg_key>"), opening="<role>ASSISTANT</role>\n", marks=THINK_TAGS
-)
+LING: Final = Family(("<role>ASSISTANT</role>", "<arg_key>"), opening="<role>ASSISTANT</role>\n", marks=THINK_TAGS)
 COHERE: Final = Family(
     ("<|START_TEXT|>", "<|START_ACTION|>"),
     opening="<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
@@ -107,13 +106,11 @@ GIGACHAT: Final = Family(
 MINIMAX_M3: Final = Family(
     ("]<]minimax[>[", "<tool_call>", "<invoke name="), marks=ReasoningMarks("<mm:think>", "</mm:think>")
 )
-DEEPSEEK_V3: Final = Family(
-    ("dsml_token", "DSML", "function_calls"), opening="<｜Assistant｜>", marks=THINK_TAGS
-)
+DEEPSEEK_V3: Final = Family(("dsml_token", "DSML", "function_calls"), opening=DEEPSEEK_ANSWER, marks=THINK_TAGS)
 DEEPSEEK_V4: Final = Family(
     ("dsml_token", "DSML", "tool_calls"),
     adapt=for_deepseek_v4,
-    opening="<｜Assistant｜>",
+    opening=DEEPSEEK_ANSWER,
     marks=THINK_TAGS,
     without_reasoning="",
 )

@@ -160,7 +160,9 @@ def arguments_as_object(arguments: object) -> object:
 
 def arguments_as_text(arguments: object) -> str:
     """Write arguments as JSON text unless they are that already."""
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    if isinstance(arguments, str):
+        return arguments
+    return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
 
 
 def merge_system(messages: list[Message]) -> list[Message]:

@@ -6,11 +6,10 @@ request. Only a leading begin-of-text token, which it takes off and lets the tok
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from elbowroom.tokens.chat_capabilities import capabilities_of
 from elbowroom.tokens.chat_families import GEMMA4, GPT_OSS, OLD_GEMMA4, family_of
@@ -23,17 +22,20 @@ from elbowroom.tokens.chat_messages import (
     text_of,
 )
 from elbowroom.tokens.chat_reasoning import ReasoningMarks, reasoning_marks_of
-from elbowroom.tokens.chat_template import ChatTemplate, local_time
+from elbowroom.tokens.chat_template import ChatTemplate, local_time, sha256_of
 from elbowroom.tokens.chat_template_errors import ConversationNotContinuable
 from elbowroom.tokens.family_messages import for_stepfun
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
 STEPFUN_SIGN: Final = "You have access to the following functions in JSONSchema format"
 NEEDLESS_REFUSALS: Final = (
-    '{%- if "<|channel|>analysis<|message|>" in message.content or '
-    '"<|channel|>final<|message|>" in message.content %}',
-    "{%- if (message['content'] is none or message['content'] == '' or message['content']|length == 0) and "
-    "(message['tool_calls'] is not defined or message['tool_calls'] is none or "
-    "message['tool_calls']|length == 0) %}",
+    """{%- if "<|channel|>analysis<|message|>" in message.content or \
+"<|channel|>final<|message|>" in message.content %}""",
+    """{%- if (message['content'] is none or message['content'] == '' or message['content']|length == 0) and \
+(message['tool_calls'] is not defined or message['tool_calls'] is none or message['tool_calls']|length == 0) %}""",
 )
 """Conditions under which some templates refuse messages that the engine has always rendered."""
 
@@ -74,7 +76,17 @@ class ChatPrompt:
         self.eos_token = eos_token
         self.clock = clock
         self.family = family_of(source)
-        self.template = ChatTemplate(without_needless_refusals(source), name=name, clock=clock)
+        self.template = ChatTemplate(without_needless_refusals(source), name=name, clock=clock, dialect="llama.cpp")
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """The hash by which the template may be known."""
+        return sha256_of(self.source)
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the template has been compiled and tried out, which takes some ten milliseconds."""
+        return {"capabilities", "reasoning_marks"} <= vars(self).keys()
 
     @functools.cached_property
     def capabilities(self) -> Capabilities:
@@ -84,7 +96,9 @@ class ChatPrompt:
     @functools.cached_property
     def reasoning_marks(self) -> ReasoningMarks:
         """How the template marks what the model thinks."""
-        return self.family.marks or reasoning_marks_of(self.template, self.bos_token, self.eos_token)
+        if self.family.marks is not None:
+            return self.family.marks
+        return reasoning_marks_of(self.template, self.bos_token, self.eos_token)
 
     def text(self, request: ChatRequest) -> str:
         """Return the prompt for a request.
@@ -105,13 +119,13 @@ class ChatPrompt:
         variables: dict[str, Any] = {
             "bos_token": self.bos_token,
             "eos_token": self.eos_token,
-            "enable_thinking": True,
+            "enable_thinking": self.reasoning_marks != ReasoningMarks(),
             "datetime": now.strftime("%b %d %Y"),
             "date_string": now.strftime("%d %b %Y"),
         }
         if tools := canonical_tools(request.tools):
             variables["tools"] = tools
-        variables.update(request.arguments)
+        variables.update(copy.deepcopy(dict(request.arguments)))
         if isinstance(effort := variables.get("reasoning_effort"), str):
             variables["reasoning_strength"] = effort
         if isinstance(preserve := variables.get("preserve_reasoning"), bool):
@@ -126,8 +140,7 @@ class ChatPrompt:
             messages = for_stepfun(messages)
         if self.family is not GPT_OSS:
             messages = [
-                {**message, "role": "system"} if message["role"] == "developer" else message
-                for message in messages
+                {**message, "role": "system"} if message["role"] == "developer" else message for message in messages
             ]
         messages = fit_messages(messages, self.capabilities)
         return self.family.adapt(messages) if self.family.adapt else messages
@@ -193,7 +206,7 @@ def refuse_to_continue(history: list[Message], unfinished: Message) -> None:
     """Raise `ConversationNotContinuable` where no answer can go on."""
     if unfinished.get("tool_calls"):
         raise ConversationNotContinuable(
-            "The conversation ends with an assistant message that calls tools; add the tools' results before it can go on."
+            "The conversation ends with an assistant message that calls tools: add the tools' results to go on."
         )
     if history and history[-1]["role"] == "assistant":
         raise ConversationNotContinuable(

@@ -6,12 +6,13 @@ would have written, or not written. The comparisons are llama.cpp's, in a shorte
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from elbowroom.tokens.chat_capabilities import TOOL
-from elbowroom.tokens.chat_template_errors import TemplateFailed
+from elbowroom.tokens.chat_template_errors import TemplateFailed, TemplateOverran
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,11 +60,16 @@ class Probe:
     eos_token: str
 
     def text(
-        self, messages: Sequence[dict[str, Any]], *, thinking: bool = True, prompt: bool = False, tools: bool = False
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        thinking: bool = True,
+        prompt: bool = False,
+        tools: bool = False,
     ) -> str | None:
         """Render messages with thinking on or off, with or without a generation prompt and a tool."""
         variables: dict[str, Any] = {
-            "messages": messages,
+            "messages": copy.deepcopy(list(messages)),
             "bos_token": self.bos_token,
             "eos_token": self.eos_token,
             "enable_thinking": thinking,
@@ -71,9 +77,11 @@ class Probe:
         if prompt:
             variables["add_generation_prompt"] = True
         if tools:
-            variables["tools"] = [TOOL]
+            variables["tools"] = [copy.deepcopy(TOOL)]
         try:
             return self.template.evaluate(variables)
+        except TemplateOverran:
+            raise
         except TemplateFailed:
             return None
 

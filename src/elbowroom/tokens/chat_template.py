@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from elbowroom.tokens.chat_template_errors import TemplateFailed, TemplateOverran, TemplateRefused
 
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment, Template
 
-MAX_CHARACTERS: Final = 32_000_000
+MAX_CHARACTERS: Final = 16_000_000
 """The longest text a template may write: far above any window, far below what hurts."""
+
+
+Dialect = Literal["transformers", "llama.cpp"]
+"""Whose reading of Jinja a template is rendered with."""
 
 
 def local_time() -> datetime:
@@ -31,20 +35,22 @@ class ChatTemplate:
     """A chat template, ready to render; two threads may use one at the same time.
 
     `name` is what errors call it, usually the model. `clock` gives the date for templates that write one.
-    Nothing is parsed, and Jinja isn't loaded, before the first `render`.
+    With the dialect "llama.cpp" a template may change the lists it is given: give it copies. Nothing is parsed,
+    and Jinja isn't loaded, before the first `render`.
     """
 
     def __init__(
-        self, source: str, *, name: str = "this model", clock: Callable[[], datetime] = local_time
+        self,
+        source: str,
+        *,
+        name: str = "this model",
+        clock: Callable[[], datetime] = local_time,
+        dialect: Dialect = "transformers",
     ) -> None:
         self.source = source
         self.name = name
         self.clock = clock
-
-    @functools.cached_property
-    def sha256(self) -> str:
-        """The template's own hash, in hexadecimal."""
-        return sha256_of(self.source)
+        self.dialect: Dialect = dialect
 
     def render(
         self,
@@ -86,7 +92,7 @@ class ChatTemplate:
 
     @functools.cached_property
     def _compiled(self) -> Template:
-        return environment().from_string(self.source)
+        return environment(self.dialect).from_string(self.source)
 
     def _joined(self, pieces: Iterable[str]) -> str:
         length = 0
@@ -100,16 +106,17 @@ class ChatTemplate:
 
 
 @functools.cache
-def environment() -> Environment:
-    """Return the one Jinja environment of this process; loads Jinja."""
-    from elbowroom.tokens.jinja_environment import template_environment
+def environment(dialect: Dialect) -> Environment:
+    """Return this process's Jinja environment for a dialect; loads Jinja."""
+    from elbowroom.tokens.engine_environment import engine_environment
+    from elbowroom.tokens.jinja_environment import SandboxedTemplates
 
-    return template_environment()
+    return SandboxedTemplates() if dialect == "transformers" else engine_environment()
 
 
 def sha256_of(source: str) -> str:
-    """Return the hash by which a template is known; a lone surrogate in it is hashed as it stands."""
-    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+    """Return the hash by which a template is known: of its source without the white space around it."""
+    return hashlib.sha256(source.strip().encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def cause_of(error: Exception) -> str:

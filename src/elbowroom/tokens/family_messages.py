@@ -7,9 +7,10 @@ The rewriting is llama.cpp's (MIT).
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from elbowroom.tokens.chat_messages import Message
+if TYPE_CHECKING:
+    from elbowroom.tokens.chat_messages import Message
 
 
 def with_thinking(messages: list[Message]) -> list[Message]:
@@ -120,7 +121,8 @@ def for_deepseek_v4(messages: list[Message]) -> list[Message]:
             end += 1
         places = [place for place in range(at, end) if adapted[place]["role"] == "tool"]
         in_order = sorted(
-            (adapted[place] for place in places), key=lambda result: order.get(result.get("tool_call_id", ""), 0)
+            (adapted[place] for place in places),
+            key=lambda result: order.get(result.get("tool_call_id", ""), 0),
         )
         for place, result in zip(places, in_order, strict=True):
             adapted[place] = result

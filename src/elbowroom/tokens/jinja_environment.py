@@ -14,7 +14,6 @@ from jinja2.utils import Namespace
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from jinja2 import Environment
     from jinja2.parser import Parser
     from jinja2.runtime import Context, Macro
 
@@ -43,7 +42,7 @@ class GenerationBlock(Extension):
 class PlainNamespace(Namespace):
     """Jinja's `namespace` without names that begin with an underscore, which belong to Python."""
 
-    def __init__(*args: Any, **attributes: Any) -> None:  # noqa: N805 - `namespace(self=1)` has to work
+    def __init__(*args: Any, **attributes: Any) -> None:
         self, *mappings = args
         given = dict(*mappings, **attributes)
         for name in given:
@@ -60,16 +59,18 @@ def _refuse_private(name: object) -> None:
         raise SecurityError(f"a namespace cannot hold {name!r}")
 
 
-def template_environment() -> Environment:
-    """Return a sandbox with the filters and functions that chat templates expect."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationBlock, loopcontrols]
-    )
-    environment.filters["tojson"] = to_json
-    environment.globals.update(
-        raise_exception=raise_exception, strftime_now=strftime_now, namespace=PlainNamespace, dict=make_dict
-    )
-    return environment
+class SandboxedTemplates(ImmutableSandboxedEnvironment):
+    """A sandbox with the settings, filters and functions that chat templates expect."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationBlock, loopcontrols], **settings)
+        self.filters["tojson"] = to_json
+        self.globals.update(
+            raise_exception=raise_exception,
+            strftime_now=strftime_now,
+            namespace=PlainNamespace,
+            dict=make_dict,
+        )
 
 
 def to_json(
@@ -80,9 +81,7 @@ def to_json(
     sort_keys: bool = False,
 ) -> str:
     """Write a value as JSON, with `<`, `>`, `&` and `'` as they are: a prompt is no web page."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def raise_exception(message: str) -> NoReturn:
