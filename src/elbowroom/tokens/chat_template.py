@@ -121,11 +121,10 @@ def sha256_of(source: str) -> str:
 
 def cause_of(error: Exception) -> str:
     """Say in one line what a template ran into, with the line of the template where Jinja knows it."""
-    match error:
-        case RecursionError():
-            return "it calls itself without an end"
-        case MemoryError():
-            return "it needs more memory than it may take"
+    if isinstance(error, RecursionError):
+        return "it calls itself without an end"
+    if isinstance(error, MemoryError):
+        return "it needs more memory than it may take"
     line = getattr(error, "lineno", None)
     where = f" (line {line})" if isinstance(line, int) else ""
     words = " ".join(str(error).split())

@@ -28,7 +28,7 @@ class ForgivingUndefined(ChainableUndefined):
             raise AttributeError(name)
         return type(self)(name=name)
 
-    def __call__(self, *_arguments: Any, **_options: Any) -> list[Any]:
+    def __call__(self, *_arguments: Any, **_options: Any) -> Any:
         """Return no items where somebody asks for them; calling anything else is an error."""
         if self._undefined_name not in ("items", "keys", "values"):
             self._fail_with_undefined_error()

@@ -27,7 +27,7 @@ class RefusedByTemplate(TemplateError):
 class GenerationBlock(Extension):
     """`{% generation %} ... {% endgeneration %}` marks what the model wrote; it adds nothing to the text."""
 
-    tags = frozenset({"generation"})
+    tags = {"generation"}  # noqa: RUF012 - Jinja declares it for instances
 
     def parse(self, parser: Parser) -> nodes.Node:
         """Read the block as a call that returns its body."""
