@@ -45,7 +45,7 @@ TEXTS: Final = (
     "Hello there",
     "You are terse & kind.",
     "  space \n around \n",
-    "今日の天気は？ 日本語で答えて。",
+    "今日の天気は。日本語で答えて。",
     "🎉 👩\u200d👩\u200d👧 Grüße",
     "<b>&amp;\"'</b> {{ 7 * 7 }} {% raw %}",
     "<think>\nabc\n</think>\n\nanswer",
@@ -95,7 +95,9 @@ def parts(*texts: str) -> list[Json]:
 
 PLACE: Final = {"place": "Tōkyō <&'>", "days": 2}
 MIXED: Final = {"q": ["a", "b"], "deep": True, "x": None, "f": 1.5}
-NUMBERS: Final = '{"a": 1.0, "b": 1e20, "c": 1234567890123, "d": 0.1, "e": "\\u00e9\\n\\"/", "f": [], "g": {}, "h": [1, [2]]}'
+NUMBERS: Final = (
+    '{"a": 1.0, "b": 1e20, "c": 1234567890123, "d": 0.1, "e": "\\u00e9\\n\\"/", "f": [], "g": {}, "h": [1, [2]]}'
+)
 CALLED: Final = answer("", tool_calls=[call(PLACE)])
 PARALLEL: Final = answer("Let me look.", tool_calls=[call(PLACE), call(MIXED, "search", 2)])
 THOUGHT: Final = answer("42 it is.", reasoning_content="Hmm, think\nhard.")
@@ -113,7 +115,8 @@ CHATS: Final = {
     "call done": Chat((system(), user(), CALLED, result(), answer(), user()), TOOLS),
     "JSON result": Chat((user(), CALLED, JSON_RESULT, answer(), user()), TOOLS),
     "two rounds": Chat(
-        (user(), CALLED, result(), answer(None, tool_calls=[call({}, "search", 2)]), result("-", 2), answer(), user()), TOOLS
+        (user(), CALLED, result(), answer(None, tool_calls=[call({}, "search", 2)]), result("-", 2), answer(), user()),
+        TOOLS,
     ),
     "parallel calls": Chat((system(), user(), PARALLEL, result(), result("no\n result ", 2), answer(), user()), TOOLS),
     "parallel pending": Chat((user(), PARALLEL, result("no\n result ", 2), result()), TOOLS),
@@ -159,7 +162,9 @@ def random_chat(chance: random.Random) -> Chat:
     messages = [system(chance.choice(TEXTS))] if chance.random() < 0.5 else []
     tools = chance.choice([(), (WEATHER,), TOOLS])
     for _ in range(chance.randint(1, 4)):
-        messages.append(user(chance.choice(TEXTS)) if chance.random() < 0.8 else user(parts("one", chance.choice(TEXTS))))
+        messages.append(
+            user(chance.choice(TEXTS)) if chance.random() < 0.8 else user(parts("one", chance.choice(TEXTS)))
+        )
         if tools and chance.random() < 0.5:
             calls = [call(PLACE), call(MIXED, "search", 2)][: chance.randint(1, 2)]
             thought = {"reasoning_content": chance.choice(TEXTS)} if chance.random() < 0.3 else {}

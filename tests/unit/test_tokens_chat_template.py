@@ -33,12 +33,16 @@ FEATURES = {
     "JSON options": "{{ {'b': 'é', 'a': [1]} | tojson(ensure_ascii=true, separators=(',', ':'), sort_keys=true) }}",
     "loop controls": "{% for m in messages %}{% if loop.index0 == 1 %}{% continue %}{% endif %}"
     "{% if loop.index0 > 2 %}{% break %}{% endif %}{{ m.role }}{% endfor %}",
-    "namespaces": "{% set ns = namespace(n=0, self=1) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
-    "macros": "{% macro show(m, end='!') %}{{ m.role ~ end }}{% endmacro %}{% for m in messages %}{{ show(m) }}{% endfor %}",
+    "namespaces": "{% set ns = namespace(n=0, self=1) %}"
+    "{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
+    "macros": "{% macro show(m, end='!') %}{{ m.role ~ end }}{% endmacro %}"
+    "{% for m in messages %}{{ show(m) }}{% endfor %}",
     "generation blocks": "{% for m in messages %}{% generation %}{{ m.role }}\n{% endgeneration %}{% endfor %}",
-    "slices and methods": "{{ messages[::-1][0].role.upper() }}{{ 'a</think>b'.split('</think>')[-1].lstrip('\\n') }}",
-    "filters": "{{ messages | map(attribute='role') | join(',') }}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}",
-    "items": "{% for key, value in messages[0].items() %}{{ key }}={{ value }};{% endfor %}{{ dict(a=1) | items | list }}",
+    "slices and methods": "{{ messages[::-1][0].role.upper() }}{{ 'a</think>b'.split('</think>')[-1].lstrip('\n') }}",
+    "filters": "{{ messages | map(attribute='role') | join(',') }}"
+    "{{ messages | selectattr('role', 'equalto', 'user') | list | length }}",
+    "items": "{% for key, value in messages[0].items() %}{{ key }}={{ value }};{% endfor %}"
+    "{{ dict(a=1) | items | list }}",
     "undefined": "{{ nothing }}{{ messages[0].nothing is defined }}{{ nothing is none }}{{ tools is none }}",
     "arguments": "{{ enable_thinking }}{{ bos_token }}{{ documents }}{{ add_generation_prompt }}",
     "comments": "{# nothing #}a{#- nothing -#} b",
@@ -47,14 +51,16 @@ FEATURES = {
 
 
 def oracle(template: str, chat: Chat, **arguments: Any) -> str:
+    """Render with transformers."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    tools = list(chat.tools) or None
-    rendered, _ = render_jinja_template([list(chat.messages)], tools, chat_template=template, **arguments)
-    return str(rendered[0])
+    tools: list[Any] | None = list(chat.tools) or None
+    rendered: Any = render_jinja_template([list(chat.messages)], tools, chat_template=template, **arguments)
+    return str(rendered[0][0])
 
 
 def same_words(error: Exception) -> str:
+    """Return a pattern for the beginning of an error's text."""
     return re.escape(" ".join(str(error).split())[:60])
 
 
@@ -62,7 +68,7 @@ def same_words(error: Exception) -> str:
 def test_renders_as_transformers_does(feature: str) -> None:
     """Every feature that templates use gives the oracle's text for every conversation, or fails in its words."""
     template = ChatTemplate(FEATURES[feature])
-    arguments = {"enable_thinking": True, "bos_token": "<s>", "add_generation_prompt": True}
+    arguments: dict[str, Any] = {"enable_thinking": True, "bos_token": "<s>", "add_generation_prompt": True}
     for chat in CHATS.values():
         if any("reasoning_content" in message for message in chat.messages):
             continue  # the oracle gives reasoning a second name

@@ -43,14 +43,14 @@ def canonical_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
 def canonical_message(message: Mapping[str, Any]) -> Message:
     """Return one message with `role`, `content` and whatever else it has of the keys an engine reads."""
     result: Message = {
-        "role": message.get("role", ""),
+        "role": text_or_nothing(message.get("role")),
         "content": canonical_content(message.get("content")),
     }
     for key in ("reasoning_content", "name", "tool_call_id"):
-        if message.get(key):
-            result[key] = message[key]
-    if message.get("tool_calls"):
-        result["tool_calls"] = [canonical_call(call) for call in message["tool_calls"]]
+        if value := text_or_nothing(message.get(key)):
+            result[key] = value
+    if calls := mappings_in(message.get("tool_calls")):
+        result["tool_calls"] = [canonical_call(call) for call in calls]
     return result
 
 
@@ -59,36 +59,36 @@ def canonical_content(content: object) -> str | list[Message]:
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence):
-        return [canonical_part(part) for part in content if isinstance(part, Mapping)] or ""
+        return [canonical_part(part) for part in mappings_in(content)] or ""
     return ""
 
 
 def canonical_part(part: Mapping[str, Any]) -> Message:
     """Return a text part as type and text; anything else keeps no more than its type, never its bytes."""
-    kind = str(part.get("type", "text"))
-    if "text" in part:
-        return {"type": "text", "text": part["text"]}
+    kind = text_or_nothing(part.get("type")) or "text"
+    if "text" in part or kind == "text":
+        return {"type": "text", "text": text_or_nothing(part.get("text"))}
     return {"type": MEDIA_TYPES.get(kind, kind)}
 
 
 def canonical_call(call: Mapping[str, Any]) -> Message:
     """Return a tool call as `{type, function: {name, arguments}, id}`."""
-    function = call.get("function") or {}
+    function = mapping_or_nothing(call.get("function"))
     result: Message = {
         "type": "function",
         "function": {
-            "name": function.get("name", ""),
+            "name": text_or_nothing(function.get("name")),
             "arguments": copy.deepcopy(function.get("arguments", "")),
         },
     }
-    if call.get("id"):
-        result["id"] = call["id"]
+    if identifier := text_or_nothing(call.get("id")):
+        result["id"] = identifier
     return result
 
 
 def canonical_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Message]:
     """Return tool definitions with a name, a description and parameters; other keys are dropped."""
-    return [canonical_tool(tool.get("function") or {}) for tool in tools or ()]
+    return [canonical_tool(mapping_or_nothing(tool.get("function"))) for tool in mappings_in(tools)]
 
 
 def canonical_tool(function: Mapping[str, Any]) -> Message:
@@ -96,11 +96,28 @@ def canonical_tool(function: Mapping[str, Any]) -> Message:
     return {
         "type": "function",
         "function": {
-            "name": function.get("name", ""),
-            "description": function.get("description") or "",
-            "parameters": copy.deepcopy(function.get("parameters") or {}),
+            "name": text_or_nothing(function.get("name")),
+            "description": text_or_nothing(function.get("description")),
+            "parameters": copy.deepcopy(dict(mapping_or_nothing(function.get("parameters")))),
         },
     }
+
+
+def text_or_nothing(value: object) -> str:
+    """Return a text as it is, and anything else as the empty text."""
+    return value if isinstance(value, str) else ""
+
+
+def mapping_or_nothing(value: object) -> Mapping[str, Any]:
+    """Return an object as it is, and anything else as an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def mappings_in(value: object) -> list[Mapping[str, Any]]:
+    """Return the objects of a list; whatever else is in it, or is no list, is left out."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return []
+    return [item for item in value if isinstance(item, Mapping)]
 
 
 def fit_messages(messages: list[Message], able: Capabilities) -> list[Message]:
