@@ -32,16 +32,17 @@ def need_python():
     sys.exit(
         "elbowroom needs Python 3.11 or newer; this is Python {0}.{1} ({2}).\n"
         "Install a newer one (python.org, or your system's package manager) and run this again with it,\n"
-        "for example: python3.12 {3}".format(sys.version_info[0], sys.version_info[1], sys.executable, " ".join(sys.argv))
+        "for example: python3.12 {3}".format(
+            sys.version_info[0], sys.version_info[1], sys.executable, " ".join(sys.argv)
+        )
     )
 
 
 def state_of(kind):
     """Return the fingerprint that an up-to-date environment of this kind ("run" or "dev") carries."""
     digest = hashlib.sha256()
-    for name in (LOCKS[kind], "pyproject.toml"):
-        with open(os.path.join(ROOT, name), "rb") as file:
-            digest.update(file.read())
+    with open(os.path.join(ROOT, LOCKS[kind]), "rb") as file:
+        digest.update(file.read())
     digest.update("{0} {1} {2}".format(ROOT, sys.version_info[:2], kind).encode())
     return digest.hexdigest()
 

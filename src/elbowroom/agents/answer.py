@@ -1,0 +1,85 @@
+"""What one request is answered with, over all steps of its run."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from elbowroom.providers.events import ReasoningDelta, TextDelta
+
+FINISH_REASONS = frozenset({"stop", "length", "content_filter"})
+BETWEEN_STEPS = "\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A complete call: a fresh id of nine letters and digits, the tool's name, its arguments as JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+AnswerEvent = TextDelta | ReasoningDelta | ToolCall
+Sink = Callable[[Sequence[AnswerEvent]], Awaitable[None]]
+"""Takes what the client is to see, in order; while it waits, the model is not read on."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """The text, thoughts and client tool calls of a run so far, and how each of its model steps ended.
+
+    `usages` holds the upstream's usage objects, one for each step that reported one.
+    """
+
+    text: list[str] = field(default_factory=list)
+    logprobs: list[Any] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    usages: list[dict[str, Any]] = field(default_factory=list)
+    upstream_finish: str = "stop"
+    steps: int = 0
+    _step_has_text: bool = False
+
+    def begin_step(self) -> None:
+        """Note that the model is asked once more."""
+        self.steps += 1
+        self._step_has_text = False
+
+    def take(self, event: AnswerEvent) -> AnswerEvent:
+        """Keep an event and return it as the client sees it: a later step's text begins after a blank line."""
+        match event:
+            case TextDelta():
+                if not self._step_has_text:
+                    self._step_has_text = True
+                    if self.text:
+                        event = TextDelta(BETWEEN_STEPS + event.text, event.logprobs)
+                self.text.append(event.text)
+                if event.logprobs is not None:
+                    self.logprobs.append(event.logprobs)
+            case ReasoningDelta():
+                self.reasoning.append(event.text)
+            case ToolCall():
+                self.tool_calls.append(event)
+        return event
+
+    @property
+    def finish_reason(self) -> str:
+        """Return OpenAI's finish_reason: `tool_calls` where the client has to run tools, else the last step's."""
+        if self.tool_calls:
+            return "tool_calls"
+        return self.upstream_finish if self.upstream_finish in FINISH_REASONS else "stop"
+
+    @property
+    def usage(self) -> dict[str, Any] | None:
+        """Return the usage of the last step, which is what fills the window, and the sums where there were more."""
+        if not self.usages:
+            return None
+        if self.steps == 1:
+            return self.usages[-1]
+        sums = {key: sum(_count(usage, key) for usage in self.usages) for key in ("prompt_tokens", "completion_tokens")}
+        return {**self.usages[-1], "elbowroom": {"steps": self.steps, **sums}}
+
+
+def _count(usage: dict[str, Any], key: str) -> int:
+    value = usage.get(key)
+    return value if isinstance(value, int) else 0

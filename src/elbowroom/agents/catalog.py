@@ -1,0 +1,119 @@
+"""Which models clients see, and what stands behind each name: agents by id or name, raw models by provider."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elbowroom.errors import ElbowroomError, ModelNotFound
+from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.settings.model import AgentSettings
+
+MOST_NAMED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a client's `model` means: a provider's model, and the agent in front of it unless it is a raw one."""
+
+    name: str
+    provider: Provider
+    model: str
+    agent: AgentSettings | None = None
+
+    @property
+    def is_relay(self) -> bool:
+        """Tell whether requests pass through as sent: a raw model of a provider without context management."""
+        return self.agent is None and not self.provider.manages_context
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRow:
+    """One model of `GET /v1/models`; `info` is None while its provider does not answer or lacks the model."""
+
+    id: str
+    name: str
+    owner: str
+    info: ModelInfo | None = None
+
+
+class Catalog:
+    """The enabled agents and the providers' models at one moment."""
+
+    def __init__(self, agents: Sequence[AgentSettings], providers: Mapping[str, Provider]) -> None:
+        self._agents = [agent for agent in agents if agent.enabled]
+        self._providers = providers
+
+    async def resolve(self, name: str) -> Target:
+        """Return what the client's `model` names: an agent's id, its name, `<provider>/<model>`, or a bare model id.
+
+        Raises ModelNotFound with the list of what there is.
+        """
+        if agent := self._agent(name):
+            return Target(agent.id, self._providers[agent.provider], agent.model, agent)
+        provider_id, slash, model = name.partition("/")
+        if slash and model and (provider := self._providers.get(provider_id)):
+            return Target(name, provider, model)
+        rows = await self.rows()
+        bare = [row for row in rows if row.info is not None and row.info.id == name and row.owner in self._providers]
+        if len(bare) == 1:
+            return Target(bare[0].id, self._providers[bare[0].owner], name)
+        there = [row.id for row in rows]
+        listed = ", ".join(there[:MOST_NAMED]) or "none: no agent is configured and no provider answers"
+        more = f" and {len(there) - MOST_NAMED} more" if len(there) > MOST_NAMED else ""
+        raise ModelNotFound(f"There is no model {name!r}. Available: {listed}{more}.")
+
+    async def rows(self) -> list[CatalogRow]:
+        """Return all models clients can name: agents first, then raw models as `<provider>/<model id>`."""
+        listed = await asyncio.gather(*(_models_or_none(provider) for provider in self._providers.values()))
+        models = dict(zip(self._providers, listed, strict=True))
+        rows = [
+            CatalogRow(agent.id, agent.display_name, "elbowroom", _find(models[agent.provider], agent.model))
+            for agent in self._agents
+        ]
+        for provider_id, infos in models.items():
+            rows += [
+                CatalogRow(f"{provider_id}/{info.id}", info.name, provider_id, info)
+                for info in infos
+                if info.kind != "embedding"
+            ]
+        return rows
+
+    def _agent(self, name: str) -> AgentSettings | None:
+        by_id = next((agent for agent in self._agents if agent.id == name), None)
+        folded = name.casefold()
+        return by_id or next((agent for agent in self._agents if agent.display_name.casefold() == folded), None)
+
+
+async def _models_or_none(provider: Provider) -> Sequence[ModelInfo]:
+    try:
+        return await provider.models()
+    except ElbowroomError:
+        return ()
+
+
+def _find(infos: Sequence[ModelInfo], model: str) -> ModelInfo | None:
+    return next((info for info in infos if info.id == model), None)
+
+
+def describe(row: CatalogRow, created: int) -> dict[str, Any]:
+    """Return a row as OpenAI and LM Studio clients read it; sizes are in tokens, `created` in Unix seconds."""
+    described: dict[str, Any] = {
+        "id": row.id,
+        "object": "model",
+        "created": created,
+        "owned_by": row.owner,
+        "name": row.name,
+    }
+    if row.info is None:
+        return {**described, "state": "unavailable"}
+    if (window := row.info.loaded_context) is not None:
+        # The trained maximum is no window: while nothing is loaded, nothing is promised.
+        described |= {"context_length": window, "loaded_context_length": window}
+    if row.info.max_context is not None:
+        described["max_context_length"] = row.info.max_context
+    if row.info.state is not None:
+        described["state"] = row.info.state
+    if row.info.capabilities:
+        described["capabilities"] = sorted(row.info.capabilities)
+    return described

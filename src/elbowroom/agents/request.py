@@ -1,0 +1,124 @@
+"""A chat request as the client sent it, checked just enough to be handed on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from elbowroom.errors import RequestError
+
+OWN_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
+ROLES_WITHOUT_CONTENT = frozenset({"assistant"})
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """The body of `POST /v1/chat/completions`.
+
+    `messages` and `tools` are the client's own objects, never changed. `fields` holds whatever else was sent and
+    goes to the model as it stands; `body` is the whole.
+    """
+
+    model: str
+    messages: tuple[dict[str, Any], ...]
+    stream: bool
+    wants_usage: bool
+    tools: tuple[dict[str, Any], ...]
+    fields: dict[str, Any]
+    body: dict[str, Any]
+
+
+def parse_chat_request(body: Any) -> ChatRequest:
+    """Check a parsed body and take it apart.
+
+    Raises RequestError that names the field and what belongs there.
+    """
+    if not isinstance(body, dict):
+        raise RequestError("The body has to be a JSON object with model and messages.")
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise RequestError("model is missing: name an agent or a model of GET /v1/models.", param="model")
+    stream = body.get("stream")
+    if stream is not None and not isinstance(stream, bool):
+        raise RequestError(f"stream has to be true or false, not {_shown(stream)}.", param="stream")
+    if body.get("n") not in (None, 1):
+        raise RequestError("n has to be 1: a local model gives one answer at a time.", param="n")
+    return ChatRequest(
+        model=model,
+        messages=_checked_messages(body.get("messages")),
+        stream=bool(stream),
+        wants_usage=_wants_usage(body.get("stream_options")),
+        tools=_checked_tools(body.get("tools")),
+        fields={name: value for name, value in body.items() if name not in OWN_FIELDS},
+        body=body,
+    )
+
+
+def tool_name(tool: dict[str, Any]) -> str | None:
+    """Return the name of a client's function tool, None where it is a tool of another kind."""
+    function = tool.get("function")
+    return function["name"] if tool.get("type", "function") == "function" and isinstance(function, dict) else None
+
+
+def _checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:
+    if not isinstance(messages, list) or not messages:
+        raise RequestError("messages has to be a list with at least one message.", param="messages")
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        if not isinstance(message, dict):
+            raise RequestError(f"{where} has to be an object, not {_shown(message)}.", param=where)
+        role = message.get("role")
+        if not isinstance(role, str) or not role:
+            raise RequestError(
+                f"{where}.role has to be a word such as user, not {_shown(role)}.", param=f"{where}.role"
+            )
+        _check_content(message, where)
+        _check_tool_calls(message.get("tool_calls"), f"{where}.tool_calls")
+    return tuple(messages)
+
+
+def _check_content(message: dict[str, Any], where: str) -> None:
+    content = message.get("content")
+    if isinstance(content, str):
+        return
+    if content is None and (message["role"] in ROLES_WITHOUT_CONTENT or "content" in message):
+        return
+    if isinstance(content, list) and all(isinstance(part, dict | str) for part in content):
+        return
+    raise RequestError(
+        f"{where}.content has to be a text or a list of parts, not {_shown(content)}.", param=f"{where}.content"
+    )
+
+
+def _check_tool_calls(tool_calls: Any, where: str) -> None:
+    if tool_calls is None:
+        return
+    if not isinstance(tool_calls, list) or not all(isinstance(call, dict) for call in tool_calls):
+        raise RequestError(f"{where} has to be a list of objects, not {_shown(tool_calls)}.", param=where)
+
+
+def _checked_tools(tools: Any) -> tuple[dict[str, Any], ...]:
+    if tools is None:
+        return ()
+    if not isinstance(tools, list):
+        raise RequestError(f"tools has to be a list, not {_shown(tools)}.", param="tools")
+    for index, tool in enumerate(tools):
+        where = f"tools[{index}]"
+        if not isinstance(tool, dict):
+            raise RequestError(f"{where} has to be an object, not {_shown(tool)}.", param=where)
+        if tool.get("type", "function") == "function":
+            function = tool.get("function")
+            if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+                raise RequestError(f"{where}.function needs a name.", param=f"{where}.function")
+    return tuple(tools)
+
+
+def _wants_usage(options: Any) -> bool:
+    if options is None:
+        return False
+    if not isinstance(options, dict):
+        raise RequestError(f"stream_options has to be an object, not {_shown(options)}.", param="stream_options")
+    return bool(options.get("include_usage"))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,143 @@
+"""The command line: serve, demo, config."""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from elbowroom import __version__
+from elbowroom.errors import ElbowroomError
+from elbowroom.settings.layers import Flags, load_settings
+from elbowroom.settings.listing import list_settings
+from elbowroom.settings.live import LiveSettings
+from elbowroom.settings.paths import settings_path
+
+DEMO_SETTINGS = """\
+[[providers]]
+id = "lmstudio"
+kind = "lmstudio"
+base_url = "{url}"
+
+[[agents]]
+id = "writer"
+name = "Writer"
+instructions = "You help with notes. Answer briefly."
+model = "qwen2.5-7b-instruct"
+"""
+DEMO_GREETING = """\
+elbowroom runs in front of a simulated LM Studio. Its models only pretend: nothing was downloaded.
+
+Try it:
+  curl {address}/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{{"model": "writer", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
+
+Paste this into Open WebUI, Obsidian or any OpenAI client (any API key will do):
+  {address}/v1
+
+Settings of this demo: {path}
+Ctrl-C ends it."""
+LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code: 0 for done, 1 for an error that has been explained."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=options.log_level.upper(), format=LOG_FORMAT, datefmt="%H:%M:%S")
+    try:
+        result: int = options.run(options)
+    except ElbowroomError as error:
+        print(f"elbowroom: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return result
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="elbowroom",
+        description="An OpenAI-compatible server for local models that never silently loses context.",
+    )
+    parser.add_argument("--version", action="version", version=f"elbowroom {__version__}")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--config", metavar="FILE", help="the settings file (default: `elbowroom config path`)")
+    common.add_argument(
+        "--log-level", default="info", choices=["debug", "info", "warning", "error"], help="how much is logged"
+    )
+    address = argparse.ArgumentParser(add_help=False)
+    address.add_argument("--host", help="the address to listen on (default: server.host, 127.0.0.1)")
+    address.add_argument("--port", type=int, help="the port to listen on (default: server.port, 2345)")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", parents=[common, address], help="run the server")
+    serve.set_defaults(run=_serve)
+    demo = commands.add_parser("demo", parents=[common, address], help="run it in front of a simulated LM Studio")
+    demo.set_defaults(run=_demo)
+    config = commands.add_parser("config", parents=[common], help="show and check the settings")
+    config.add_argument("what", choices=["path", "show", "check"], help="the file; every value; or what is wrong")
+    config.set_defaults(run=_config)
+    return parser
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from elbowroom.server.listen import serve
+
+    live = LiveSettings(_path(options), os.environ, _flags(options), must_exist=_is_named(options))
+    for warning in live.current().warnings:
+        logging.getLogger(__name__).warning("%s", warning)
+    asyncio.run(serve(live, os.environ))
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    asyncio.run(_run_demo(options))
+    return 0
+
+
+async def _run_demo(options: argparse.Namespace) -> None:
+    """Run a simulated LM Studio and the server in front of it, with settings of their own."""
+    from elbowroom.demo import SimulatedLMStudio, demo_models
+    from elbowroom.server.keys import RUNTIME
+    from elbowroom.server.listen import listening, stop_requested
+
+    with tempfile.TemporaryDirectory(prefix="elbowroom-demo-") as folder:
+        async with SimulatedLMStudio(demo_models()) as studio:
+            path = Path(folder) / "settings.toml"
+            path.write_text(DEMO_SETTINGS.format(url=studio.base_url), encoding="utf-8")
+            environ = {name: value for name, value in os.environ.items() if not name.startswith("ELBOWROOM_")}
+            async with listening(LiveSettings(path, environ, _flags(options)), environ) as (app, address):
+                print(DEMO_GREETING.format(address=address, path=path), flush=True)
+                app[RUNTIME].warm_up()
+                await stop_requested()
+
+
+def _config(options: argparse.Namespace) -> int:
+    path = _path(options)
+    if options.what == "path":
+        print(path)
+        return 0
+    loaded = load_settings(path, os.environ, {}, must_exist=_is_named(options))
+    if options.what == "show":
+        print("\n".join(list_settings(loaded, os.environ)))
+    for warning in loaded.warnings:
+        print(f"Warning: {warning}", file=sys.stderr)
+    if options.what == "check":
+        print(f"{path}: {'all settings are accepted' if path.exists() else 'not there; the defaults are used'}.")
+    return 0
+
+
+def _path(options: argparse.Namespace) -> Path:
+    return Path(options.config).expanduser() if options.config else settings_path(os.environ)
+
+
+def _is_named(options: argparse.Namespace) -> bool:
+    """Tell whether the person named the file, so that its absence is an error."""
+    return bool(options.config or os.environ.get("ELBOWROOM_CONFIG"))
+
+
+def _flags(options: argparse.Namespace) -> Flags:
+    return {("server", "host"): options.host, ("server", "port"): options.port}

@@ -1,0 +1,96 @@
+"""The models that the simulated LM Studio has on its disk."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from elbowroom.demo.tokenizer import Tokenizer
+
+ModelType = Literal["llm", "vlm", "embedding"]
+ReasoningField = Literal["reasoning_content", "reasoning"]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedModel:
+    """One downloaded model; window sizes are in tokens.
+
+    `loaded_context_length` loads it when the simulator is made. `auto_fit` is the window that every load is
+    granted, whatever was asked for. `tokenizer` overrides the simulator's own. `reasoning_field` is the name
+    under which its thoughts are sent.
+    """
+
+    key: str
+    display_name: str = ""
+    type: ModelType = "llm"
+    publisher: str = "lmstudio-community"
+    architecture: str = "qwen2"
+    format: Literal["gguf", "mlx"] = "gguf"
+    quantization: str = "Q4_K_M"
+    params: str = "7B"
+    size_bytes: int = 4_680_000_000
+    max_context_length: int = 32_768
+    default_context_length: int = 4_096
+    loaded_context_length: int | None = None
+    auto_fit: int | None = None
+    load_seconds: float = 0.0
+    parallel: int = 4
+    tool_use: bool = True
+    reasoning: bool = False
+    reasoning_field: ReasoningField = "reasoning_content"
+    embedding_length: int = 64
+    tokenizer: "Tokenizer | None" = None
+
+    @property
+    def vision(self) -> bool:
+        """Whether it takes images."""
+        return self.type == "vlm"
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return self.display_name or self.key
+
+    def granted(self, asked: int | None) -> int:
+        """Return the window that a load really gets: LM Studio fits it to the machine, up and down."""
+        if self.auto_fit is not None:
+            return self.auto_fit
+        return min(asked or self.default_context_length, self.max_context_length)
+
+
+def demo_models() -> tuple[SimulatedModel, ...]:
+    """Return what `elbowroom demo` shows: a loaded model, one that loads when asked for, a vision and an embedding model."""
+    return (
+        SimulatedModel("qwen2.5-7b-instruct", "Qwen2.5 7B Instruct", publisher="qwen", loaded_context_length=8_192),
+        SimulatedModel(
+            "llama-3.2-3b-instruct",
+            "Llama 3.2 3B Instruct",
+            architecture="llama",
+            params="3B",
+            size_bytes=2_020_000_000,
+            max_context_length=131_072,
+            load_seconds=1.5,
+        ),
+        SimulatedModel(
+            "gemma-3-4b-it",
+            "Gemma 3 4B",
+            type="vlm",
+            publisher="google",
+            architecture="gemma3",
+            params="4B",
+            size_bytes=3_340_000_000,
+            max_context_length=131_072,
+            load_seconds=1.5,
+        ),
+        SimulatedModel(
+            "text-embedding-nomic-embed-text-v1.5",
+            "Nomic Embed Text v1.5",
+            type="embedding",
+            publisher="nomic-ai",
+            architecture="nomic-bert",
+            params="137M",
+            size_bytes=84_000_000,
+            max_context_length=2_048,
+            default_context_length=2_048,
+            tool_use=False,
+        ),
+    )

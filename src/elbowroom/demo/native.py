@@ -1,0 +1,80 @@
+"""The model lists, and LM Studio's own routes for loading and unloading."""
+
+import time
+from typing import Any
+
+from aiohttp import web
+
+from elbowroom.demo import listing, refusals
+from elbowroom.demo.journal import RECORD
+from elbowroom.demo.keys import STUDIO
+from elbowroom.demo.requests import json_object
+
+
+async def greeting(_: web.Request) -> web.Response:
+    """`GET /lmstudio-greeting`."""
+    return web.json_response({"lmstudio": True})
+
+
+async def openai_models(request: web.Request) -> web.Response:
+    """`GET /v1/models`."""
+    studio = request.app[STUDIO]
+    studio.residency.expire()
+    rows = listing.openai_rows(studio.residency, just_in_time=studio.just_in_time)
+    return web.json_response({"object": "list", "data": rows})
+
+
+async def v0_models(request: web.Request) -> web.Response:
+    """`GET /api/v0/models`."""
+    residency = request.app[STUDIO].residency
+    residency.expire()
+    return web.json_response({"object": "list", "data": listing.v0_rows(residency)})
+
+
+async def v0_model(request: web.Request) -> web.Response:
+    """`GET /api/v0/models/{id}`, where the id may have slashes in it."""
+    residency = request.app[STUDIO].residency
+    residency.expire()
+    name = request.match_info["name"]
+    for row in listing.v0_rows(residency):
+        if row["id"] == name:
+            return web.json_response(row)
+    raise refusals.RefusalError({"error": f"Model with name '{name}' not found."}, 404)
+
+
+async def v1_models(request: web.Request) -> web.Response:
+    """`GET /api/v1/models`."""
+    residency = request.app[STUDIO].residency
+    residency.expire()
+    return web.json_response({"models": listing.v1_rows(residency)})
+
+
+async def v1_load(request: web.Request) -> web.Response:
+    """`POST /api/v1/models/load`: another instance, even of a loaded model; the window granted is echoed on demand."""
+    studio, record = request.app[STUDIO], request[RECORD]
+    body = json_object(record)
+    key, asked = body.get("model"), body.get("context_length")
+    if not isinstance(key, str) or key not in studio.residency.models:
+        raise refusals.native(f"Model {key!r} not found")
+    record.phase = "loading"
+    started = time.monotonic()
+    instance = await studio.residency.load_slowly(key, asked if isinstance(asked, int) else None)
+    answer: dict[str, Any] = {
+        "type": "embedding" if instance.model.type == "embedding" else "llm",
+        "instance_id": instance.id,
+        "load_time_seconds": round(time.monotonic() - started, 3),
+        "status": "loaded",
+    }
+    if body.get("echo_load_config"):
+        answer["load_config"] = listing.instance_config(instance)
+    return web.json_response(answer)
+
+
+async def v1_unload(request: web.Request) -> web.Response:
+    """`POST /api/v1/models/unload`."""
+    residency = request.app[STUDIO].residency
+    name = json_object(request[RECORD]).get("instance_id")
+    if not isinstance(name, str) or name not in residency.instances:
+        raise refusals.native(f"Model instance {name!r} not found")
+    residency.unload(name)
+    return web.json_response({"instance_id": name})

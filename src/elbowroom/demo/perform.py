@@ -1,0 +1,170 @@
+"""Plays a script against the clock and the limits, as a model that generates token after token."""
+
+import json
+import re
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Any, Literal, assert_never
+
+from elbowroom.demo.generation import Generation, GenerationError
+from elbowroom.demo.models import ReasoningField
+from elbowroom.demo.script import (
+    Cut,
+    Error,
+    Pause,
+    Raw,
+    Reasoning,
+    Reply,
+    Script,
+    Step,
+    Text,
+    ToolCall,
+    WaitFor,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A piece of content or of thoughts."""
+
+    field: Literal["content"] | ReasoningField
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallOpened:
+    """A tool call begins."""
+
+    index: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallContinued:
+    """A piece of a tool call's arguments."""
+
+    index: int
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hangup:
+    """The socket is to be closed here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The answer has ended, for this reason; None where the script wants no finish."""
+
+    reason: str | None
+
+
+Event = Said | CallOpened | CallContinued | Raw | Hangup | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How fast and how far an answer goes; `max_tokens` None is unlimited, 0 tokens a second as fast as possible.
+
+    `grow` is told before every delta how many tokens it brings; it raises GenerationError when that is too much,
+    and returns False where the answer is to end there with `length`.
+    """
+
+    grow: Callable[[int], bool]
+    split: Callable[[str], list[str]]
+    tokens_per_second: float = 0.0
+    max_tokens: int | None = None
+    reasoning_field: ReasoningField = "reasoning_content"
+
+
+async def perform(script: Script, generation: Generation, limits: Limits) -> AsyncGenerator[Event, None]:
+    """Yield what happens, at the pace of the model; raise GenerationError where it fails."""
+    calls = 0
+    for step in script.steps:
+        async for event in _play(step, calls, generation, limits):
+            yield event
+            if isinstance(event, Finished):
+                return
+        calls += isinstance(step, ToolCall)
+    reason = "tool_calls" if calls else "stop"
+    yield Finished(reason if script.finish_reason == "auto" else script.finish_reason)
+
+
+async def _play(step: Step, calls: int, generation: Generation, limits: Limits) -> AsyncGenerator[Event, None]:
+    match step:
+        case Text() | Reasoning():
+            field = "content" if isinstance(step, Text) else limits.reasoning_field
+            pieces = [step.text] if step.whole else limits.split(step.text)
+            async for piece in _generate(pieces, generation, limits, thinking=isinstance(step, Reasoning)):
+                yield piece if isinstance(piece, Finished) else Said(field, piece)
+        case ToolCall():
+            yield CallOpened(calls, step.id if step.id is not None else str(calls), normalised(step.name))
+            async for piece in _generate(_argument_pieces(step, limits), generation, limits):
+                yield piece if isinstance(piece, Finished) else CallContinued(calls, piece)
+        case Raw():
+            yield step
+        case Pause():
+            await generation.pause(step.seconds)
+        case WaitFor():
+            await generation.until(step.event.wait)
+        case Error():
+            raise GenerationError(step.message)
+        case Cut():
+            yield Hangup()
+        case Reply():
+            raise ValueError("A Reply answers before the model is asked.")
+        case _:
+            assert_never(step)
+
+
+async def _generate(
+    pieces: list[str], generation: Generation, limits: Limits, *, thinking: bool = False
+) -> AsyncGenerator[str | Finished, None]:
+    for piece in pieces:
+        tokens = limits.split(piece)
+        room = len(tokens) if limits.max_tokens is None else limits.max_tokens - generation.completion_tokens
+        text = "".join(tokens[: max(0, room)])
+        count = min(len(tokens), max(0, room))
+        if limits.tokens_per_second:
+            await generation.pause(count / limits.tokens_per_second)
+        else:
+            await generation.pause(0)
+        goes_on = count == 0 or limits.grow(count)
+        generation.completion_tokens += count
+        generation.reasoning_tokens += count if thinking else 0
+        if text:
+            yield text
+        if count < len(tokens) or not goes_on:
+            yield Finished("length")
+            return
+
+
+def _argument_pieces(call: ToolCall, limits: Limits) -> list[str]:
+    if call.pieces is not None:
+        return list(call.pieces)
+    text = call.arguments if isinstance(call.arguments, str) else json.dumps(dict(call.arguments))
+    return limits.split(text)
+
+
+def normalised(name: str) -> str:
+    """Return a tool's name as LM Studio writes it for the model, and so in the model's calls."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name)
+
+
+def stopped_at(script: Script, stop: Any) -> Script:
+    """Return the script with its content ended before the first of the stop strings."""
+    strings = [stop] if isinstance(stop, str) else [one for one in stop or () if one]
+    steps: list[Step] = []
+    for step in script.steps:
+        if isinstance(step, Text) and (found := [step.text.find(one) for one in strings if one in step.text]):
+            steps.append(Text(step.text[: min(found)], step.whole))
+            break
+        steps.append(step)
+    return Script(
+        *steps,
+        finish_reason=script.finish_reason,
+        usage=script.usage,
+        done=script.done,
+        cut_after=script.cut_after,
+    )

@@ -1,0 +1,155 @@
+"""Which models are in memory, with which window, and how they come and go."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from elbowroom.demo import refusals
+from elbowroom.demo.generation import Generation
+from elbowroom.demo.models import SimulatedModel
+from elbowroom.errors import ModelNotFound
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """A model in memory, or on its way there; `context_length` is the window it was granted.
+
+    `ttl_seconds` is None for a model that was loaded on purpose: it stays until it is unloaded.
+    """
+
+    id: str
+    model: SimulatedModel
+    context_length: int
+    last_used: float
+    ttl_seconds: float | None = None
+    ready: bool = True
+    generations: set[Generation] = field(default_factory=set)
+    prefill: asyncio.Lock = field(default_factory=asyncio.Lock)
+    slots: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.slots = asyncio.Semaphore(self.model.parallel)
+
+    @property
+    def pool_tokens(self) -> int:
+        """The tokens of all requests at work: they share one window."""
+        return sum(generation.total_tokens for generation in self.generations)
+
+    def fail(self, message: str) -> None:
+        """End every request at work."""
+        for generation in self.generations:
+            generation.fail(message)
+
+
+class Residency:
+    """The models on disk and the instances in memory, in the order in which they were loaded."""
+
+    def __init__(self, models: Iterable[SimulatedModel], clock: Callable[[], float]) -> None:
+        self.models = {model.key: model for model in models}
+        self.instances: dict[str, Instance] = {}
+        self._clock = clock
+        self._loading = asyncio.Lock()
+        for model in self.models.values():
+            if model.loaded_context_length is not None:
+                self.load(model.key, model.loaded_context_length)
+
+    @property
+    def ready(self) -> list[Instance]:
+        """The instances that have finished loading."""
+        return [instance for instance in self.instances.values() if instance.ready]
+
+    def of(self, key: str) -> list[Instance]:
+        """Return the instances of one model, loading ones too."""
+        return [instance for instance in self.instances.values() if instance.model.key == key]
+
+    def model(self, key: str) -> SimulatedModel:
+        """Return the model of this key; raise ModelNotFound with the keys there are."""
+        try:
+            return self.models[key]
+        except KeyError:
+            raise ModelNotFound(
+                f"The simulated LM Studio has no model {key!r}; it has {sorted(self.models)}."
+            ) from None
+
+    def load(
+        self,
+        key: str,
+        context_length: int | None = None,
+        *,
+        ttl_seconds: float | None = None,
+        ready: bool = True,
+    ) -> Instance:
+        """Put another instance into memory at once; the window it gets may differ from the one asked for."""
+        model = self.model(key)
+        name = next(name for name in _names(key) if name not in self.instances)
+        granted = model.granted(context_length)
+        instance = Instance(name, model, granted, self._clock(), ttl_seconds=ttl_seconds, ready=ready)
+        self.instances[name] = instance
+        return instance
+
+    async def load_slowly(
+        self, key: str, context_length: int | None = None, *, ttl_seconds: float | None = None
+    ) -> Instance:
+        """Load another instance and take the model's `load_seconds` for it."""
+        instance = self.load(key, context_length, ttl_seconds=ttl_seconds, ready=False)
+        try:
+            await asyncio.sleep(instance.model.load_seconds)
+        except asyncio.CancelledError:
+            self.instances.pop(instance.id, None)
+            raise
+        instance.ready = True
+        return instance
+
+    async def load_just_in_time(self, key: str, ttl_seconds: float, *, evict: bool) -> Instance:
+        """Return an instance of the model, loaded now if there is none; `evict` unloads what came that way before."""
+        async with self._loading:
+            if there := [instance for instance in self.ready if instance.model.key == key]:
+                return there[0]
+            for instance in self.ready:
+                if evict and instance.ttl_seconds is not None and instance.model.type != "embedding":
+                    self.unload(instance.id)
+            return await self.load_slowly(key, ttl_seconds=ttl_seconds)
+
+    def unload(self, name: str) -> None:
+        """Take an instance, or all instances of a model, out of memory; requests at work end with an error."""
+        gone = [self.instances[name]] if name in self.instances else self.of(name)
+        if not gone:
+            raise ModelNotFound(f"{name!r} is not loaded; loaded are {sorted(self.instances)}.")
+        for instance in gone:
+            del self.instances[instance.id]
+            instance.fail(refusals.UNLOADED)
+
+    def expire(self) -> None:
+        """Unload what has been idle for longer than its time to live."""
+        now = self._clock()
+        for instance in self.ready:
+            ttl = instance.ttl_seconds
+            if ttl is not None and not instance.generations and now - instance.last_used > ttl:
+                self.unload(instance.id)
+
+    def touch(self, instance: Instance) -> None:
+        """Note that the instance was used just now."""
+        instance.last_used = self._clock()
+
+    def named(self, name: str) -> Instance | None:
+        """Return the ready instance that goes by this id, or the first one of the model with this key."""
+        if (exact := self.instances.get(name)) is not None and exact.ready:
+            return exact
+        return next((instance for instance in self.ready if instance.model.key == name), None)
+
+    def fallback(self, *, embedding: bool = False) -> Instance:
+        """Return the one loaded model, which LM Studio uses whatever was named; raise RefusalError if it is not one."""
+        candidates = [one for one in self.ready if (one.model.type == "embedding") == embedding]
+        if not candidates:
+            raise refusals.no_such_model(refusals.NO_MODELS, status=404)
+        if len(candidates) > 1:
+            raise refusals.no_such_model(refusals.SEVERAL_MODELS)
+        return candidates[0]
+
+
+def _names(key: str) -> Iterable[str]:
+    yield key
+    number = 2
+    while True:
+        yield f"{key}:{number}"
+        number += 1

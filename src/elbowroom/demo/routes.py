@@ -1,0 +1,38 @@
+"""Assembles the application."""
+
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from elbowroom.demo import access, native
+from elbowroom.demo.chat import chat_completions
+from elbowroom.demo.keys import STUDIO
+
+if TYPE_CHECKING:
+    from elbowroom.demo.studio import SimulatedLMStudio
+
+_LARGEST_BODY = 256 * 1024 * 1024
+
+
+def application(studio: "SimulatedLMStudio") -> web.Application:
+    """Return the web application of a simulator; every path outside its routes is an unexpected endpoint."""
+    app = web.Application(
+        client_max_size=_LARGEST_BODY,
+        middlewares=[studio.journal.record, access.refuse, access.authenticate, access.hide],
+    )
+    app[STUDIO] = studio
+    app.on_response_prepare.append(access.dress)
+    app.add_routes(
+        [
+            web.get("/lmstudio-greeting", native.greeting),
+            web.get("/v1/models", native.openai_models),
+            web.get("/api/v0/models", native.v0_models),
+            web.get("/api/v0/models/{name:.+}", native.v0_model),
+            web.get("/api/v1/models", native.v1_models),
+            web.post("/api/v1/models/load", native.v1_load),
+            web.post("/api/v1/models/unload", native.v1_unload),
+            web.post("/v1/chat/completions", chat_completions),
+            web.route("*", "/{path:.*}", access.unknown),
+        ]
+    )
+    return app

@@ -1,0 +1,1 @@
+"""Where models live: LM Studio, Ollama, and any other server that speaks OpenAI's chat completions."""

@@ -1,0 +1,92 @@
+"""What every provider offers, and the values it speaks in."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from elbowroom.providers.events import StreamEvent
+
+State = Literal["loaded", "loading", "not-loaded"]
+FRESH_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """One model of a provider.
+
+    `loaded_context` is the window of the loaded instance, in tokens: the only number to budget from; None while
+    nothing is loaded or where the provider does not tell. `max_context` is what the model was trained for.
+    `instances` maps the ids of loaded instances to their windows.
+    """
+
+    id: str
+    provider: str
+    name: str
+    kind: Literal["llm", "vlm", "embedding"] = "llm"
+    state: State | None = None
+    loaded_context: int | None = None
+    max_context: int | None = None
+    architecture: str | None = None
+    capabilities: frozenset[str] = frozenset()
+    instances: Mapping[str, int] | None = None
+
+
+class Provider(Protocol):
+    """A server that runs models. Its methods raise ElbowroomErrors in words for the person."""
+
+    @property
+    def id(self) -> str:
+        """Its id in the settings: the first part of a raw model's name."""
+
+    @property
+    def manages_context(self) -> bool:
+        """Tell whether requests are kept inside the model's window; otherwise they are passed through as sent."""
+
+    async def models(self) -> Sequence[ModelInfo]:
+        """Return all models, at most a few seconds old."""
+
+    async def ready(self, model: str) -> ModelInfo:
+        """Return the model with its window, loaded where the provider can load it.
+
+        Raises ModelNotFound, ModelUnavailable, or what `models` raises.
+        """
+
+    def stream(self, body: Mapping[str, Any], info: ModelInfo) -> AsyncGenerator[list[StreamEvent], None]:
+        """Send a chat request and yield what comes back, as many events at a time as arrived together.
+
+        The end of the generator is the end of a complete answer; a failure is raised. Closing it closes the socket.
+        """
+
+    async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a chat request that does not stream and return the completion as the upstream sent it."""
+
+    async def aclose(self) -> None:
+        """End what is under way on the provider's own account."""
+
+
+class RecentModels:
+    """Asks for a list of models once for all who want it at the same time, and keeps it for a few seconds."""
+
+    def __init__(
+        self, fetch: Callable[[], Awaitable[Sequence[ModelInfo]]], clock: Callable[[], float], seconds: float
+    ) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._seconds = seconds
+        self._lock = asyncio.Lock()
+        self._models: Sequence[ModelInfo] | None = None
+        self._read_at = 0.0
+
+    async def get(self) -> Sequence[ModelInfo]:
+        """Return the list, at most as old as the time that was chosen."""
+        async with self._lock:
+            if self._models is None or self._clock() - self._read_at > self._seconds:
+                self._models = None
+                self._models = await self._fetch()
+                self._read_at = self._clock()
+            return self._models
+
+    def forget(self) -> None:
+        """Have the list read again at the next request: a model was loaded, unloaded or refused a prompt."""
+        self._models = None

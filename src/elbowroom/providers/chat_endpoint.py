@@ -1,0 +1,171 @@
+"""One upstream's `/chat/completions`: opens it, reads it, closes it at once, and translates its failures."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import aiohttp
+
+from elbowroom.errors import StreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from elbowroom.providers.chat_chunks import ChunkReader
+from elbowroom.providers.events import StreamEvent
+from elbowroom.providers.failures import Source, error_in, failure_of, failure_of_response, overflow_error
+from elbowroom.providers.sse import EventReader
+
+CONNECT_SECONDS = 1.5
+FIRST_BYTE_SECONDS = 1800.0  # a large prompt on a slow machine is read for many minutes
+SILENCE_SECONDS = 300.0
+IDLE_SECONDS = 2.0  # shorter than the five seconds after which LM Studio's server closes an idle connection
+RETRY_AFTER_SECONDS = 0.2
+MAX_ERROR_BYTES = 256 * 1024
+
+
+def open_session() -> aiohttp.ClientSession:
+    """Return the HTTP session for all upstreams: no proxy from the environment, no cookies, no total timeout."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=FIRST_BYTE_SECONDS),
+        trust_env=False,
+    )
+
+
+class ChatEndpoint:
+    """The chat completions of one upstream. Raises only ElbowroomErrors; leaving early closes the socket."""
+
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        url: str,
+        headers: Mapping[str, str],
+        source: Source,
+        start_hint: str,
+    ) -> None:
+        self._http = http
+        self._url = url
+        self._headers = {"Content-Type": "application/json", **headers}
+        self._source = source
+        self._start_hint = start_hint
+
+    async def stream(
+        self, body: Mapping[str, Any], reader: ChunkReader, window: int | None = None
+    ) -> AsyncGenerator[list[StreamEvent], None]:
+        """Yield what the model says, as many events at a time as arrived together.
+
+        The generator's end means that the answer is complete. Closing it closes the connection. `window`, in
+        tokens, tells an empty answer at the window's edge from other empty answers.
+        """
+        response = await self._post(body)
+        complete = False
+        try:
+            if response.content_type in ("application/json", "text/html"):
+                yield reader.read_whole(await self._read_json(response))
+            else:
+                async for events in self._read_events(response, reader):
+                    yield events
+            complete = True
+        finally:
+            if complete:
+                response.release()
+            else:
+                response.close()
+        if not reader.has_output and window and (overflow := reader.prompt_reached(window)):
+            raise overflow_error(overflow, "the answer came back empty.", self._source)
+        reader.judge_end()
+
+    async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request that does not stream."""
+        response = await self._post(body)
+        try:
+            return await self._read_json(response)
+        finally:
+            response.close()
+
+    async def _post(self, body: Mapping[str, Any]) -> aiohttp.ClientResponse:
+        data = json.dumps(body, separators=(",", ":")).encode()
+        try:
+            response = await self._connect(data)
+        except aiohttp.ClientConnectorError:
+            await asyncio.sleep(RETRY_AFTER_SECONDS)
+            response = await self._connect_or_explain(data)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._explained(error) from error
+        if response.status != 200:
+            try:
+                text = await response.content.read(MAX_ERROR_BYTES)
+            except (aiohttp.ClientError, TimeoutError):
+                text = b""
+            finally:
+                response.close()
+            raise failure_of_response(response.status, text, response.headers, self._source)
+        return response
+
+    async def _connect(self, data: bytes) -> aiohttp.ClientResponse:
+        return await self._http.post(self._url, data=data, headers=self._headers, allow_redirects=False)
+
+    async def _connect_or_explain(self, data: bytes) -> aiohttp.ClientResponse:
+        try:
+            return await self._connect(data)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: Exception) -> UpstreamError:
+        return connection_failure(error, self._source, self._start_hint)
+
+    async def _read_events(
+        self, response: aiohttp.ClientResponse, reader: ChunkReader
+    ) -> AsyncGenerator[list[StreamEvent], None]:
+        sse = EventReader()
+        while not reader.done:
+            received = await self._read(response, has_begun=reader.has_output)
+            events = [
+                event for sent in (sse.feed(received) if received else sse.close()) for event in reader.read(sent)
+            ]
+            if events:
+                yield events
+            if not received:
+                return
+
+    async def _read(self, response: aiohttp.ClientResponse, *, has_begun: bool) -> bytes:
+        try:
+            if not has_begun:
+                return await response.content.readany()
+            async with asyncio.timeout(SILENCE_SECONDS):
+                return await response.content.readany()
+        except TimeoutError as error:
+            raise UpstreamTimeout(
+                f"{self._source.name} fell silent in the middle of its answer. It may still be computing; "
+                "its log tells more."
+            ) from error
+        except aiohttp.ClientError as error:
+            raise StreamCut(
+                f"The connection to {self._source.name} broke in the middle of the answer ({error}). "
+                "The text so far is kept; ask again to go on."
+            ) from error
+
+    async def _read_json(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
+        try:
+            text = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise StreamCut(f"The connection to {self._source.name} broke in the middle of the answer.") from error
+        try:
+            answer = json.loads(text)
+        except (ValueError, RecursionError):
+            raise failure_of_response(502, text, {}, self._source) from None
+        if (problem := error_in(answer)) is not None:
+            raise failure_of(problem, self._source)
+        if not isinstance(answer, dict) or "choices" not in answer:
+            raise UpstreamError(f"{self._source.name} at {self._source.url} did not answer with a chat completion.")
+        return answer
+
+
+def connection_failure(error: Exception, source: Source, start_hint: str) -> UpstreamError:
+    """Say that an upstream cannot be reached, or that it did not answer in time."""
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return UpstreamUnreachable(f"{source.name} does not answer at {source.url}. {start_hint}")
+    if isinstance(error, TimeoutError):
+        return UpstreamTimeout(f"{source.name} at {source.url} took the request and did not answer in time.")
+    if isinstance(error, aiohttp.InvalidURL):
+        return UpstreamUnreachable(f"{source.url} is not an address that can be reached: {error}.")
+    return StreamCut(f"{source.name} at {source.url} closed the connection before it answered ({error}).")

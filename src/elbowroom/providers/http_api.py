@@ -1,0 +1,47 @@
+"""Small JSON requests to an upstream: lists of models, probes."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+
+from elbowroom.errors import UpstreamError
+from elbowroom.providers.chat_endpoint import CONNECT_SECONDS, connection_failure
+from elbowroom.providers.failures import Source, failure_of_response
+
+ANSWER_SECONDS = 10.0
+
+
+class JsonApi:
+    """GET requests under one base address. Raises UpstreamErrors in words for the person."""
+
+    def __init__(
+        self, http: aiohttp.ClientSession, headers: Mapping[str, str], source: Source, start_hint: str
+    ) -> None:
+        self._http = http
+        self._headers = dict(headers)
+        self._source = source
+        self._start_hint = start_hint
+        self._timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
+
+    async def get(self, url: str) -> Any:
+        """Return the parsed JSON of a 200 answer, or None where the answer is not JSON."""
+        try:
+            async with self._http.get(
+                url, headers=self._headers, timeout=self._timeout, allow_redirects=False
+            ) as response:
+                text = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._failure(error) from error
+        if response.status == 404:
+            return None
+        if response.status != 200:
+            raise failure_of_response(response.status, text, response.headers, self._source)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+
+    def _failure(self, error: Exception) -> UpstreamError:
+        return connection_failure(error, self._source, self._start_hint)

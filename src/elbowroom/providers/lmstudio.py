@@ -1,0 +1,148 @@
+"""LM Studio: its models, the windows that are really loaded, and chats with them.
+
+Facts come from LM Studio's documentation and bug tracker: unknown paths answer 200, an unknown model is answered
+by whichever model is loaded, and the only true window is that of the loaded instance.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import aiohttp
+
+from elbowroom.errors import ContextOverflow, ModelNotFound, ModelUnavailable, UpstreamError
+from elbowroom.providers.base import FRESH_SECONDS, ModelInfo, RecentModels
+from elbowroom.providers.chat_chunks import ChunkReader
+from elbowroom.providers.chat_endpoint import ChatEndpoint
+from elbowroom.providers.events import StreamEvent
+from elbowroom.providers.failures import Source
+from elbowroom.providers.http_api import JsonApi
+from elbowroom.providers.lmstudio_models import find_model, parse_v0_models, parse_v1_models
+
+log = logging.getLogger(__name__)
+NAME = "LM Studio"
+START_HINT = (
+    "Start its server: in LM Studio on the Developer page, or with `lms server start`. "
+    "If it runs elsewhere, put its address into base_url."
+)
+KEY_HINT = "Put an API token from LM Studio's Developer page into api_key, or switch its authentication off."
+
+
+class LMStudio:
+    """The LM Studio at one address."""
+
+    def __init__(
+        self,
+        provider_id: str,
+        base_url: str,
+        http: aiohttp.ClientSession,
+        *,
+        api_key: str | None = None,
+        manages_context: bool = True,
+    ) -> None:
+        self.id = provider_id
+        self.manages_context = manages_context
+        self._root = base_url.removesuffix("/v1")
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        source = Source(NAME, self._root, KEY_HINT)
+        self._source = source
+        self._api = JsonApi(http, headers, source, START_HINT)
+        self._chat = ChatEndpoint(http, f"{self._root}/v1/chat/completions", headers, source, START_HINT)
+        self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
+        self._loads: dict[str, asyncio.Task[None]] = {}
+
+    async def models(self) -> Sequence[ModelInfo]:
+        """Return all downloaded models, with the windows of those that are loaded."""
+        return await self._models.get()
+
+    async def ready(self, model: str) -> ModelInfo:
+        """Return the model with its window; one that is not loaded is loaded by LM Studio's just-in-time rule."""
+        info = await self._find(model)
+        if info.loaded_context is None:
+            await self._load_once(model)
+            info = await self._find(model)
+        if info.loaded_context is None:
+            raise ModelUnavailable(
+                f"The model {model!r} is not loaded in {NAME}, and {NAME} did not load it on request. Load it "
+                f"there, or with `lms load {model}`, or switch just-in-time loading on in its server settings."
+            )
+        return info
+
+    async def stream(self, body: Mapping[str, Any], info: ModelInfo) -> AsyncGenerator[list[StreamEvent], None]:
+        """Send a chat request and yield what comes back; the list of models is read again after a failure."""
+        reader = ChunkReader(self._source)
+        answerer_is_checked = False
+        try:
+            async with aclosing(self._chat.stream(body, reader, info.loaded_context)) as answer:
+                async for events in answer:
+                    if not answerer_is_checked and reader.model is not None:
+                        await self._check_answerer(reader.model, info)
+                        answerer_is_checked = True
+                    yield events
+        except (ContextOverflow, UpstreamError):
+            self._models.forget()
+            raise
+
+    async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a chat request that does not stream and return the completion as LM Studio sent it."""
+        return await self._chat.complete(body)
+
+    async def _fetch_models(self) -> Sequence[ModelInfo]:
+        answer = await self._api.get(f"{self._root}/api/v1/models")
+        if isinstance(answer, dict) and isinstance(answer.get("models"), list):
+            return parse_v1_models(answer["models"], self.id)
+        answer = await self._api.get(f"{self._root}/api/v0/models")
+        if isinstance(answer, dict) and isinstance(answer.get("data"), list):
+            return parse_v0_models(answer["data"], self.id)
+        raise UpstreamError(
+            f"What answers at {self._root} does not tell the windows of its models: it is no {NAME}, or one older "
+            "than 0.3.6. Update it, or give this provider kind = 'openai' if it is another server."
+        )
+
+    async def _find(self, model: str) -> ModelInfo:
+        models = await self._models.get()
+        if info := find_model(models, model):
+            return info
+        there = ", ".join(info.id for info in models if info.kind != "embedding") or "none"
+        raise ModelNotFound(f"{NAME} has no model {model!r}. It has: {there}.")
+
+    async def _load_once(self, model: str) -> None:
+        """Have the model loaded; all who want it at the same time wait for the same load."""
+        task = self._loads.get(model)
+        if task is None:
+            task = asyncio.create_task(self._load(model))
+            self._loads[model] = task
+            task.add_done_callback(lambda done: self._load_has_ended(model, done))
+        await asyncio.wait([task])
+        task.result()
+
+    def _load_has_ended(self, model: str, task: asyncio.Task[None]) -> None:
+        del self._loads[model]
+        if not task.cancelled() and (error := task.exception()):
+            log.warning("Loading %s failed: %s", model, error)
+
+    async def aclose(self) -> None:
+        """Give up on loads that are under way."""
+        loads = list(self._loads.values())
+        for load in loads:
+            load.cancel()
+        await asyncio.gather(*loads, return_exceptions=True)
+
+    async def _load(self, model: str) -> None:
+        log.info("%s has not loaded %s; asking for one token, so that it does.", NAME, model)
+        body = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+        try:
+            await self._chat.complete(body)
+        finally:
+            self._models.forget()
+
+    async def _check_answerer(self, answerer: str, info: ModelInfo) -> None:
+        """Refuse an answer by another model: LM Studio lets a loaded one answer for one that it cannot load."""
+        other = find_model(await self._models.get(), answerer)
+        if other is not None and other.id != info.id:
+            raise ModelUnavailable(
+                f"{NAME} let {other.id!r} answer instead of {info.id!r}. Load {info.id!r} there and ask again."
+            )

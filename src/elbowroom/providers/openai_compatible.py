@@ -1,0 +1,87 @@
+"""Any server that speaks OpenAI's chat completions: llama.cpp, vLLM, a gateway, a cloud."""
+
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+
+from elbowroom.errors import ModelNotFound, UpstreamError
+from elbowroom.providers.base import FRESH_SECONDS, ModelInfo, RecentModels
+from elbowroom.providers.chat_chunks import ChunkReader
+from elbowroom.providers.chat_endpoint import ChatEndpoint
+from elbowroom.providers.events import StreamEvent
+from elbowroom.providers.failures import Source
+from elbowroom.providers.http_api import JsonApi
+
+KEY_HINT = "Put a valid key for it into api_key."
+
+
+class OpenAICompatible:
+    """The server at one base address, which ends with the version: `http://127.0.0.1:8080/v1`."""
+
+    name = "The upstream server"
+    start_hint = "Start it, or put its address into base_url."
+
+    def __init__(
+        self,
+        provider_id: str,
+        base_url: str,
+        http: aiohttp.ClientSession,
+        *,
+        api_key: str | None = None,
+        manages_context: bool = False,
+    ) -> None:
+        self.id = provider_id
+        self.manages_context = manages_context
+        self._base = _with_version(base_url)
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._source = Source(self.name, self._base, KEY_HINT)
+        self._api = JsonApi(http, headers, self._source, self.start_hint)
+        self._chat = ChatEndpoint(http, f"{self._base}/chat/completions", headers, self._source, self.start_hint)
+        self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
+
+    async def models(self) -> Sequence[ModelInfo]:
+        """Return what the server lists, with a window where it tells one (vLLM does)."""
+        return await self._models.get()
+
+    async def ready(self, model: str) -> ModelInfo:
+        """Return the model as listed."""
+        models = await self._models.get()
+        for info in models:
+            if info.id == model:
+                return info
+        there = ", ".join(info.id for info in models) or "none"
+        raise ModelNotFound(f"The provider {self.id!r} has no model {model!r}. It has: {there}.")
+
+    def stream(self, body: Mapping[str, Any], info: ModelInfo) -> AsyncGenerator[list[StreamEvent], None]:
+        """Send a chat request and yield what comes back."""
+        return self._chat.stream(body, ChunkReader(self._source), info.loaded_context)
+
+    async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a chat request that does not stream and return the completion as the server sent it."""
+        return await self._chat.complete(body)
+
+    async def aclose(self) -> None:
+        """Nothing is under way between requests."""
+
+    async def _fetch_models(self) -> Sequence[ModelInfo]:
+        answer = await self._api.get(f"{self._base}/models")
+        rows = answer.get("data") if isinstance(answer, dict) else answer
+        if not isinstance(rows, list):
+            raise UpstreamError(f"{self.name} at {self._base}/models does not list its models.")
+        return [self._model(row) for row in rows if isinstance(row, dict) and isinstance(row.get("id"), str)]
+
+    def _model(self, row: Mapping[str, Any]) -> ModelInfo:
+        window = row.get("max_model_len")
+        return ModelInfo(
+            id=row["id"],
+            provider=self.id,
+            name=row["id"],
+            loaded_context=window if isinstance(window, int) and window > 0 else None,
+        )
+
+
+def _with_version(base_url: str) -> str:
+    has_path = "/" in base_url.split("://", 1)[1]
+    return base_url if has_path else f"{base_url}/v1"

@@ -1,0 +1,64 @@
+"""The providers of the settings, made once and made anew when their settings change.
+
+A new kind of provider is one file and one line in KINDS.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from elbowroom.errors import SettingsError
+from elbowroom.providers.base import Provider
+from elbowroom.providers.lmstudio import LMStudio
+from elbowroom.providers.ollama import Ollama
+from elbowroom.providers.openai_compatible import OpenAICompatible
+from elbowroom.settings.layers import LoadedSettings
+from elbowroom.settings.model import ProviderSettings
+
+KINDS: Final[Mapping[str, Callable[..., Provider]]] = {
+    "lmstudio": LMStudio,
+    "ollama": Ollama,
+    "openai": OpenAICompatible,
+}
+
+
+class Providers:
+    """The providers by id, in the order of the settings. They share one HTTP session, which the caller closes."""
+
+    def __init__(self, http: aiohttp.ClientSession, environ: Mapping[str, str]) -> None:
+        self._http = http
+        self._environ = environ
+        self._made: dict[str, tuple[ProviderSettings, Provider]] = {}
+
+    def of(self, loaded: LoadedSettings) -> Mapping[str, Provider]:
+        """Return a provider for each of the settings; those whose settings are as before stay the same objects.
+
+        Raises SettingsError where a secret file cannot be read.
+        """
+        wanted = loaded.settings.providers
+        if tuple(settings for settings, _ in self._made.values()) != wanted:
+            self._made = {settings.id: (settings, self._keep_or_make(settings, loaded.folder)) for settings in wanted}
+        return {provider_id: provider for provider_id, (_, provider) in self._made.items()}
+
+    async def aclose(self) -> None:
+        """End what the providers have under way."""
+        for _, provider in self._made.values():
+            await provider.aclose()
+
+    def _keep_or_make(self, settings: ProviderSettings, folder: Path) -> Provider:
+        before = self._made.get(settings.id)
+        if before is not None and before[0] == settings:
+            return before[1]
+        try:
+            api_key = settings.api_key.reveal(folder, self._environ) if settings.api_key else None
+        except SettingsError as error:
+            raise SettingsError(f"providers: {settings.id}: api_key: {error}") from error
+        return KINDS[settings.kind](
+            settings.id,
+            settings.base_url,
+            self._http,
+            api_key=api_key,
+            manages_context=settings.manages_context,
+        )

@@ -1,0 +1,66 @@
+"""Puts the server together."""
+
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+
+from aiohttp import web
+
+from elbowroom.providers.chat_endpoint import open_session
+from elbowroom.providers.registry import Providers
+from elbowroom.server.body import MAX_BODY_BYTES
+from elbowroom.server.chat import chat_completions
+from elbowroom.server.cors import set_up_cors
+from elbowroom.server.failures import translate_failures
+from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard
+from elbowroom.server.health import health
+from elbowroom.server.keys import PROVIDERS, RUNTIME, SETTINGS, STARTED, TIMING, Timing
+from elbowroom.server.models import list_models, show_model
+from elbowroom.server.runtime import AgentRuntime, Toolbox, no_tools
+from elbowroom.settings.live import LiveSettings
+
+BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
+"""What people paste as a base address, in front of a route: nothing, /v1, /v1/, /v1/v1, or a route's own path."""
+END = r"{end:/*}"
+
+
+def create_app(
+    live: LiveSettings,
+    *,
+    toolbox: Toolbox = no_tools,
+    timing: Timing | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> web.Application:
+    """Return the application; `toolbox` gives agents their tools, `environ` holds the secrets it refers to."""
+    app = web.Application(middlewares=[translate_failures, guard], client_max_size=MAX_BODY_BYTES)
+    app[SETTINGS] = live
+    app[RULES] = CurrentRules(live, environ)
+    app[TIMING] = timing or Timing()
+    app[RUNTIME] = AgentRuntime(toolbox)
+    app[STARTED] = int(time.time())
+
+    async def open_providers(app: web.Application) -> AsyncIterator[None]:
+        async with open_session() as http:
+            app[PROVIDERS] = providers = Providers(http, environ)
+            yield
+            await providers.aclose()
+
+    app.cleanup_ctx.append(open_providers)
+    set_up_cors(app)
+    app.router.add_get(HEALTH, health)
+    app.router.add_get(f"{BASE}models{END}", list_models)
+    app.router.add_get(f"{BASE}models/{{id:.+}}", show_model)
+    app.router.add_post(f"{BASE}chat/completions{END}", chat_completions)
+    return app
+
+
+def create_runner(app: web.Application) -> web.AppRunner:
+    """Return the runner, which ends a handler as soon as its client leaves and never inflates a body."""
+    return web.AppRunner(
+        app,
+        handler_cancellation=True,
+        auto_decompress=False,
+        keepalive_timeout=app[TIMING].idle,
+        access_log=None,
+        shutdown_timeout=3.0,
+    )

@@ -1,0 +1,84 @@
+"""`POST /v1/chat/completions`, streamed and whole."""
+
+import logging
+import time
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from elbowroom.agents.answer import Answer, AnswerEvent
+from elbowroom.agents.catalog import Target
+from elbowroom.agents.relay import relay_completion
+from elbowroom.agents.request import ChatRequest, parse_chat_request
+from elbowroom.errors import ElbowroomError
+from elbowroom.server.body import read_json
+from elbowroom.server.encode import FrameEncoder, encode_completion
+from elbowroom.server.event_stream import EventStream
+from elbowroom.server.failures import unexpected
+from elbowroom.server.keys import RUNTIME, catalog_of
+
+log = logging.getLogger(__name__)
+OPEN_WEBUI = "X-OpenWebUI-"
+
+
+async def chat_completions(request: web.Request) -> web.StreamResponse:
+    """Answer one chat request with the agent or raw model that it names."""
+    began = time.monotonic()
+    chat = parse_chat_request(await read_json(request))
+    target = await catalog_of(request.app).resolve(chat.model)
+    if chat.stream:
+        return await _stream(request, chat, target, began)
+    if target.is_relay:
+        return web.json_response(await relay_completion(target, chat))
+    answer = await request.app[RUNTIME].run(target, chat, _keep_to_the_end)
+    _log_answer(target, answer, began)
+    return web.json_response(encode_completion(answer, chat.model))
+
+
+async def _stream(request: web.Request, chat: ChatRequest, target: Target, began: float) -> web.StreamResponse:
+    encoder = FrameEncoder(chat.model)
+    async with EventStream(request) as stream:
+
+        async def sink(events: Sequence[AnswerEvent]) -> None:
+            await stream.send(encoder.events(events))
+
+        try:
+            answer = await request.app[RUNTIME].run(target, chat, sink)
+            _log_answer(target, answer, began)
+            await stream.send(
+                encoder.end(answer, wants_usage=chat.wants_usage, usage_at_finish=_is_open_webui(request))
+            )
+        except (ConnectionResetError, TimeoutError):
+            log.info("The client of %s left or stopped reading; its answer was ended.", target.name)
+            request.protocol.force_close()
+        except ElbowroomError as error:
+            if not stream.has_begun:
+                raise
+            log.warning("The answer of %s ended early: %s", target.name, error)
+            await stream.send(encoder.failure(error))
+        except Exception as error:  # with the headers out, this is the border
+            if not stream.has_begun:
+                raise
+            await stream.send(encoder.failure(unexpected(error)))
+    return stream.response
+
+
+async def _keep_to_the_end(events: Sequence[AnswerEvent]) -> None:
+    """Show nothing yet: the answer keeps it all."""
+
+
+def _is_open_webui(request: web.Request) -> bool:
+    return any(name.lower().startswith(OPEN_WEBUI.lower()) for name in request.headers)
+
+
+def _log_answer(target: Target, answer: Answer, began: float) -> None:
+    usage = answer.usage or {}
+    log.info(
+        "%s: %s tokens in, %s out, %s step(s), %s, %.1f s",
+        target.name,
+        usage.get("prompt_tokens", "?"),
+        usage.get("completion_tokens", "?"),
+        answer.steps,
+        answer.finish_reason,
+        time.monotonic() - began,
+    )

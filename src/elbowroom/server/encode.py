@@ -1,0 +1,132 @@
+"""Answers as OpenAI clients read them: the frames of a stream, and the one object without streaming."""
+
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from elbowroom.agents.answer import Answer, AnswerEvent, ToolCall
+from elbowroom.errors import ElbowroomError
+from elbowroom.providers.events import ReasoningDelta, TextDelta
+
+DONE = b"data: [DONE]\n\n"
+KEEP_ALIVE = b": elbowroom\n\n"
+NO_FINISH = b',"finish_reason":null}]}\n\n'
+
+
+def new_completion_id() -> str:
+    """Return an id for one answer."""
+    return f"chatcmpl-{secrets.token_hex(12)}"
+
+
+class FrameEncoder:
+    """Encodes one streamed answer: one id, model and time in all its frames, the role in the first only."""
+
+    def __init__(self, model: str) -> None:
+        self._head = {
+            "id": new_completion_id(),
+            "object": "chat.completion.chunk",
+            "created": int(time.time()),
+            "model": model,
+        }
+        opened = json.dumps({**self._head, "choices": []}, separators=(",", ":"))
+        self._prefix = b"data: " + opened.removesuffix("]}").encode() + b'{"index":0,"delta":'
+        self._calls = 0
+        self._has_begun = False
+
+    def events(self, events: Sequence[AnswerEvent]) -> bytes:
+        """Return the frames for what has just been said."""
+        frames = [self._beginning()]
+        for event in events:
+            match event:
+                case TextDelta():
+                    frames.append(self._text(event))
+                case ReasoningDelta():
+                    delta = b'{"content":"",' + _json({event.field: event.text})[1:]
+                    frames.append(self._prefix + delta + NO_FINISH)
+                case ToolCall():
+                    frames.append(self._tool_call(event))
+        return b"".join(frames)
+
+    def end(self, answer: Answer, *, wants_usage: bool, usage_at_finish: bool) -> bytes:
+        """Return the last frames: the finish_reason, the usage where it is wanted, and [DONE]."""
+        finish: dict[str, Any] = {
+            **self._head,
+            "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": answer.finish_reason}],
+        }
+        frames = [self._beginning()]
+        if usage_at_finish and not wants_usage and answer.usage is not None:
+            finish["usage"] = answer.usage
+        frames.append(b"data: " + _json(finish) + b"\n\n")
+        if wants_usage and answer.usage is not None:
+            frames.append(b"data: " + _json({**self._head, "choices": [], "usage": answer.usage}) + b"\n\n")
+        return b"".join([*frames, DONE])
+
+    def failure(self, error: ElbowroomError) -> bytes:
+        """Return the frame that ends a stream which cannot be finished."""
+        return b"data: " + _json(error.as_openai()) + b"\n\n"
+
+    def _beginning(self) -> bytes:
+        if self._has_begun:
+            return b""
+        self._has_begun = True
+        return self._prefix + b'{"role":"assistant","content":""}' + NO_FINISH
+
+    def _text(self, event: TextDelta) -> bytes:
+        delta = b'{"content":' + _json(event.text) + b"}"
+        if event.logprobs is not None:
+            delta += b',"logprobs":' + _json(event.logprobs)
+        return self._prefix + delta + NO_FINISH
+
+    def _tool_call(self, call: ToolCall) -> bytes:
+        index = self._calls
+        self._calls += 1
+        opening = {"index": index, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
+        arguments = {"index": index, "function": {"arguments": call.arguments}}
+        return b"".join(
+            self._prefix + _json({"content": "", "tool_calls": [delta]}) + NO_FINISH for delta in (opening, arguments)
+        )
+
+
+def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
+    """Return the whole answer as a `chat.completion` object."""
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(answer.text) or None}
+    if answer.reasoning:
+        message["reasoning_content"] = "".join(answer.reasoning)
+    if answer.tool_calls:
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in answer.tool_calls
+        ]
+    else:
+        message["content"] = message["content"] or ""
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": _joined(answer.logprobs),
+        "finish_reason": answer.finish_reason,
+    }
+    completion = {
+        "id": new_completion_id(),
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": model,
+        "choices": [choice],
+    }
+    return completion if answer.usage is None else {**completion, "usage": answer.usage}
+
+
+def _joined(logprobs: list[Any]) -> Any:
+    """Join the pieces' logprobs into one object; each piece has lists of tokens under the same keys."""
+    if not logprobs:
+        return None
+    joined: dict[str, Any] = {}
+    for piece in logprobs:
+        for key, tokens in piece.items() if isinstance(piece, dict) else ():
+            joined[key] = [*(joined.get(key) or []), *tokens] if isinstance(tokens, list) else tokens
+    return joined
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii")

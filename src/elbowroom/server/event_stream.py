@@ -1,0 +1,80 @@
+"""A stream of server-sent events to one client: whole frames, real back-pressure, comments in silence."""
+
+import asyncio
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from elbowroom.server.encode import KEEP_ALIVE
+from elbowroom.server.keys import TIMING
+
+HEADERS = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
+CROWDED_BYTES = 64 * 1024
+
+
+class EventStream:
+    """The response to a streaming request, used as an async context manager.
+
+    Its headers go out with the first frame, or with the first comment when the model takes long: until then a
+    failure can still have a status of its own.
+    """
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self._timing = request.app[TIMING]
+        self._lock = asyncio.Lock()
+        self._clock = asyncio.get_running_loop().time
+        self._last_write = self._clock()
+        self.response = web.StreamResponse(headers=HEADERS)
+
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether the headers are out."""
+        return self.response.prepared
+
+    async def send(self, frames: bytes) -> None:
+        """Write whole frames; waits while the client is slow.
+
+        Raises ConnectionResetError where the client has left, TimeoutError where it has stopped reading.
+        """
+        async with self._lock:
+            if not self.response.prepared:
+                await self.response.prepare(self._request)
+            transport = self._request.transport
+            if transport is not None and transport.get_write_buffer_size() > CROWDED_BYTES:
+                async with asyncio.timeout(self._timing.write):
+                    await self.response.write(frames)
+            else:
+                await self.response.write(frames)
+            self._last_write = self._clock()
+
+    async def __aenter__(self) -> Self:
+        self._ticker = asyncio.create_task(self._fill_silence())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ticker.cancel()
+        with suppress(asyncio.CancelledError, ConnectionResetError, TimeoutError):
+            await self._ticker
+        if kind is None and self.response.prepared:
+            # Clients close their side as soon as they read [DONE]; that is a normal end.
+            with suppress(ConnectionResetError):
+                await self.response.write_eof()
+
+    async def _fill_silence(self) -> None:
+        while True:
+            silence = self._clock() - self._last_write
+            if silence < self._timing.keep_alive:
+                await asyncio.sleep(self._timing.keep_alive - silence)
+            elif self._lock.locked():
+                await asyncio.sleep(self._timing.keep_alive)
+            else:
+                await self.send(KEEP_ALIVE)

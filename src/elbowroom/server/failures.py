@@ -1,0 +1,50 @@
+"""The one border where errors become HTTP responses in OpenAI's form."""
+
+import logging
+
+from aiohttp import hdrs, web
+
+from elbowroom.errors import ElbowroomError, NotFound, RequestError, Unauthorized, UpstreamBusy
+from elbowroom.server.guard import Handler
+
+log = logging.getLogger(__name__)
+ROUTES = "POST /v1/chat/completions, GET /v1/models, GET /health"
+
+
+@web.middleware
+async def translate_failures(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer every failure with its status and an OpenAI error object."""
+    try:
+        return await handler(request)
+    except ElbowroomError as error:
+        return failure_response(error)
+    except web.HTTPNotFound:
+        return failure_response(NotFound(f"There is nothing at {request.path}. elbowroom answers {ROUTES}."))
+    except web.HTTPMethodNotAllowed as refusal:
+        allowed = ", ".join(sorted(refusal.allowed_methods))
+        response = failure_response(RequestError(f"{request.path} does not take {request.method}, only {allowed}."))
+        response.set_status(405)
+        response.headers[hdrs.ALLOW] = allowed
+        return response
+    except web.HTTPException:
+        raise
+    except ConnectionResetError:
+        raise
+    except Exception as error:  # noqa: BLE001  # the border: nothing else may reach a client
+        return failure_response(unexpected(error))
+
+
+def failure_response(error: ElbowroomError) -> web.Response:
+    """Return the response that a client reads this error from."""
+    response = web.json_response(error.as_openai(), status=error.status)
+    if isinstance(error, UpstreamBusy) and error.retry_after is not None:
+        response.headers[hdrs.RETRY_AFTER] = "".join(c for c in error.retry_after if c.isprintable())[:64]
+    if isinstance(error, Unauthorized):
+        response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
+    return response
+
+
+def unexpected(error: Exception) -> ElbowroomError:
+    """Log a mistake of ours with its traceback, and return what the client may know of it."""
+    log.error("An unexpected error", exc_info=error)
+    return ElbowroomError("elbowroom made a mistake; its log says where. The conversation is as it was.")

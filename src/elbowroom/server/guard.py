@@ -1,0 +1,137 @@
+"""The gates in front of every route but `/health`, cheapest first: Host, Origin, content type, token.
+
+Host stops DNS rebinding, Origin other people's web pages, the content type forms that need no preflight.
+"""
+
+import hmac
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from aiohttp import hdrs, web
+
+from elbowroom.errors import Forbidden, RequestError, Unauthorized, UnsupportedMediaType
+from elbowroom.settings.live import LiveSettings
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+HEALTH = "/health"
+ALWAYS_ALLOWED_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", "host.docker.internal"})
+ALWAYS_ALLOWED_ORIGINS = re.compile(
+    r"app://obsidian\.md|capacitor://localhost|https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?"
+)
+METHODS_WITH_BODY = frozenset({hdrs.METH_POST, hdrs.METH_PUT, hdrs.METH_PATCH})
+HOST_FORM = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(?::(?P<port>\d{1,5}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRules:
+    """Whom the settings let in."""
+
+    hosts: frozenset[str]
+    origins: frozenset[str]
+    token: bytes | None
+
+    def allows_host(self, host: str, address: str, port: int) -> bool:
+        """Tell whether a Host header names this server; `address` and `port` are where the connection arrived."""
+        found = HOST_FORM.fullmatch(host)
+        if not found:
+            return False
+        name = found["name"].lower()
+        if name in self.hosts or host.lower() in self.hosts:
+            return True
+        own = name in ALWAYS_ALLOWED_HOSTS or name.strip("[]") == address
+        return own and int(found["port"] or 80) == port
+
+    def allows_origin(self, origin: str) -> bool:
+        """Tell whether a web page from this origin may call."""
+        return bool(ALWAYS_ALLOWED_ORIGINS.fullmatch(origin)) or origin in self.origins or "*" in self.origins
+
+
+class CurrentRules:
+    """The rules of the settings that are in force, worked out once for each version of them."""
+
+    def __init__(self, live: LiveSettings, environ: Mapping[str, str]) -> None:
+        self._live = live
+        self._environ = environ
+        self._loaded = live.current()
+        self._rules = self._work_out()
+
+    def get(self) -> AccessRules:
+        """Return the rules."""
+        loaded = self._live.current()
+        if loaded is not self._loaded:
+            self._loaded = loaded
+            self._rules = self._work_out()
+        return self._rules
+
+    def _work_out(self) -> AccessRules:
+        server = self._loaded.settings.server
+        token = server.token.reveal(self._loaded.folder, self._environ)
+        return AccessRules(
+            frozenset(host.lower() for host in server.allowed_hosts) | {f"{server.host}:{server.port}".lower()},
+            frozenset(server.allowed_origins),
+            token.encode() if token else None,
+        )
+
+
+RULES: web.AppKey[CurrentRules] = web.AppKey("RULES", CurrentRules)
+
+
+@web.middleware
+async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let a request through all gates, or refuse it before its body is read."""
+    if request.path == HEALTH:
+        return await handler(request)
+    rules = request.app[RULES].get()
+    _check_host(request, rules)
+    _check_origin(request, rules)
+    if request.method == hdrs.METH_OPTIONS:
+        return web.Response(status=204)
+    _check_content_type(request)
+    _check_token(request, rules)
+    return await handler(request)
+
+
+def _check_host(request: web.Request, rules: AccessRules) -> None:
+    if not request.raw_path.startswith(("/", "*")):
+        raise RequestError("The request names its target as a whole address, as to a proxy; elbowroom is none.")
+    address, port = _arrival(request)
+    hosts = request.headers.getall(hdrs.HOST, [])
+    if len(hosts) != 1 or not rules.allows_host(hosts[0], address, port):
+        named = ", ".join(repr(host) for host in hosts) or "nothing"
+        raise Forbidden(
+            f"The Host header names {named}, which is not on elbowroom's list. "
+            "If you reach it under that name, add it to server.allowed_hosts."
+        )
+
+
+def _arrival(request: web.Request) -> tuple[str, int]:
+    name = request.transport.get_extra_info("sockname") if request.transport else None
+    return (name[0], name[1]) if isinstance(name, tuple) else ("", 0)
+
+
+def _check_origin(request: web.Request, rules: AccessRules) -> None:
+    origins = request.headers.getall(hdrs.ORIGIN, [])
+    if not all(rules.allows_origin(origin) for origin in origins):
+        raise Forbidden(
+            f"Web pages from {origins[0]!r} may not call elbowroom. "
+            "If this one is yours, add its origin to server.allowed_origins."
+        )
+
+
+def _check_content_type(request: web.Request) -> None:
+    if request.method not in METHODS_WITH_BODY:
+        return
+    if request.content_type != "application/json":
+        raise UnsupportedMediaType("The body has to be JSON: send Content-Type: application/json.")
+    if request.headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
+        raise UnsupportedMediaType("The body has to be sent uncompressed, without Content-Encoding.")
+
+
+def _check_token(request: web.Request, rules: AccessRules) -> None:
+    if rules.token is None:
+        return
+    scheme, _, value = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    given = value.strip() if scheme.lower() == "bearer" else request.headers.get("X-Api-Key", "")
+    if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), rules.token):
+        raise Unauthorized("This elbowroom asks for its token: send it as Authorization: Bearer <token>.")

@@ -1,0 +1,104 @@
+"""Listens until it is told to stop, and tells the person where and for which models."""
+
+import asyncio
+import errno
+import logging
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from elbowroom import __version__
+from elbowroom.errors import ElbowroomError, SettingsError
+from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.server.app import create_app, create_runner
+from elbowroom.server.keys import PROVIDERS, RUNTIME, SETTINGS
+from elbowroom.settings.live import LiveSettings
+
+log = logging.getLogger(__name__)
+LOOK_AGAIN_SECONDS = 5.0
+
+
+@asynccontextmanager
+async def listening(live: LiveSettings, environ: Mapping[str, str]) -> AsyncIterator[tuple[web.Application, str]]:
+    """Run the server; yields the application and its address without a path.
+
+    Raises SettingsError where the address cannot be listened on.
+    """
+    app = create_app(live, environ=environ)
+    runner = create_runner(app)
+    await runner.setup()
+    server = live.current().settings.server
+    try:
+        try:
+            await web.TCPSite(runner, server.host, server.port).start()
+        except OSError as error:
+            raise SettingsError(_why_not(error, server.host, server.port)) from error
+        yield app, _address(server.host, runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
+    """Run the server until Ctrl-C or a request to terminate."""
+    async with listening(live, environ) as (app, address):
+        loaded = live.current()
+        where = str(loaded.path) if loaded.path.exists() else f"{loaded.path} (not there: defaults are used)"
+        log.info("elbowroom %s, settings: %s", __version__, where)
+        log.info("Paste this into Open WebUI, Obsidian or any OpenAI client:  %s/v1", address)
+        app[RUNTIME].warm_up()
+        async with asyncio.TaskGroup() as watchers:
+            tasks = [
+                watchers.create_task(_announce(provider))
+                for provider in app[PROVIDERS].of(app[SETTINGS].current()).values()
+            ]
+            await stop_requested()
+            for task in tasks:
+                task.cancel()
+
+
+async def stop_requested() -> None:
+    """Return when the person presses Ctrl-C or the system asks the process to end."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            loop.add_signal_handler(number, stop.set)
+        except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt instead
+            log.debug("No handler for %s on this system.", number)
+    await stop.wait()
+
+
+async def _announce(provider: Provider) -> None:
+    """Say once which models a provider has; where it does not answer, say so and wait for it."""
+    was_missing = False
+    while True:
+        try:
+            models = await provider.models()
+        except ElbowroomError as error:
+            if not was_missing:
+                log.warning("%s elbowroom picks it up when it comes.", error)
+            was_missing = True
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        else:
+            log.info("%s: %s", provider.id, _summary(provider.id, models))
+            return
+
+
+def _summary(provider_id: str, models: Sequence[ModelInfo]) -> str:
+    loaded = [f"{provider_id}/{info.id} ({info.loaded_context} tokens)" for info in models if info.loaded_context]
+    return f"{len(models)} models" + (f"; loaded: {', '.join(loaded)}" if loaded else "")
+
+
+def _address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _why_not(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"Port {port} on {host} is in use, perhaps by another elbowroom. "
+            "Stop that one, or choose another port: elbowroom serve --port 2346"
+        )
+    return f"elbowroom cannot listen on {host} port {port}: {error.strerror or error}."

@@ -1,0 +1,51 @@
+"""The agents' side of the server, loaded in a thread once the server listens: the SDK takes over a second to import."""
+
+import asyncio
+import importlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from elbowroom.agents.answer import Answer, Sink
+from elbowroom.agents.catalog import Target
+from elbowroom.agents.request import ChatRequest
+from elbowroom.agents.sdk import load_sdk
+
+if TYPE_CHECKING:
+    from agents import Tool
+
+RunRequest = Callable[[Target, ChatRequest, Sink, "Sequence[Tool]"], Awaitable[Answer]]
+Toolbox = Callable[[Target], "Sequence[Tool]"]
+
+
+def no_tools(target: Target) -> Sequence[Any]:
+    """Return the tools of an agent that has none."""
+    return ()
+
+
+class AgentRuntime:
+    """Runs requests; the first waits for the SDK. `toolbox` gives each agent its own tools."""
+
+    def __init__(self, toolbox: Toolbox = no_tools) -> None:
+        self._toolbox = toolbox
+        self._loading: asyncio.Task[RunRequest] | None = None
+
+    def warm_up(self) -> None:
+        """Begin to load the SDK in a thread, unless that has been done."""
+        _ = self._begin_loading()
+
+    async def run(self, target: Target, request: ChatRequest, sink: Sink) -> Answer:
+        """Answer a request; see `agents.run.run_request`."""
+        # A client that leaves while the SDK is being loaded must not take the loading with it.
+        await asyncio.wait([loading := self._begin_loading()])
+        return await loading.result()(target, request, sink, self._toolbox(target))
+
+    def _begin_loading(self) -> "asyncio.Task[RunRequest]":
+        if self._loading is None or (self._loading.done() and self._loading.exception()):
+            self._loading = asyncio.create_task(asyncio.to_thread(_load))
+        return self._loading
+
+
+def _load() -> RunRequest:
+    load_sdk()
+    run_request: RunRequest = importlib.import_module("elbowroom.agents.run").run_request
+    return run_request

@@ -1,0 +1,1 @@
+"""What the user chose: the settings file, the environment, the flags, and where they are."""

@@ -1,0 +1,156 @@
+"""The settings and their defaults; `docs/settings.md` explains each key to a person."""
+
+import re
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from elbowroom.settings.secrets import SecretRef
+
+DEFAULT_TOKEN = SecretRef("env:ELBOWROOM_TOKEN")
+DEFAULT_API_KEY = SecretRef("env:LM_API_TOKEN")
+DEFAULT_URLS = {"lmstudio": "http://127.0.0.1:1234", "ollama": "http://127.0.0.1:11434"}
+ID_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def _checked_id(value: str) -> str:
+    if not ID_FORM.fullmatch(value):
+        raise ValueError("letters, digits, dot, dash and underscore are accepted, beginning with a letter or digit")
+    return value
+
+
+def _split_at_commas(value: Any) -> Any:
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+def _checked_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
+        raise ValueError("an address such as http://127.0.0.1:1234 is accepted, without user name, query or fragment")
+    return value.rstrip("/")
+
+
+Id = Annotated[str, AfterValidator(_checked_id)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas)]
+
+
+class Section(BaseModel):
+    """A table of the settings file: frozen, and an unknown key is a warning, never a crash."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ServerSettings(Section):
+    """`[server]`: where elbowroom listens and whom it lets in."""
+
+    host: str = Field("127.0.0.1", min_length=1)
+    port: int = Field(2345, ge=0, le=65535)
+    token: SecretRef = DEFAULT_TOKEN
+    allowed_hosts: Names = ()
+    allowed_origins: Names = ()
+
+
+class ProviderSettings(Section):
+    """`[[providers]]`: a server that runs models."""
+
+    id: Id
+    kind: Literal["lmstudio", "ollama", "openai"]
+    base_url: Annotated[str, AfterValidator(_checked_url)] = ""
+    api_key: SecretRef | None = None
+    manage_context: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_by_kind(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        kind = data.get("kind")
+        if not data.get("base_url") and kind in DEFAULT_URLS:
+            data = {**data, "base_url": DEFAULT_URLS[kind]}
+        if kind == "lmstudio":
+            data = {"api_key": DEFAULT_API_KEY, **data}
+        return data
+
+    @model_validator(mode="after")
+    def _address_is_known(self) -> Self:
+        if not self.base_url:
+            raise ValueError("a provider of kind 'openai' needs base_url, for example http://127.0.0.1:8080/v1")
+        return self
+
+    @property
+    def manages_context(self) -> bool:
+        """Tell whether requests are kept inside the model's window; LM Studio's are by default."""
+        return self.kind == "lmstudio" if self.manage_context is None else self.manage_context
+
+
+class Sampling(Section):
+    """`sampling` of an agent: used where the client sends no value of its own; other keys pass through."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    temperature: float | None = Field(None, ge=0)
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=0)
+    min_p: float | None = Field(None, ge=0, le=1)
+    max_tokens: int | None = Field(None, ge=1)
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repeat_penalty: float | None = None
+    seed: int | None = None
+    stop: str | tuple[str, ...] | None = None
+
+    def as_request_fields(self) -> dict[str, Any]:
+        """Return the fields that were set, as they stand in a chat request."""
+        return self.model_dump(exclude_none=True, mode="json")
+
+
+class AgentSettings(Section):
+    """`[[agents]]`: a model with instructions and tools, offered to clients as a model of its own."""
+
+    id: Id
+    name: str = ""
+    enabled: bool = True
+    instructions: str = ""
+    provider: str = "lmstudio"
+    model: str = Field(min_length=1)
+    tools: Names = ()
+    max_turns: int = Field(50, ge=1)
+    sampling: Sampling = Sampling()
+
+    @property
+    def display_name(self) -> str:
+        """Return the name people see: `name`, or the id where none was given."""
+        return self.name or self.id
+
+
+def _default_providers() -> tuple[ProviderSettings, ...]:
+    return (ProviderSettings(id="lmstudio", kind="lmstudio"),)
+
+
+class Settings(Section):
+    """The whole settings file. Every key has a default, so that an absent file is a complete one."""
+
+    server: ServerSettings = ServerSettings()
+    providers: tuple[ProviderSettings, ...] = Field(default_factory=_default_providers)
+    agents: tuple[AgentSettings, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_fit_together(self) -> Self:
+        _refuse_repetition("providers: id", [provider.id for provider in self.providers])
+        _refuse_repetition("agents: id", [agent.id for agent in self.agents])
+        _refuse_repetition("agents: name", [agent.display_name.casefold() for agent in self.agents])
+        known = [provider.id for provider in self.providers]
+        for agent in self.agents:
+            if agent.provider not in known:
+                accepted = ", ".join(known) or "none is configured"
+                raise ValueError(f"agents: {agent.id}: provider = {agent.provider!r} is not accepted: {accepted}")
+        return self
+
+
+def _refuse_repetition(what: str, values: list[str]) -> None:
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"{what} = {value!r} is not accepted: it is there more than once")

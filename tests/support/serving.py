@@ -1,0 +1,88 @@
+"""A real elbowroom on a port of its own, in front of whatever upstream a test has."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from elbowroom.server.app import create_app, create_runner
+from elbowroom.server.keys import Timing
+from elbowroom.server.runtime import Toolbox, no_tools
+from elbowroom.settings.live import LiveSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A running elbowroom; `url` has no path, `settings` is its file, `http` a client session to use."""
+
+    app: web.Application
+    url: str
+    port: int
+    settings: Path
+    http: aiohttp.ClientSession
+
+    @property
+    def chat_url(self) -> str:
+        """Return the address of chat completions."""
+        return f"{self.url}/v1/chat/completions"
+
+    async def chat(self, model: str, text: str = "Hello", **fields: Any) -> dict[str, Any]:
+        """Ask without streaming and return the parsed body, whatever its status."""
+        body = {"model": model, "messages": [{"role": "user", "content": text}], **fields}
+        async with self.http.post(self.chat_url, json=body) as response:
+            answer: dict[str, Any] = await response.json()
+            return answer
+
+    async def chat_frames(self, model: str, text: str = "Hello", **fields: Any) -> list[Any]:
+        """Ask with streaming and return what each `data:` line holds, parsed, `[DONE]` as a string."""
+        body = {"model": model, "messages": [{"role": "user", "content": text}], "stream": True, **fields}
+        async with self.http.post(self.chat_url, json=body) as response:
+            return parse_frames(await response.read())
+
+
+def parse_frames(stream: bytes) -> list[Any]:
+    """Return what the `data:` lines of a stream hold, parsed, with `[DONE]` as a string."""
+    data = [line[6:] for line in stream.decode().split("\n") if line.startswith("data: ")]
+    return [line if line == "[DONE]" else json.loads(line) for line in data]
+
+
+def text_of(frames: list[Any]) -> str:
+    """Return the answer's text from the frames of a stream."""
+    chunks = [frame for frame in frames if isinstance(frame, dict) and frame.get("choices")]
+    return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
+
+
+def settings_for(base_url: str, *, agents: str = "", server: str = "", kind: str = "lmstudio") -> str:
+    """Return a settings file with one provider, whose id is its kind, at `base_url`."""
+    provider = f'[[providers]]\nid = "{kind}"\nkind = "{kind}"\nbase_url = "{base_url}"\n'
+    return f"[server]\nport = 0\n{server}\n{provider}\n{agents}\n"
+
+
+@asynccontextmanager
+async def serve(
+    folder: Path,
+    settings: str,
+    *,
+    toolbox: Toolbox = no_tools,
+    timing: Timing | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> AsyncIterator[Served]:
+    """Run elbowroom with this settings file on 127.0.0.1 and a free port."""
+    path = folder / "settings.toml"
+    path.write_text(settings, encoding="utf-8")
+    environ = environ or {}
+    app = create_app(LiveSettings(path, environ, {}), toolbox=toolbox, timing=timing, environ=environ)
+    runner = create_runner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port = runner.addresses[0][1]
+        async with aiohttp.ClientSession() as http:
+            yield Served(app, f"http://127.0.0.1:{port}", port, path, http)
+    finally:
+        await runner.cleanup()
