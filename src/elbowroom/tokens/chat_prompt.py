@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import os.path
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -185,7 +184,9 @@ class ChatPrompt:
         with_prompt = self.rendered_apart(messages, variables, add_generation_prompt=True)
         if with_prompt.startswith(without):
             return with_prompt[len(without) :]
-        return with_prompt[len(os.path.commonprefix([without, with_prompt])) :]
+        pairs = enumerate(zip(without, with_prompt, strict=False))
+        different = (at for at, (left, right) in pairs if left != right)
+        return with_prompt[next(different, len(with_prompt)) :]
 
     def rendered_apart(self, messages: list[Message], variables: dict[str, Any], add_generation_prompt: bool) -> str:
         """Render copies, so that what a template does to its lists is not seen by the next rendering."""
