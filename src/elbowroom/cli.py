@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import io
 import logging
 import os
 import sys
@@ -14,7 +15,7 @@ from elbowroom.errors import ElbowroomError
 from elbowroom.settings.layers import Flags, load_settings
 from elbowroom.settings.listing import list_settings
 from elbowroom.settings.live import LiveSettings
-from elbowroom.settings.paths import settings_path
+from elbowroom.settings.paths import expanded, settings_path
 
 DEMO_SETTINGS = """\
 [[providers]]
@@ -32,20 +33,24 @@ DEMO_GREETING = """\
 elbowroom runs in front of a simulated LM Studio. Its models only pretend: nothing was downloaded.
 
 Try it:
-  curl {address}/v1/chat/completions -H 'Content-Type: application/json' \\
+  curl {address}/v1/chat/completions -H 'Content-Type: application/json'{token} \\
     -d '{{"model": "writer", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
 
-Paste this into Open WebUI, Obsidian or any OpenAI client (any API key will do):
+Paste this into Open WebUI, Obsidian or any OpenAI client ({key}):
   {address}/v1
 
 Settings of this demo: {path}
 Ctrl-C ends it."""
+TOKEN_VARIABLE = "ELBOWROOM_TOKEN"  # noqa: S105  # a name, not a token
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code: 0 for done, 1 for an error that has been explained."""
     options = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name in the settings may hold what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
     logging.basicConfig(level=options.log_level.upper(), format=LOG_FORMAT, datefmt="%H:%M:%S")
     try:
         result: int = options.run(options)
@@ -63,8 +68,9 @@ def _parser() -> argparse.ArgumentParser:
         description="An OpenAI-compatible server for local models that never silently loses context.",
     )
     parser.add_argument("--version", action="version", version=f"elbowroom {__version__}")
+    file = argparse.ArgumentParser(add_help=False)
+    file.add_argument("--config", metavar="FILE", help="the settings file (default: `elbowroom config path`)")
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--config", metavar="FILE", help="the settings file (default: `elbowroom config path`)")
     common.add_argument(
         "--log-level", default="info", choices=["debug", "info", "warning", "error"], help="how much is logged"
     )
@@ -73,11 +79,11 @@ def _parser() -> argparse.ArgumentParser:
     address.add_argument("--port", type=int, help="the port to listen on (default: server.port, 2345)")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    serve = commands.add_parser("serve", parents=[common, address], help="run the server")
+    serve = commands.add_parser("serve", parents=[file, common, address], help="run the server")
     serve.set_defaults(run=_serve)
     demo = commands.add_parser("demo", parents=[common, address], help="run it in front of a simulated LM Studio")
     demo.set_defaults(run=_demo)
-    config = commands.add_parser("config", parents=[common], help="show and check the settings")
+    config = commands.add_parser("config", parents=[file, common], help="show and check the settings")
     config.add_argument("what", choices=["path", "show", "check"], help="the file; every value; or what is wrong")
     config.set_defaults(run=_config)
     return parser
@@ -102,17 +108,33 @@ async def _run_demo(options: argparse.Namespace) -> None:
     """Run a simulated LM Studio and the server in front of it, with settings of their own."""
     from elbowroom.demo import demo_studio
     from elbowroom.server.keys import RUNTIME
-    from elbowroom.server.listen import listening, stop_requested
+    from elbowroom.server.listen import listening, stop_event
 
+    stop = stop_event()
     with tempfile.TemporaryDirectory(prefix="elbowroom-demo-") as folder:
         async with demo_studio() as studio:
             path = Path(folder) / "settings.toml"
             path.write_text(DEMO_SETTINGS.format(url=studio.base_url), encoding="utf-8")
-            environ = {name: value for name, value in os.environ.items() if not name.startswith("ELBOWROOM_")}
+            environ = _environment_of_demo()
             async with listening(LiveSettings(path, environ, _flags(options)), environ) as (app, address):
-                print(DEMO_GREETING.format(address=address, path=path), flush=True)
+                print(_greeting(address, path, asks_for_token=TOKEN_VARIABLE in environ), flush=True)
                 app[RUNTIME].warm_up()
-                await stop_requested()
+                await stop.wait()
+
+
+def _environment_of_demo() -> dict[str, str]:
+    """Return the environment without the settings in it, which are meant for the real server; a token stays one."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("ELBOWROOM_") or (name == TOKEN_VARIABLE and value.strip())
+    }
+
+
+def _greeting(address: str, path: Path, *, asks_for_token: bool) -> str:
+    token = f' -H "Authorization: Bearer ${TOKEN_VARIABLE}"' if asks_for_token else ""
+    key = f"the API key is ${TOKEN_VARIABLE}" if asks_for_token else "any API key will do"
+    return DEMO_GREETING.format(address=address, path=path, token=token, key=key)
 
 
 def _config(options: argparse.Namespace) -> int:
@@ -131,7 +153,7 @@ def _config(options: argparse.Namespace) -> int:
 
 
 def _path(options: argparse.Namespace) -> Path:
-    return Path(options.config).expanduser() if options.config else settings_path(os.environ)
+    return expanded(options.config) if options.config else settings_path(os.environ)
 
 
 def _is_named(options: argparse.Namespace) -> bool:

@@ -120,7 +120,6 @@ async def test_while_queued(tmp_path: Path) -> None:
         assert (await first)["choices"][0]["message"]["content"] == "First."
 
 
-@pytest.mark.xfail(reason="the provider keeps loading for nobody", strict=True)
 @STREAMED
 async def test_while_the_model_loads(tmp_path: Path, stream: bool) -> None:
     """The client leaves while its model is being loaded, and nobody else waits for it."""

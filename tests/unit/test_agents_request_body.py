@@ -80,6 +80,12 @@ def test_forced_choice(step: int, choice: Any, kept: bool) -> None:
     assert ("tool_choice" in body_of(step, tool_choice=choice)) == kept
 
 
+@pytest.mark.parametrize(("stop", "kept"), [("", False), ("END", True), ([], True), (["", "END"], True)])
+def test_empty_stop_string(stop: Any, kept: bool) -> None:
+    """An empty stop string is no stop string; everything else is the client's own business."""
+    assert ("stop" in body_of(stop=stop)) == kept
+
+
 def test_relay_changes_the_model_only() -> None:
     """A relayed body is the client's own in every other field."""
     sent = {"model": "openai/x", "messages": [USER], "stream": True, "tools": [], "max_completion_tokens": 3, "x": None}

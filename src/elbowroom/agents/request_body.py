@@ -32,6 +32,9 @@ def step_body(
     if (limit := fields.pop("max_completion_tokens", None)) is not None:
         # LM Studio's documented name for the limit; with the other one a reasoning model may lose its answer.
         fields["max_tokens"] = limit
+    if fields.get("stop") == "":
+        # Sent by habit for "none"; taken at its word it stands before the first letter of every answer.
+        del fields["stop"]
     if step > 1 and fields.get("tool_choice") not in ("auto", "none"):
         fields.pop("tool_choice", None)
     body: dict[str, Any] = {"model": model, "messages": list(messages), **fields}

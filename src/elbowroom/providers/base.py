@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from elbowroom.errors import ElbowroomError
 from elbowroom.providers.events import StreamEvent
 
 State = Literal["loaded", "loading", "not-loaded"]
@@ -70,7 +71,11 @@ class Provider(Protocol):
 
 
 class RecentModels:
-    """Asks for a list of models once for all who want it at the same time, and keeps it for a few seconds."""
+    """Asks for a list of models once for all who want it at the same time, and keeps it for a few seconds.
+
+    Those who waited for an attempt that failed share its failure, so that a crowd does not queue up at an upstream
+    that is down, each with a time limit of its own.
+    """
 
     def __init__(
         self, fetch: Callable[[], Awaitable[Sequence[ModelInfo]]], clock: Callable[[], float], seconds: float
@@ -81,16 +86,36 @@ class RecentModels:
         self._lock = asyncio.Lock()
         self._models: Sequence[ModelInfo] | None = None
         self._read_at = 0.0
+        self._attempts = 0
+        self._failure: ElbowroomError | None = None
+        self._changes = 0
 
     async def get(self) -> Sequence[ModelInfo]:
-        """Return the list, at most as old as the time that was chosen."""
+        """Return the list, at most as old as the time that was chosen; raises what asking for it raises."""
+        attempts_before = self._attempts
         async with self._lock:
-            if self._models is None or self._clock() - self._read_at > self._seconds:
-                self._models = None
-                self._models = await self._fetch()
-                self._read_at = self._clock()
-            return self._models
+            if self._failure is not None and self._attempts > attempts_before:
+                raise self._failure
+            if self._models is not None and self._clock() - self._read_at <= self._seconds:
+                return self._models
+            return await self._ask()
 
     def forget(self) -> None:
         """Have the list read again at the next request: a model was loaded, unloaded or refused a prompt."""
         self._models = None
+        self._changes += 1
+
+    async def _ask(self) -> Sequence[ModelInfo]:
+        changes_before = self._changes
+        self._models = self._failure = None
+        try:
+            models = await self._fetch()
+        except ElbowroomError as failure:
+            self._failure = failure
+            raise
+        finally:
+            self._attempts += 1
+        if self._changes == changes_before:
+            # Otherwise the list may be older than what has changed meanwhile; it must not pass for fresh.
+            self._models, self._read_at = models, self._clock()
+        return models

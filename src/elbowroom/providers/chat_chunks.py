@@ -12,9 +12,10 @@ from elbowroom.providers.events import (
     ToolCallDelta,
     UsageReport,
 )
-from elbowroom.providers.failures import EXCERPT, Source, error_in, failure_of
+from elbowroom.providers.failures import Source, error_in, failure_of, not_json
 from elbowroom.providers.overflow import Overflow
 from elbowroom.providers.sse import ServerSentEvent
+from elbowroom.providers.upstream_json import parse_upstream_json
 
 DONE = b"[DONE]"
 
@@ -42,10 +43,11 @@ class ChunkReader:
             self.done = True
             return []
         try:
-            chunk = json.loads(event.data)
-        except (ValueError, RecursionError):
-            excerpt = event.data[:EXCERPT].decode("utf-8", "replace")
-            raise UpstreamError(f"{self._source.name} sent something that is not JSON: {excerpt}") from None
+            chunk = parse_upstream_json(event.data)
+        except ValueError:
+            if event.name == "error":
+                raise failure_of(event.data.decode("utf-8", "replace"), self._source) from None
+            raise not_json(event.data, self._source) from None
         if (error := error_in(chunk)) is not None:
             raise failure_of(error, self._source)
         if event.name == "error":
@@ -66,6 +68,8 @@ class ChunkReader:
                 f"{self._source.name} ended the answer without saying that it was finished; it may be incomplete. "
                 "Its log tells why: a crash, an unloaded model, or a full memory."
             )
+        if self.finish_reason == "error":
+            raise UpstreamError(f"{self._source.name} ended the answer with an error; its log tells which.")
         if not self.has_output and self.finish_reason != "length":
             raise EmptyReply(
                 f"{self._source.name} finished without a word. With a prompt near the model's context length this "
@@ -86,6 +90,8 @@ class ChunkReader:
         choices = chunk.get("choices")
         if isinstance(choices, list) and choices and isinstance(choices[0], dict):
             choice = choices[0]
+            if (error := error_in(choice)) is not None:
+                raise failure_of(error, self._source)
             if isinstance(delta := choice.get(part), dict):
                 self._read_delta(delta, choice.get("logprobs"), events)
             if isinstance(reason := choice.get("finish_reason"), str) and reason:

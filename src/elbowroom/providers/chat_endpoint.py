@@ -1,8 +1,10 @@
 """One upstream's `/chat/completions`: opens it, reads it, closes it at once, and translates its failures."""
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -10,8 +12,16 @@ import aiohttp
 from elbowroom.errors import ElbowroomError, StreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from elbowroom.providers.chat_chunks import ChunkReader
 from elbowroom.providers.events import StreamEvent
-from elbowroom.providers.failures import Source, error_in, failure_of, failure_of_response, overflow_error
+from elbowroom.providers.failures import (
+    Source,
+    error_in,
+    failure_of,
+    failure_of_response,
+    not_json,
+    overflow_error,
+)
 from elbowroom.providers.sse import EventReader, ServerSentEvent
+from elbowroom.providers.upstream_json import parse_upstream_json
 
 CONNECT_SECONDS = 1.5
 FIRST_BYTE_SECONDS = 1800.0  # a large prompt on a slow machine is read for many minutes
@@ -19,6 +29,7 @@ SILENCE_SECONDS = 300.0
 IDLE_SECONDS = 2.0  # shorter than the five seconds after which LM Studio's server closes an idle connection
 RETRY_AFTER_SECONDS = 0.2
 MAX_ERROR_BYTES = 256 * 1024
+ERROR_BODY_SECONDS = 5.0
 
 
 def open_session() -> aiohttp.ClientSession:
@@ -93,16 +104,16 @@ class ChatEndpoint:
             raise self._explained(error) from error
         if response.status != 200:
             try:
-                text = await response.content.read(MAX_ERROR_BYTES)
-            except (aiohttp.ClientError, TimeoutError):
-                text = b""
+                text = await _read_error(response)
             finally:
                 response.close()
             raise failure_of_response(response.status, text, response.headers, self._source)
         return response
 
     async def _connect(self, data: bytes) -> aiohttp.ClientResponse:
-        return await self._http.post(self._url, data=data, headers=self._headers, allow_redirects=False)
+        # As a file it is sent piece by piece; megabytes of images in one piece would hold up the event loop.
+        body = io.BytesIO(data)
+        return await self._http.post(self._url, data=body, headers=self._headers, allow_redirects=False)
 
     async def _connect_or_explain(self, data: bytes) -> aiohttp.ClientResponse:
         try:
@@ -150,14 +161,24 @@ class ChatEndpoint:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise StreamCut(f"The connection to {self._source.name} broke in the middle of the answer.") from error
         try:
-            answer = json.loads(text)
-        except (ValueError, RecursionError):
-            raise failure_of_response(502, text, {}, self._source) from None
+            answer = parse_upstream_json(text)
+        except ValueError:
+            raise not_json(text, self._source) from None
         if (problem := error_in(answer)) is not None:
             raise failure_of(problem, self._source)
         if not isinstance(answer, dict) or "choices" not in answer:
             raise UpstreamError(f"{self._source.name} at {self._source.url} did not answer with a chat completion.")
         return answer
+
+
+async def _read_error(response: aiohttp.ClientResponse) -> bytes:
+    """Return what has come of an error's body by the time it is complete, too long or too slow."""
+    body = bytearray()
+    with suppress(aiohttp.ClientError, TimeoutError):
+        async with asyncio.timeout(ERROR_BODY_SECONDS):
+            while len(body) < MAX_ERROR_BYTES and (part := await response.content.readany()):
+                body += part
+    return bytes(body)
 
 
 def _read_all(
@@ -181,4 +202,6 @@ def connection_failure(error: Exception, source: Source, start_hint: str) -> Ups
         return UpstreamTimeout(f"{source.name} at {source.url} took the request and did not answer in time.")
     if isinstance(error, aiohttp.InvalidURL):
         return UpstreamUnreachable(f"{source.url} is not an address that can be reached: {error}.")
+    if isinstance(error, aiohttp.ClientResponseError):
+        return UpstreamError(f"What answers at {source.url} does not speak HTTP. Put the right address into base_url.")
     return StreamCut(f"{source.name} at {source.url} closed the connection before it answered ({error}).")

@@ -5,8 +5,9 @@ in a stream that has begun as an `event: error`. Other servers send objects in t
 """
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from elbowroom.errors import (
@@ -18,18 +19,26 @@ from elbowroom.errors import (
     UpstreamRejected,
 )
 from elbowroom.providers.overflow import Overflow, recognise_overflow
+from elbowroom.providers.upstream_json import parse_upstream_json
 
 EXCERPT = 300
+MOST_WORDS = 2000
+MARKUP = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 LOST_MODEL = ("model is unloaded", "model has crashed", "model unloaded", "channel error", "no models loaded")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Who failed: the name people know it by, its address, and how to give it a key."""
+    """Who failed: the name people know it by, its address, how to give it a key, and the key it was given."""
 
     name: str
     url: str
     key_hint: str
+    key: str | None = field(default=None, repr=False)
+
+    def quote(self, text: str) -> str:
+        """Return words of the upstream as they may be shown and logged: some servers repeat the key they got."""
+        return (text.replace(self.key, "***") if self.key else text)[:MOST_WORDS]
 
 
 def error_text(value: Any) -> str:
@@ -40,6 +49,8 @@ def error_text(value: Any) -> str:
         for key in ("message", "error", "detail", "msg"):
             if (inner := value.get(key)) and (text := error_text(inner)):
                 return text
+    if isinstance(value, list) and value:
+        return "; ".join(error_text(item) for item in value[:3])
     return json.dumps(value, ensure_ascii=False)[:EXCERPT]
 
 
@@ -56,18 +67,18 @@ def error_in(body: Any) -> Any | None:
 
 def failure_of(error: Any, source: Source) -> ElbowroomError:
     """Translate an error that came inside a 200: in a stream, or as the body of an unknown path."""
-    text = error_text(error)
+    text = source.quote(error_text(error))
     whole = json.dumps(error, ensure_ascii=False) if not isinstance(error, str) else error
     if overflow := recognise_overflow(whole):
         return overflow_error(overflow, text, source)
     if any(words in text.lower() for words in LOST_MODEL):
-        return ModelUnavailable(f"{source.name} lost the model: {text} Load it again and retry.")
+        return ModelUnavailable(f"{source.name} does not have the model ready: {text} Load it there and ask again.")
     return UpstreamError(f"{source.name} reports an error: {text}")
 
 
 def failure_of_response(status: int, body: bytes, headers: Mapping[str, str], source: Source) -> ElbowroomError:
     """Translate a response whose status is not 200."""
-    text = _text_of_body(body)
+    text = source.quote(_text_of_body(body))
     if overflow := recognise_overflow(body.decode("utf-8", "replace")):
         return overflow_error(overflow, text, source)
     if 300 <= status < 400:
@@ -81,12 +92,17 @@ def failure_of_response(status: int, body: bytes, headers: Mapping[str, str], so
         message = f"{source.name} takes no more requests just now: {text}"
         return UpstreamBusy(message, status=status, retry_after=headers.get("Retry-After"))
     if any(words in text.lower() for words in LOST_MODEL):
-        return ModelUnavailable(f"{source.name} lost the model: {text} Load it again and retry.")
+        return ModelUnavailable(f"{source.name} does not have the model ready: {text} Load it there and ask again.")
     if 400 <= status < 500:
         code, param = _code_and_param(body)
         message = f"{source.name} refuses the request: {text}"
         return UpstreamRejected(message, status=status, code=code, param=param)
     return UpstreamError(f"{source.name} failed with status {status}: {text}")
+
+
+def not_json(body: bytes, source: Source) -> UpstreamError:
+    """Say that something came that cannot be read, and how it begins."""
+    return UpstreamError(f"{source.name} sent something that is not JSON: {source.quote(_excerpt(body))}")
 
 
 def overflow_error(overflow: Overflow, text: str, source: Source) -> ContextOverflow:
@@ -102,16 +118,23 @@ def overflow_error(overflow: Overflow, text: str, source: Source) -> ContextOver
 
 def _text_of_body(body: bytes) -> str:
     try:
-        return error_text(json.loads(body))
-    except (ValueError, RecursionError):
-        text = " ".join(body.decode("utf-8", "replace").split())
-        return text[:EXCERPT] or "no explanation was given"
+        return error_text(parse_upstream_json(body))
+    except ValueError:
+        return _excerpt(body) or "no explanation was given"
+
+
+def _excerpt(body: bytes) -> str:
+    """Return the first words of a body that is not JSON; of a page, what a person would see of it."""
+    text = body[: 2**13].decode("utf-8", "replace")
+    if "<" in text:
+        text = MARKUP.sub(" ", text)
+    return " ".join(text.split())[:EXCERPT]
 
 
 def _code_and_param(body: bytes) -> tuple[str | None, str | None]:
     try:
-        error = json.loads(body)["error"]
+        error = parse_upstream_json(body)["error"]
         code, param = error.get("code"), error.get("param")
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None, None
     return (code if isinstance(code, str) else None), (param if isinstance(param, str) else None)

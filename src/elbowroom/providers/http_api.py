@@ -1,6 +1,5 @@
 """Small JSON requests to an upstream: lists of models, probes, counts."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +8,7 @@ import aiohttp
 from elbowroom.errors import UpstreamError
 from elbowroom.providers.chat_endpoint import CONNECT_SECONDS, connection_failure
 from elbowroom.providers.failures import Source, failure_of_response
+from elbowroom.providers.upstream_json import parse_upstream_json
 
 ANSWER_SECONDS = 10.0
 
@@ -46,8 +46,8 @@ class JsonApi:
         if response.status != 200:
             raise failure_of_response(response.status, text, response.headers, self._source)
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
+            return parse_upstream_json(text)
+        except ValueError:
             return None
 
     def _failure(self, error: Exception) -> UpstreamError:

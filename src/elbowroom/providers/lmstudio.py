@@ -4,7 +4,6 @@ Facts come from LM Studio's documentation and bug tracker: unknown paths answer 
 by whichever model is loaded, and the only true window is that of the loaded instance.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -13,14 +12,15 @@ from typing import Any
 
 import aiohttp
 
-from elbowroom.errors import ContextOverflow, ModelNotFound, ModelUnavailable, UpstreamError
+from elbowroom.errors import ContextOverflow, ModelNotFound, ModelUnavailable, UpstreamError, UpstreamRejected
 from elbowroom.providers.base import FRESH_SECONDS, ModelInfo, RecentModels
 from elbowroom.providers.chat_chunks import ChunkReader
 from elbowroom.providers.chat_endpoint import ChatEndpoint
 from elbowroom.providers.events import StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.http_api import JsonApi
-from elbowroom.providers.lmstudio_models import find_model, parse_v0_models, parse_v1_models
+from elbowroom.providers.lmstudio_models import find_model, find_owner, parse_v0_models, parse_v1_models
+from elbowroom.providers.single_flight import SingleFlight
 
 log = logging.getLogger(__name__)
 NAME = "LM Studio"
@@ -47,12 +47,12 @@ class LMStudio:
         self.manages_context = manages_context
         self._root = base_url.removesuffix("/v1")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        source = Source(NAME, self._root, KEY_HINT)
+        source = Source(NAME, self._root, KEY_HINT, api_key)
         self._source = source
         self._api = JsonApi(http, headers, source, START_HINT)
         self._chat = ChatEndpoint(http, f"{self._root}/v1/chat/completions", headers, source, START_HINT)
         self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
-        self._loads: dict[str, asyncio.Task[None]] = {}
+        self._loads = SingleFlight()
 
     async def models(self) -> Sequence[ModelInfo]:
         """Return all downloaded models, with the windows of those that are loaded."""
@@ -61,8 +61,10 @@ class LMStudio:
     async def ready(self, model: str) -> ModelInfo:
         """Return the model with its window; one that is not loaded is loaded by LM Studio's just-in-time rule."""
         info = await self._find(model)
+        if info.kind == "embedding":
+            raise ModelNotFound(f"The model {model!r} only makes embeddings, it cannot chat.")
         if info.loaded_context is None:
-            await self._load_once(model)
+            await self._loads.do(model, lambda: self._load(model))
             info = await self._find(model)
         if info.loaded_context is None:
             raise ModelUnavailable(
@@ -79,7 +81,7 @@ class LMStudio:
             async with aclosing(self._chat.stream(body, reader, info.loaded_context)) as answer:
                 async for events in answer:
                     if not answerer_is_checked and reader.model is not None:
-                        await self._check_answerer(reader.model, info)
+                        await self._check_answerer(reader.model, info.id)
                         answerer_is_checked = True
                     yield events
         except (ContextOverflow, UpstreamError):
@@ -88,7 +90,14 @@ class LMStudio:
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a chat request that does not stream and return the completion as LM Studio sent it."""
-        return await self._chat.complete(body)
+        completion = await self._chat.complete(body)
+        if isinstance(answerer := completion.get("model"), str):
+            await self._check_answerer(answerer, str(body.get("model")))
+        return completion
+
+    async def aclose(self) -> None:
+        """Give up on loads that are under way."""
+        await self._loads.aclose()
 
     async def _fetch_models(self) -> Sequence[ModelInfo]:
         answer = await self._api.get(f"{self._root}/api/v1/models")
@@ -109,40 +118,23 @@ class LMStudio:
         there = ", ".join(info.id for info in models if info.kind != "embedding") or "none"
         raise ModelNotFound(f"{NAME} has no model {model!r}. It has: {there}.")
 
-    async def _load_once(self, model: str) -> None:
-        """Have the model loaded; all who want it at the same time wait for the same load."""
-        task = self._loads.get(model)
-        if task is None:
-            task = asyncio.create_task(self._load(model))
-            self._loads[model] = task
-            task.add_done_callback(lambda done: self._load_has_ended(model, done))
-        await asyncio.wait([task])
-        task.result()
-
-    def _load_has_ended(self, model: str, task: asyncio.Task[None]) -> None:
-        del self._loads[model]
-        if not task.cancelled() and (error := task.exception()):
-            log.warning("Loading %s failed: %s", model, error)
-
-    async def aclose(self) -> None:
-        """Give up on loads that are under way."""
-        loads = list(self._loads.values())
-        for load in loads:
-            load.cancel()
-        await asyncio.gather(*loads, return_exceptions=True)
-
     async def _load(self, model: str) -> None:
         log.info("%s has not loaded %s; asking for one token, so that it does.", NAME, model)
         body = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
         try:
             await self._chat.complete(body)
+        except UpstreamRejected as refusal:
+            raise ModelUnavailable(f"{NAME} could not load {model!r}. {refusal.message}") from refusal
         finally:
             self._models.forget()
 
-    async def _check_answerer(self, answerer: str, info: ModelInfo) -> None:
+    async def _check_answerer(self, answerer: str, asked: str) -> None:
         """Refuse an answer by another model: LM Studio lets a loaded one answer for one that it cannot load."""
-        other = find_model(await self._models.get(), answerer)
-        if other is not None and other.id != info.id:
+        if answerer == asked:
+            return
+        models = await self._models.get()
+        other = find_owner(models, answerer)
+        if other is not None and other is not find_owner(models, asked):
             raise ModelUnavailable(
-                f"{NAME} let {other.id!r} answer instead of {info.id!r}. Load {info.id!r} there and ask again."
+                f"{NAME} let {answerer!r} answer instead of {asked!r}. Load {asked!r} there and ask again."
             )

@@ -21,13 +21,16 @@ def parse_v0_models(rows: Sequence[Any], provider: str) -> list[ModelInfo]:
 
 def find_model(models: Sequence[ModelInfo], name: str) -> ModelInfo | None:
     """Return the model with this id, or the one that has a loaded instance with this id and that one's window."""
+    info = find_owner(models, name)
+    return info if info is None or info.id == name else _as_instance(info, name)
+
+
+def find_owner(models: Sequence[ModelInfo], name: str) -> ModelInfo | None:
+    """Return the model with this id or with a loaded instance of this id."""
     for info in models:
         if info.id == name:
             return info
-    for info in models:
-        if info.instances and name in info.instances:
-            return _as_instance(info, name)
-    return None
+    return next((info for info in models if info.instances and name in info.instances), None)
 
 
 def _as_instance(info: ModelInfo, instance: str) -> ModelInfo:

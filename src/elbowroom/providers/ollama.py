@@ -20,10 +20,13 @@ class Ollama(OpenAICompatible):
         if pulled is None:
             raise UpstreamError(f"What answers at {root} is no Ollama: it has no /api/tags.")
         running = _rows(await self._api.get(f"{root}/api/ps")) or []
-        windows = {row.get("name"): row.get("context_length") for row in running}
+        windows = {row["name"]: row.get("context_length") for row in running if isinstance(row.get("name"), str)}
         return [self._pulled_model(row, windows) for row in pulled if isinstance(row.get("name"), str)]
 
-    def _pulled_model(self, row: Mapping[str, Any], windows: Mapping[Any, Any]) -> ModelInfo:
+    def _is_named(self, info: ModelInfo, name: str) -> bool:
+        return info.id in (name, f"{name}:latest")
+
+    def _pulled_model(self, row: Mapping[str, Any], windows: Mapping[str, Any]) -> ModelInfo:
         name: str = row["name"]
         window = windows.get(name)
         return ModelInfo(

@@ -36,7 +36,7 @@ class OpenAICompatible:
         self.manages_context = manages_context
         self._base = _with_version(base_url)
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._source = Source(self.name, self._base, KEY_HINT)
+        self._source = Source(self.name, self._base, KEY_HINT, api_key)
         self._api = JsonApi(http, headers, self._source, self.start_hint)
         self._chat = ChatEndpoint(http, f"{self._base}/chat/completions", headers, self._source, self.start_hint)
         self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
@@ -46,10 +46,12 @@ class OpenAICompatible:
         return await self._models.get()
 
     async def ready(self, model: str) -> ModelInfo:
-        """Return the model as listed."""
+        """Return the model as listed; without context management its name is all that is needed."""
+        if not self.manages_context:
+            return ModelInfo(id=model, provider=self.id, name=model)
         models = await self._models.get()
         for info in models:
-            if info.id == model:
+            if self._is_named(info, model):
                 return info
         there = ", ".join(info.id for info in models) or "none"
         raise ModelNotFound(f"The provider {self.id!r} has no model {model!r}. It has: {there}.")
@@ -71,6 +73,9 @@ class OpenAICompatible:
         if not isinstance(rows, list):
             raise UpstreamError(f"{self.name} at {self._base}/models does not list its models.")
         return [self._model(row) for row in rows if isinstance(row, dict) and isinstance(row.get("id"), str)]
+
+    def _is_named(self, info: ModelInfo, name: str) -> bool:
+        return info.id == name
 
     def _model(self, row: Mapping[str, Any]) -> ModelInfo:
         window = row.get("max_model_len")

@@ -22,6 +22,8 @@ from elbowroom.settings.live import LiveSettings
 BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
 """What people paste as a base address, in front of a route: nothing, /v1, /v1/, /v1/v1, or a route's own path."""
 END = r"{end:/*}"
+LINGERING_SECONDS = 2.0
+"""How long the rest of a refused body is read and dropped, so that the client can read why."""
 
 
 def create_app(
@@ -61,6 +63,7 @@ def create_runner(app: web.Application) -> web.AppRunner:
         handler_cancellation=True,
         auto_decompress=False,
         keepalive_timeout=app[TIMING].idle,
+        lingering_time=LINGERING_SECONDS,
         access_log=None,
         shutdown_timeout=3.0,
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from typing import Any, NoReturn
 
 from aiohttp import web
@@ -18,36 +19,37 @@ async def read_json(request: web.Request) -> Any:
 
     Raises BodyTooLarge, RequestTimeout, or RequestError where it is no JSON or nested too deeply.
     """
-    text = await _read_text(request)
+    body = await _read_bytes(request)
     try:
-        value = json.loads(text.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        value = json.loads(body.decode("utf-8-sig"), parse_float=_finite, parse_constant=_refuse_constant)
     except RecursionError:
         raise _too_deep() from None
-    except ValueError as error:
+    except UnicodeDecodeError as error:
+        raise RequestError(f"The body is not valid JSON: it is not UTF-8 at byte {error.start}.") from None
+    except json.JSONDecodeError as error:
         raise RequestError(f"The body is not valid JSON: {error}.") from None
+    except ValueError:  # the one other thing that json.loads refuses
+        raise RequestError("The body is not valid JSON for elbowroom: a number in it has too many digits.") from None
     _check_depth(value)
     return value
 
 
-async def _read_text(request: web.Request) -> bytes:
+async def _read_bytes(request: web.Request) -> bytearray:
     if (request.content_length or 0) > MAX_BODY_BYTES:
         raise _too_large()
     timing = request.app[TIMING]
-    parts: list[bytes] = []
-    size = 0
+    body = bytearray()
     try:
         async with asyncio.timeout(timing.body_total):
             while True:
                 async with asyncio.timeout(timing.body_pause):
                     part = await request.content.readany()
                 if not part:
-                    return b"".join(parts)
-                parts.append(part)
-                size += len(part)
-                if size > MAX_BODY_BYTES:
+                    return body
+                body += part
+                if len(body) > MAX_BODY_BYTES:
                     raise _too_large()
     except TimeoutError:
-        request.protocol.force_close()
         raise RequestTimeout("The request's body took too long to arrive.") from None
 
 
@@ -60,7 +62,15 @@ def _too_deep() -> RequestError:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
+    raise RequestError(f"The body is not valid JSON: {name} is not a JSON number.")
+
+
+def _finite(digits: str) -> float:
+    """Return the number; one that is too large for a float would go upstream as Infinity, which is no JSON."""
+    number = float(digits)
+    if math.isinf(number):
+        raise RequestError(f"The body is not valid JSON for elbowroom: {digits[:40]} is too large a number.")
+    return number
 
 
 def _check_depth(value: Any) -> None:

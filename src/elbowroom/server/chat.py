@@ -13,7 +13,7 @@ from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.errors import ElbowroomError
 from elbowroom.server.body import read_json
 from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
-from elbowroom.server.event_stream import EventStream
+from elbowroom.server.event_stream import ClientLeft, EventStream
 from elbowroom.server.failures import unexpected
 from elbowroom.server.keys import RUNTIME, catalog_of
 
@@ -43,24 +43,29 @@ async def _stream(request: web.Request, chat: ChatRequest, target: Target, began
             await stream.send(encoder.events(events))
 
         try:
-            answer = await request.app[RUNTIME].run(target, chat, sink)
-            _log_answer(target, answer, began)
-            await stream.send(
-                encoder.end(answer, wants_usage=chat.wants_usage, usage_at_finish=_is_open_webui(request))
-            )
-        except (ConnectionResetError, TimeoutError):
+            try:
+                answer = await request.app[RUNTIME].run(target, chat, sink)
+            except ClientLeft:
+                raise
+            except Exception as error:
+                if not stream.has_begun:
+                    raise
+                last = encoder.failure(_reported(error, target))
+            else:
+                _log_answer(target, answer, began)
+                last = encoder.end(answer, wants_usage=chat.wants_usage, usage_at_finish=_is_open_webui(request))
+            await stream.send(last)
+        except ClientLeft:
             log.info("The client of %s left or stopped reading; its answer was ended.", target.name)
-            request.protocol.force_close()
-        except ElbowroomError as error:
-            if not stream.has_begun:
-                raise
-            log.warning("The answer of %s ended early: %s", target.name, error)
-            await stream.send(encoder.failure(error))
-        except Exception as error:  # with the headers out, this is the border
-            if not stream.has_begun:
-                raise
-            await stream.send(encoder.failure(unexpected(error)))
     return stream.response
+
+
+def _reported(error: Exception, target: Target) -> ElbowroomError:
+    """Log what ended an answer whose headers are out, and return what the client may know of it."""
+    if not isinstance(error, ElbowroomError):
+        return unexpected(error)
+    log.warning("The answer of %s ended early: %s", target.name, error)
+    return error
 
 
 async def _keep_to_the_end(events: Sequence[AnswerEvent]) -> None:

@@ -15,7 +15,12 @@ HEADERS = {
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",
 }
-CROWDED_BYTES = 64 * 1024
+CROWDED_BYTES = 16 * 1024
+"""Less than this, unread and new together, is written without waiting: a paused transport goes on at this mark."""
+
+
+class ClientLeft(Exception):
+    """The client has closed its connection, or has not read for too long and was cut off."""
 
 
 class EventStream:
@@ -39,19 +44,23 @@ class EventStream:
         return self.response.prepared
 
     async def send(self, frames: bytes) -> None:
-        """Write whole frames; waits while the client is slow.
-
-        Raises ConnectionResetError where the client has left, TimeoutError where it has stopped reading.
-        """
+        """Write whole frames; waits while the client is slow, and raises ClientLeft where it is gone."""
         async with self._lock:
-            if not self.response.prepared:
-                await self.response.prepare(self._request)
             transport = self._request.transport
-            if transport is not None and transport.get_write_buffer_size() > CROWDED_BYTES:
-                async with asyncio.timeout(self._timing.write):
+            if transport is None:
+                raise ClientLeft
+            try:
+                if not self.response.prepared:
+                    await self.response.prepare(self._request)
+                if transport.get_write_buffer_size() + len(frames) > CROWDED_BYTES:
+                    async with asyncio.timeout(self._timing.write):
+                        await self.response.write(frames)
+                else:
                     await self.response.write(frames)
-            else:
-                await self.response.write(frames)
+            except (ConnectionResetError, TimeoutError) as error:
+                # Closing would wait until what lies in the buffers has been read.
+                transport.abort()
+                raise ClientLeft from error
             self._last_write = self._clock()
 
     async def __aenter__(self) -> Self:
@@ -62,7 +71,7 @@ class EventStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ticker.cancel()
-        with suppress(asyncio.CancelledError, ConnectionResetError, TimeoutError):
+        with suppress(asyncio.CancelledError, ClientLeft):
             await self._ticker
         if kind is None and self.response.prepared:
             # Clients close their side as soon as they read [DONE]; that is a normal end.

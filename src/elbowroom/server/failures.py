@@ -1,13 +1,23 @@
 """The one border where errors become HTTP responses in OpenAI's form."""
 
 import logging
+import re
 
 from aiohttp import hdrs, web
 
-from elbowroom.errors import ElbowroomError, NotFound, RequestError, Unauthorized, UpstreamBusy
+from elbowroom.errors import (
+    BodyTooLarge,
+    ElbowroomError,
+    NotFound,
+    RequestError,
+    RequestTimeout,
+    Unauthorized,
+    UpstreamBusy,
+)
 from elbowroom.server.guard import Handler
 
 log = logging.getLogger(__name__)
+RETRY_AFTER_FORMS = re.compile(r"[0-9]{1,9}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
 ROUTES = "POST /v1/chat/completions, GET /v1/models, GET /health"
 
 
@@ -37,10 +47,12 @@ async def translate_failures(request: web.Request, handler: Handler) -> web.Stre
 def failure_response(error: ElbowroomError) -> web.Response:
     """Return the response that a client reads this error from."""
     response = web.json_response(error.as_openai(), status=error.status)
-    if isinstance(error, UpstreamBusy) and error.retry_after is not None:
-        response.headers[hdrs.RETRY_AFTER] = "".join(c for c in error.retry_after if c.isprintable())[:64]
+    if isinstance(error, UpstreamBusy) and error.retry_after and RETRY_AFTER_FORMS.fullmatch(error.retry_after):
+        response.headers[hdrs.RETRY_AFTER] = error.retry_after
     if isinstance(error, Unauthorized):
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
+    if isinstance(error, RequestTimeout | BodyTooLarge):
+        response.force_close()
     return response
 
 

@@ -18,30 +18,32 @@ from elbowroom.settings.live import LiveSettings
 
 log = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 5.0
+HIGHEST_PORT = 65535
 
 
 @asynccontextmanager
 async def listening(live: LiveSettings, environ: Mapping[str, str]) -> AsyncIterator[tuple[web.Application, str]]:
-    """Run the server; yields the application and its address without a path.
+    """Run the server; yields the application and its address for this machine, without a path.
 
     Raises SettingsError where the address cannot be listened on.
     """
     app = create_app(live, environ=environ)
     runner = create_runner(app)
     await runner.setup()
-    server = live.current().settings.server
+    host, port = live.address
     try:
         try:
-            await web.TCPSite(runner, server.host, server.port).start()
-        except OSError as error:
-            raise SettingsError(_why_not(error, server.host, server.port)) from error
-        yield app, _address(server.host, runner.addresses[0][1])
+            await web.TCPSite(runner, host, port).start()
+        except (OSError, UnicodeError) as error:  # a name with a part too long for the DNS is a UnicodeError
+            raise SettingsError(_why_not(error, host, port)) from error
+        yield app, _address(host, runner.addresses[0][1])
     finally:
         await runner.cleanup()
 
 
 async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
     """Run the server until Ctrl-C or a request to terminate."""
+    stop = stop_event()
     async with listening(live, environ) as (app, address):
         loaded = live.current()
         where = str(loaded.path) if loaded.path.exists() else f"{loaded.path} (not there: defaults are used)"
@@ -53,13 +55,16 @@ async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
                 watchers.create_task(_announce(provider))
                 for provider in app[PROVIDERS].of(app[SETTINGS].current()).values()
             ]
-            await stop_requested()
+            await stop.wait()
             for task in tasks:
                 task.cancel()
 
 
-async def stop_requested() -> None:
-    """Return when the person presses Ctrl-C or the system asks the process to end."""
+def stop_event() -> asyncio.Event:
+    """Return the event that is set when the person presses Ctrl-C or the system asks the process to end.
+
+    Made before anything is opened, so that everything is closed however early the end comes.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -67,7 +72,7 @@ async def stop_requested() -> None:
             loop.add_signal_handler(number, stop.set)
         except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt instead
             log.debug("No handler for %s on this system.", number)
-    await stop.wait()
+    return stop
 
 
 async def _announce(provider: Provider) -> None:
@@ -88,17 +93,21 @@ async def _announce(provider: Provider) -> None:
 
 def _summary(provider_id: str, models: Sequence[ModelInfo]) -> str:
     loaded = [f"{provider_id}/{info.id} ({info.loaded_context} tokens)" for info in models if info.loaded_context]
-    return f"{len(models)} models" + (f"; loaded: {', '.join(loaded)}" if loaded else "")
+    count = "1 model" if len(models) == 1 else f"{len(models)} models"
+    return count + (f"; loaded: {', '.join(loaded)}" if loaded else "")
 
 
 def _address(host: str, port: int) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # read, not bound to
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _why_not(error: OSError, host: str, port: int) -> str:
-    if error.errno == errno.EADDRINUSE:
+def _why_not(error: OSError | UnicodeError, host: str, port: int) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        other = port + 1 if port < HIGHEST_PORT else port - 1
         return (
             f"Port {port} on {host} is in use, perhaps by another elbowroom. "
-            "Stop that one, or choose another port: elbowroom serve --port 2346"
+            f"Stop that one, or choose another port: add --port {other} to the command."
         )
-    return f"elbowroom cannot listen on {host} port {port}: {error.strerror or error}."
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+    return f"server.host = {host!r}, server.port = {port}: nothing can listen there: {reason}."

@@ -1,35 +1,49 @@
-"""Who may reach the server: loopback only, or a token, and the secrets behind the settings."""
+"""Who may reach the server: loopback only, or a token; and the secrets behind the settings."""
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from elbowroom.errors import SettingsError
+from elbowroom.settings.keys import Key, key_text
 from elbowroom.settings.model import Settings
+from elbowroom.settings.secrets import SecretRef
 
 NEW_TOKEN = "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"  # noqa: S105  # a command, not a token
+TOKEN_KEY: Key = ("server", "token")
 
 
 def is_loopback(host: str) -> bool:
     """Tell whether only programs on this machine can reach this address."""
-    if host == "localhost":
+    if host.lower() == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
 
-def check_access(
-    settings: Settings, sources: Mapping[tuple[str | int, ...], str], folder: Path, environ: Mapping[str, str]
-) -> None:
+def secrets_of(settings: Settings) -> dict[Key, SecretRef]:
+    """Return every secret of the settings by its key."""
+    keys = {("providers", index, "api_key"): provider.api_key for index, provider in enumerate(settings.providers)}
+    return {TOKEN_KEY: settings.server.token} | {key: secret for key, secret in keys.items() if secret is not None}
+
+
+def check_access(settings: Settings, sources: Mapping[Key, str], folder: Path, environ: Mapping[str, str]) -> None:
     """Refuse settings whose secrets cannot be read, or that open the server to a network without a token.
 
     Raises SettingsError that says how to mend it.
     """
-    token = settings.server.token.reveal(folder, environ)
-    source = sources.get(("server", "token"))
-    if token is None and source is not None:
+    token = None
+    for key, secret in secrets_of(settings).items():
+        try:
+            value = secret.reveal(folder, environ)
+        except SettingsError as error:
+            where = sources.get(key, "default")
+            raise SettingsError(f"{where}: {key_text(key)} = {secret} is not accepted: {error}") from error
+        if key == TOKEN_KEY:
+            token = value
+    if token is None and (source := sources.get(TOKEN_KEY)):
         raise SettingsError(
             f"{source}: server.token = {settings.server.token} names a variable that is not set. "
             "Set it, or remove the line."
@@ -40,6 +54,17 @@ def check_access(
             "machines in, so it needs a token. Set one and start again:\n"
             f'  export ELBOWROOM_TOKEN="$({NEW_TOKEN})"'
         )
-    for provider in settings.providers:
-        if provider.api_key is not None:
-            provider.api_key.reveal(folder, environ)
+
+
+def doubtful_secrets(
+    settings: Settings, sources: Mapping[Key, str], folder: Path, environ: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield a sentence for each secret that stands in the file itself, or in a variable that is not set."""
+    for key, secret in secrets_of(settings).items():
+        source = sources.get(key)
+        if source is None:
+            continue
+        if secret.is_literal and not source.startswith("environment"):
+            yield f"{source}: {key_text(key)} holds the secret itself; env:NAME or file:PATH keeps it elsewhere."
+        if secret.reveal(folder, environ) is None:
+            yield f"{source}: {key_text(key)} = {secret} names a variable that is not set; no key is sent."

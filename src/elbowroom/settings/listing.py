@@ -3,39 +3,49 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from elbowroom.settings.layers import Key, LoadedSettings, key_text
+from pydantic import BaseModel
+
+from elbowroom.settings.keys import Key, key_text
+from elbowroom.settings.layers import LoadedSettings
+from elbowroom.settings.model import Sampling
 from elbowroom.settings.secrets import SecretRef
 
 
 def list_settings(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield one line a value: `server.port = 2345   (default)`."""
     for key, value in _leaves(loaded.settings, ()):
-        source = loaded.sources.get(key) or _source_of_part(loaded, key)
-        yield f"{key_text(key)} = {_shown(value, environ)}   ({source})"
+        yield f"{key_text(key)} = {_shown(value, environ)}   ({_source_of(loaded, key)})"
 
 
-def _source_of_part(loaded: LoadedSettings, key: Key) -> str:
-    parts = (key[:length] for length in range(len(key) - 1, 0, -1))
-    return next((loaded.sources[part] for part in parts if part in loaded.sources), "default")
+def _source_of(loaded: LoadedSettings, key: Key) -> str:
+    """Return where a value comes from; one that is a table itself comes from where its parts do."""
+    return next((source for found, source in loaded.sources.items() if found[: len(key)] == key), "default")
 
 
 def _leaves(value: Any, key: Key) -> Iterator[tuple[Key, Any]]:
-    if hasattr(value, "model_fields_set"):
-        names = [*type(value).model_fields, *(value.model_extra or {})]
-        for name in names:
-            yield from _leaves(getattr(value, name), (*key, name))
-    elif isinstance(value, tuple) and value and hasattr(value[0], "model_fields_set"):
+    if isinstance(value, BaseModel):
+        for name in [*type(value).model_fields, *(value.model_extra or {})]:
+            part = getattr(value, name)
+            if part is not None or not isinstance(value, Sampling):
+                yield from _leaves(part, (*key, name))
+    elif isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
         for index, item in enumerate(value):
             yield from _leaves(item, (*key, index))
-    elif value is not None:
+    else:
         yield key, value
 
 
 def _shown(value: Any, environ: Mapping[str, str]) -> str:
-    if isinstance(value, SecretRef):
-        name = str(value).removeprefix("env:")
-        state = "" if not str(value).startswith("env:") else ", set" if environ.get(name) else ", not set"
-        return f"{value}{state}"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return repr(list(value)) if isinstance(value, tuple) else repr(value)
+    match value:
+        case SecretRef():
+            name = str(value).removeprefix("env:")
+            state = "" if not str(value).startswith("env:") else ", set" if environ.get(name) else ", not set"
+            return f"{value}{state}"
+        case None:
+            return "not set"
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return repr(list(value))
+        case _:
+            return repr(value)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from elbowroom.errors import SettingsError
+from elbowroom.settings.access import is_loopback, secrets_of
 from elbowroom.settings.layers import Flags, LoadedSettings, load_settings
 
 log = logging.getLogger(__name__)
@@ -12,9 +13,12 @@ Signature = tuple[int, int, int] | None
 
 
 class LiveSettings:
-    """The last good settings. `current()` costs one `stat` where the file is as it was.
+    """The last good settings. `current()` costs one `stat` for the file, and one for each file with a secret.
 
-    Raises SettingsError when made from wrong settings; afterwards a wrong file is logged once and ignored.
+    `address` is the host and port to listen on: those of the start, whatever the file says later.
+
+    Raises SettingsError when made from wrong settings; afterwards a wrong file is logged once and ignored, and so
+    is one that has gone.
     """
 
     def __init__(
@@ -29,32 +33,56 @@ class LiveSettings:
         self._path = path
         self._environ = environ
         self._flags = flags
-        self._seen = _signature(path)
-        self._loaded = load_settings(path, environ, flags, must_exist=must_exist)
+        seen = _signature(path)
+        self._loaded = load_settings(path, environ, flags, must_exist=must_exist or seen is not None)
+        self._seen = {path: seen} | {file: _signature(file) for file in _secret_files(self._loaded)}
+        self._had_file = seen is not None
+        self.address = self._loaded.settings.server.host, self._loaded.settings.server.port
         self.on_change = on_change
 
     def current(self) -> LoadedSettings:
-        """Return the last good settings, after another look at the file."""
-        signature = _signature(self._path)
-        if signature != self._seen:
-            self._seen = signature
-            self._read_again()
+        """Return the last good settings, after another look at the files."""
+        seen, before = {path: _signature(path) for path in self._seen}, self._seen
+        if seen != before:
+            self._seen = seen
+            if seen[self._path] is not None or not self._had_file:
+                self._read_again(must_exist=seen[self._path] is not None)
+            elif before[self._path] is not None:
+                log.warning("The settings file %s is gone; the last settings stay in force.", self._path)
         return self._loaded
 
-    def _read_again(self) -> None:
+    def _read_again(self, *, must_exist: bool) -> None:
         try:
-            loaded = load_settings(self._path, self._environ, self._flags)
+            loaded = load_settings(self._path, self._environ, self._flags, must_exist=must_exist)
+            self._check_what_stays_open(loaded)
         except SettingsError as error:
             log.error("The changed settings are wrong; the last good ones stay in force.\n%s", error)  # noqa: TRY400
             return
         for warning in loaded.warnings:
             log.warning("%s", warning)
-        server, before = loaded.settings.server, self._loaded.settings.server
-        if (server.host, server.port) != (before.host, before.port):
+        if (loaded.settings.server.host, loaded.settings.server.port) != self.address:
             log.warning("server.host and server.port take effect when elbowroom is started again.")
         log.info("Settings read again from %s.", self._path)
+        self._seen = {self._path: self._seen[self._path]} | {
+            file: self._seen.get(file, _signature(file)) for file in _secret_files(loaded)
+        }
+        self._had_file = must_exist
         self._loaded = loaded
         self.on_change(loaded)
+
+    def _check_what_stays_open(self, loaded: LoadedSettings) -> None:
+        """Refuse to go without a token while the server still listens to other machines, whatever the file says now."""
+        host, _ = self.address
+        if not is_loopback(host) and loaded.settings.server.token.reveal(loaded.folder, self._environ) is None:
+            raise SettingsError(
+                f"{self._path}: server.token cannot go while elbowroom listens on {host}, where other machines "
+                "reach it. Stop elbowroom first."
+            )
+
+
+def _secret_files(loaded: LoadedSettings) -> list[Path]:
+    files = [secret.file(loaded.folder) for secret in secrets_of(loaded.settings).values()]
+    return [file for file in files if file is not None]
 
 
 def _signature(path: Path) -> Signature:

@@ -1,6 +1,7 @@
 """The settings and their defaults; `docs/settings.md` explains each key to a person."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -11,13 +12,18 @@ from elbowroom.settings.secrets import SecretRef
 DEFAULT_TOKEN = SecretRef("env:ELBOWROOM_TOKEN")
 DEFAULT_API_KEY = SecretRef("env:LM_API_TOKEN")
 DEFAULT_URLS = {"lmstudio": "http://127.0.0.1:1234", "ollama": "http://127.0.0.1:11434"}
+FIELDS_OF_REQUESTS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
 ID_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def _checked_id(value: str) -> str:
     if not ID_FORM.fullmatch(value):
-        raise ValueError("letters, digits, dot, dash and underscore are accepted, beginning with a letter or digit")
+        raise ValueError("letters, digits, dots, dashes and underscores, beginning with a letter or digit")
     return value
+
+
+def _bare_host(value: str) -> str:
+    return value.strip().removeprefix("[").removesuffix("]")
 
 
 def _split_at_commas(value: Any) -> Any:
@@ -27,12 +33,33 @@ def _split_at_commas(value: Any) -> Any:
 
 
 def _checked_url(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
-        raise ValueError("an address such as http://127.0.0.1:1234 is accepted, without user name, query or fragment")
+    if not _is_plain_url(value):
+        raise ValueError("an address such as http://127.0.0.1:1234, without user name, password, query or fragment")
     return value.rstrip("/")
 
 
+def _is_plain_url(value: str) -> bool:
+    try:
+        parts = urlsplit(value)
+        port_is_known = parts.port != 0
+        host = parts.hostname or ""
+        if ":" not in host:
+            host.encode("idna")  # what would be done to look it up: fails for 192.168.1..5
+    except ValueError:
+        return False
+    if "@" in parts.netloc or "?" in value or "#" in value or any(c.isspace() or not c.isprintable() for c in value):
+        return False
+    return parts.scheme in ("http", "https") and bool(host) and port_is_known
+
+
+def _no_switch(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a number, not true or false")  # noqa: TRY004  # pydantic collects ValueErrors only
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_no_switch)]
+Real = Annotated[float, BeforeValidator(_no_switch)]
 Id = Annotated[str, AfterValidator(_checked_id)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas)]
 
@@ -40,14 +67,14 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas)]
 class Section(BaseModel):
     """A table of the settings file: frozen, and an unknown key is a warning, never a crash."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class ServerSettings(Section):
     """`[server]`: where elbowroom listens and whom it lets in."""
 
-    host: str = Field("127.0.0.1", min_length=1)
-    port: int = Field(2345, ge=0, le=65535)
+    host: Annotated[str, Field(min_length=1), AfterValidator(_bare_host)] = "127.0.0.1"
+    port: Whole = Field(2345, ge=0, le=65535)
     token: SecretRef = DEFAULT_TOKEN
     allowed_hosts: Names = ()
     allowed_origins: Names = ()
@@ -89,18 +116,24 @@ class ProviderSettings(Section):
 class Sampling(Section):
     """`sampling` of an agent: used where the client sends no value of its own; other keys pass through."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(extra="allow")
 
-    temperature: float | None = Field(None, ge=0)
-    top_p: float | None = Field(None, ge=0, le=1)
-    top_k: int | None = Field(None, ge=0)
-    min_p: float | None = Field(None, ge=0, le=1)
-    max_tokens: int | None = Field(None, ge=1)
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repeat_penalty: float | None = None
-    seed: int | None = None
+    temperature: Real | None = Field(None, ge=0)
+    top_p: Real | None = Field(None, ge=0, le=1)
+    top_k: Whole | None = Field(None, ge=0)
+    min_p: Real | None = Field(None, ge=0, le=1)
+    max_tokens: Whole | None = Field(None, ge=1)
+    presence_penalty: Real | None = None
+    frequency_penalty: Real | None = None
+    repeat_penalty: Real | None = None
+    seed: Whole | None = None
     stop: str | tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _leaves_the_request_alone(self) -> Self:
+        if named := sorted(FIELDS_OF_REQUESTS.intersection(self.model_extra or {})):
+            raise ValueError(f"{', '.join(named)} cannot be set here: each request brings its own")
+        return self
 
     def as_request_fields(self) -> dict[str, Any]:
         """Return the fields that were set, as they stand in a chat request."""
@@ -117,7 +150,7 @@ class AgentSettings(Section):
     provider: str = "lmstudio"
     model: str = Field(min_length=1)
     tools: Names = ()
-    max_turns: int = Field(50, ge=1)
+    max_turns: Whole = Field(50, ge=1)
     sampling: Sampling = Sampling()
 
     @property
@@ -139,18 +172,27 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _names_fit_together(self) -> Self:
-        _refuse_repetition("providers: id", [provider.id for provider in self.providers])
-        _refuse_repetition("agents: id", [agent.id for agent in self.agents])
-        _refuse_repetition("agents: name", [agent.display_name.casefold() for agent in self.agents])
+        _refuse_repetition("providers", "id", [provider.id for provider in self.providers])
+        _refuse_repetition("agents", "id", [agent.id for agent in self.agents])
+        _refuse_repetition("agents", "name", [agent.display_name for agent in self.agents], str.casefold)
         known = [provider.id for provider in self.providers]
-        for agent in self.agents:
+        for index, agent in enumerate(self.agents):
             if agent.provider not in known:
-                accepted = ", ".join(known) or "none is configured"
-                raise ValueError(f"agents: {agent.id}: provider = {agent.provider!r} is not accepted: {accepted}")
+                accepted = " or ".join(map(repr, known)) or "an id of [[providers]], of which there is none"
+                raise ValueError(
+                    f"agents[{index}].provider = {agent.provider!r} is not accepted; it takes {accepted} "
+                    f"(agent {agent.id!r})"
+                )
         return self
 
 
-def _refuse_repetition(what: str, values: list[str]) -> None:
-    for value in values:
-        if values.count(value) > 1:
-            raise ValueError(f"{what} = {value!r} is not accepted: it is there more than once")
+def _refuse_repetition(
+    table: str, field: str, values: list[str], compared_as: Callable[[str], str] = lambda value: value
+) -> None:
+    first_with: dict[str, int] = {}
+    for index, value in enumerate(values):
+        before = first_with.setdefault(compared_as(value), index)
+        if before != index:
+            raise ValueError(
+                f"{table}[{index}].{field} = {value!r} is not accepted; {table}[{before}] has the same {field}"
+            )

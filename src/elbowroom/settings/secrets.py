@@ -1,6 +1,7 @@
 """A secret in the settings: named by reference, read when it is needed, never printed."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,15 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from elbowroom.errors import SettingsError
+from elbowroom.settings.paths import expanded
 
 HIDDEN = "********"
+PASSWORD_OR_QUERY = re.compile(r"(?<=//)[^/]*(?=@)|(?<=\?).+", re.DOTALL)
+
+
+def without_secrets(address: str) -> str:
+    """Return an address in which nobody can read a password or the values of a query."""
+    return PASSWORD_OR_QUERY.sub(HIDDEN, address)
 
 
 class SecretRef:
@@ -29,24 +37,38 @@ class SecretRef:
         """Tell whether the value itself stands in the settings."""
         return not self._written.startswith(("env:", "file:"))
 
-    def reveal(self, folder: Path, environ: Mapping[str, str] = os.environ) -> str | None:
-        """Return the secret, or None where the environment variable is not set.
+    def file(self, folder: Path) -> Path | None:
+        """Return the file that holds the secret, None where no file does.
 
         A relative path is looked up in `folder`, the folder of the settings file.
-
-        Raises SettingsError where the file cannot be read or is empty.
         """
+        return folder / expanded(self._written.removeprefix("file:")) if self._written.startswith("file:") else None
+
+    def reveal(self, folder: Path, environ: Mapping[str, str] = os.environ) -> str | None:
+        """Return the secret without blanks around it, or None where the environment variable is not set.
+
+        Raises SettingsError where the file cannot be read or is empty, or the secret could not stand in a header.
+        """
+        value = self._read(folder, environ).strip()
+        if not value.isprintable():
+            raise SettingsError(f"{self} holds a line break or another control character; a secret is one line.")
+        return value or None
+
+    def _read(self, folder: Path, environ: Mapping[str, str]) -> str:
         if self._written.startswith("env:"):
-            return environ.get(self._written.removeprefix("env:")) or None
-        if not self._written.startswith("file:"):
+            return environ.get(self._written.removeprefix("env:"), "")
+        path = self.file(folder)
+        if path is None:
             return self._written
-        path = folder / Path(self._written.removeprefix("file:")).expanduser()
         try:
-            value = path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingsError(f"The secret in {path} cannot be read: {error}.") from error
-        if not value:
-            raise SettingsError(f"The secret file {path} is empty.")
+            value = path.read_text(encoding="utf-8-sig")
+        except OSError as error:
+            raise SettingsError(f"the file {path} cannot be read: {error.strerror or error}.") from error
+        except UnicodeDecodeError as error:
+            # Not chained: the decoding error carries the file's content.
+            raise SettingsError(f"the file {path} is not UTF-8 text (byte {error.start}).") from None
+        if not value.strip():
+            raise SettingsError(f"the file {path} is empty.")
         return value
 
     def __eq__(self, other: object) -> bool:
@@ -62,10 +84,17 @@ class SecretRef:
         return f"SecretRef({str(self)!r})"
 
     @classmethod
+    def _accept(cls, value: Any) -> "SecretRef":
+        if isinstance(value, SecretRef):
+            return value
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError("env:NAME, file:PATH, or the secret itself as a text that is not empty")
+        return cls(value)
+
+    @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from_text = core_schema.no_info_after_validator_function(cls, core_schema.str_schema(min_length=1))
         return core_schema.json_or_python_schema(
-            json_schema=from_text,
-            python_schema=core_schema.union_schema([core_schema.is_instance_schema(cls), from_text]),
+            json_schema=core_schema.no_info_after_validator_function(cls._accept, core_schema.str_schema()),
+            python_schema=core_schema.no_info_plain_validator_function(cls._accept),
             serialization=core_schema.to_string_ser_schema(),
         )

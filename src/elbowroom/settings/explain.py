@@ -1,0 +1,98 @@
+"""Wrong settings in words: where the value stands, its key, the value, and what the key takes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from elbowroom.settings.keys import TABLE_LISTS, TABLES, Key, key_text
+from elbowroom.settings.secrets import HIDDEN, without_secrets
+
+SECRET_KEYS: Final = frozenset({"token", "api_key"})
+LONGEST_VALUE: Final = 80
+TAKES: Final[Mapping[str, str]] = {
+    "string_type": "a text in quotes",
+    "string_too_short": "a text that is not empty",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of a usual size",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "tuple_type": 'a list such as ["one", "two"]',
+    "model_type": "a table",
+    "greater_than_equal": "{ge} or more",
+    "less_than_equal": "{le} or less",
+    "literal_error": "{expected}",
+}
+
+
+def explain(error: ValidationError, data: Mapping[str, Any], sources: Mapping[Key, str], path: Path) -> str:
+    """Return one line for each wrong key; `data` is what was validated, `sources` says where its values stand."""
+    problems: dict[Key, list[ErrorDetails]] = {}
+    for problem in error.errors(include_url=False):
+        key = problem["loc"] if problem["type"] == "missing" else _key_in(data, problem["loc"])
+        problems.setdefault(key, []).append(problem)
+    return "\n".join(_line(key, found, data, sources.get(key, str(path))) for key, found in problems.items())
+
+
+def _line(key: Key, problems: list[ErrorDetails], data: Mapping[str, Any], source: str) -> str:
+    if problems[0]["type"] == "missing":
+        return f"{source}: {key_text(key)} is missing."
+    takes = " or ".join(dict.fromkeys(_what_it_takes(key, problem) for problem in problems))
+    value = _value_at(data, key)
+    if _holds_tables(value) and problems[0]["type"] == "value_error":
+        return f"{source}: {key_text(key)}: {takes}." if key else f"{source}: {takes}."
+    return f"{source}: {key_text(key)} = {_shown(key, value)} is not accepted; it takes {takes}."
+
+
+def _what_it_takes(key: Key, problem: ErrorDetails) -> str:
+    if problem["type"] == "value_error":
+        return str(problem["ctx"]["error"])
+    if problem["type"] in ("tuple_type", "model_type") and key[0] in TABLE_LISTS and len(key) <= 2:
+        return f"tables headed [[{key[0]}]]"
+    if problem["type"] == "model_type" and len(key) == 1 and key[0] in TABLES:
+        return f"a table headed [{key[0]}]"
+    return TAKES.get(problem["type"], problem["msg"]).format(**problem.get("ctx", {}))
+
+
+def _shown(key: Key, value: Any) -> str:
+    if SECRET_KEYS.intersection(key):
+        return HIDDEN
+    if _holds_tables(value):
+        return "a list of tables" if isinstance(value, list) else "a table"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(without_secrets(value) if isinstance(value, str) else value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+
+
+def _holds_tables(value: Any) -> bool:
+    """Tell whether a value has keys of its own, among which may be a secret."""
+    return isinstance(value, dict) or (isinstance(value, list) and any(_holds_tables(item) for item in value))
+
+
+def _key_in(data: Any, location: Key) -> Key:
+    """Return the part of a problem's location that is a key of the data; the rest names variants of a type."""
+    for depth, part in enumerate(location):
+        if not _has(data, part):
+            return location[:depth]
+        data = data[part]
+    return location
+
+
+def _value_at(data: Any, key: Key) -> Any:
+    for part in key:
+        data = data[part]
+    return data
+
+
+def _has(data: Any, part: str | int) -> bool:
+    if isinstance(part, int):
+        return isinstance(data, list) and part < len(data)
+    return isinstance(data, dict) and part in data

@@ -1,0 +1,19 @@
+"""The tables of the settings file and the keys in them, and how a key is written for a person."""
+
+from typing import Final
+
+from pydantic import BaseModel
+
+from elbowroom.settings.model import AgentSettings, ProviderSettings, ServerSettings
+
+Key = tuple[str | int, ...]
+TABLES: Final[dict[str, type[BaseModel]]] = {"server": ServerSettings}
+TABLE_LISTS: Final[dict[str, type[BaseModel]]] = {"providers": ProviderSettings, "agents": AgentSettings}
+
+
+def key_text(key: Key) -> str:
+    """Write a key as a person would: `server.port`, `agents[0].model`."""
+    text = ""
+    for part in key:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text

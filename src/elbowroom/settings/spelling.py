@@ -1,0 +1,47 @@
+"""Keys and variables that this version does not know, with the nearest one that it does."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from elbowroom.settings.keys import TABLE_LISTS, TABLES, Key, key_text
+from elbowroom.settings.model import Sampling, Settings
+
+
+def unknown_keys(data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each key of an accepted settings file that has no effect, or perhaps not the one meant."""
+    fields_of_tables = {field: f"{table}.{field}" for table, model in TABLES.items() for field in model.model_fields}
+    yield from _unknown_in(data, fields_of_tables | {name: name for name in Settings.model_fields}, ())
+    for table, model in TABLES.items():
+        yield from _unknown_in(data.get(table, {}), _fields(model), (table,))
+    for table, model in TABLE_LISTS.items():
+        for index, row in enumerate(data.get(table, [])):
+            yield from _unknown_in(row, _fields(model), (table, index))
+            yield from _misspelt_sampling(row, (table, index))
+
+
+def did_you_mean(name: str, known: Mapping[str, str]) -> str:
+    """Return ` (did you mean X?)`, or nothing where no known name is near; `known` maps names to what to suggest."""
+    folded = {candidate.casefold(): suggestion for candidate, suggestion in known.items()}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.75)
+    return f" (did you mean {folded[near[0]]}?)" if near else ""
+
+
+def _fields(model: type[BaseModel]) -> dict[str, str]:
+    return {name: name for name in model.model_fields}
+
+
+def _unknown_in(row: Mapping[str, Any], known: Mapping[str, str], key: Key) -> Iterator[str]:
+    for name in row:
+        if known.get(name) != name:
+            near = did_you_mean(name, known)
+            yield f"{key_text((*key, name))} is not a setting of this version{near}; it is ignored."
+
+
+def _misspelt_sampling(row: Mapping[str, Any], key: Key) -> Iterator[str]:
+    known = _fields(Sampling)
+    for name in row.get("sampling", {}):
+        if name not in known and (near := did_you_mean(name, known)):
+            yield f"{key_text((*key, 'sampling', name))} is passed on as it stands{near}."

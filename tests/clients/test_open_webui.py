@@ -1,0 +1,147 @@
+"""Requests as Open WebUI really sends them, replayed from a recording."""
+
+import ast
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chatting import chunks_of, elbowroom_with_studio, finish_of, function_spec
+from serving import Served, text_of
+
+from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall
+
+BESIDE_THE_REPOSITORY = Path(__file__).parents[3] / "shared" / "data"
+RECORDING = Path(os.environ.get("ELBOWROOM_TEST_DATA", BESIDE_THE_REPOSITORY)) / "openwebui" / "requests.json"
+MODEL = "rec-model"
+AGENT = f'[[agents]]\nid = "{MODEL}"\nmodel = "tiny"\n'
+
+Pair = tuple[Served, SimulatedLMStudio]
+
+
+def recorded() -> list[Any]:
+    """Return the recorded requests as test parameters, or one that is skipped where there is no recording."""
+    if not RECORDING.exists():
+        return [pytest.param({}, id="none", marks=pytest.mark.skip(reason=f"no recording at {RECORDING}"))]
+    requests = json.loads(RECORDING.read_text(encoding="utf-8"))
+    for request in requests:
+        if tools := request["body"].get("tools"):
+            request["body"]["tools"] = [tool for entry in tools for tool in unshortened(entry)]
+    return [pytest.param(request, id=request["sample"]) for request in requests]
+
+
+def unshortened(entry: Any) -> list[dict[str, Any]]:
+    """Return the tools that an entry of a recorded list stands for: itself, or `… 2 more: ['a', 'b']`."""
+    if isinstance(entry, str):
+        return [function_spec(name) for name in ast.literal_eval(entry.partition(": ")[2])]
+    return [entry]
+
+
+def is_chat(request: dict[str, Any]) -> bool:
+    """Tell whether it is a chat request."""
+    return bool(request["path"] == "/v1/chat/completions")
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    """Run elbowroom with the recorded model as an agent without instructions."""
+    model = SimulatedModel("tiny", type="vlm", loaded_context_length=131_072)
+    async with elbowroom_with_studio(tmp_path, agents=AGENT, model=model) as both:
+        yield both
+
+
+async def replay(served: Served, request: dict[str, Any]) -> tuple[int, str, bytes]:
+    """Send a recorded request with its headers and return status, content type and body of the answer."""
+    own = ("host", "content-length", "accept-encoding")
+    headers = {name: value for name, value in request["headers"].items() if name.lower() not in own}
+    data = json.dumps(request["body"]).encode()
+    async with served.http.post(f"{served.url}{request['path']}", data=data, headers=headers) as response:
+        return response.status, response.content_type, await response.read()
+
+
+@pytest.mark.parametrize("request_", recorded())
+async def test_every_request_is_answered_in_its_form(pair: Pair, request_: dict[str, Any]) -> None:
+    """A stream where one was asked for, one object otherwise; what is not served is an error object."""
+    served, studio = pair
+    studio.enqueue("An answer.", repeat=True)
+    status, content_type, answer = await replay(served, request_)
+    if not is_chat(request_):
+        assert status == 404
+        assert set(json.loads(answer)["error"]) == {"message", "type", "param", "code"}
+        return
+    assert status == 200, answer
+    if request_["body"]["stream"]:
+        assert content_type == "text/event-stream"
+        chunks = chunks_of(answer)
+        assert text_of(chunks) == "An answer."
+        assert finish_of(chunks) == "stop"
+    else:
+        assert content_type == "application/json"
+        assert json.loads(answer)["choices"][0]["message"]["content"] == "An answer."
+
+
+@pytest.mark.parametrize("request_", recorded())
+async def test_what_reaches_the_model_is_what_was_sent(pair: Pair, request_: dict[str, Any]) -> None:
+    """Messages, tools and parameters reach the model exactly as Open WebUI sent them; its headers stay here."""
+    served, studio = pair
+    await replay(served, request_)
+    if not is_chat(request_):
+        assert studio.chats == []
+        return
+    [sent] = studio.chats
+    changed = {"model": "tiny", "stream": True, "stream_options": {"include_usage": True}}
+    assert sent.body == {**request_["body"], **changed}
+    assert not [name for name in sent.headers if name.lower().startswith("x-")]
+    assert "Authorization" not in sent.headers
+
+
+@pytest.mark.parametrize("request_", recorded())
+async def test_usage_comes_in_one_chunk(pair: Pair, request_: dict[str, Any]) -> None:
+    """Open WebUI adds chunks up, so usage comes once: in a chunk of its own if asked for, else at the finish."""
+    served, studio = pair
+    _, _, answer = await replay(served, request_)
+    if not is_chat(request_) or not request_["body"]["stream"]:
+        return
+    having = [chunk for chunk in chunks_of(answer) if "usage" in chunk]
+    is_known = any(name.lower().startswith("x-openwebui-") for name in request_["headers"])
+    if "stream_options" in request_["body"]:
+        assert [chunk["choices"] for chunk in having] == [[]]
+    elif is_known:
+        assert [chunk["choices"][0]["finish_reason"] for chunk in having] == ["stop"]
+    else:
+        assert having == []
+    assert all(chunk["usage"]["prompt_tokens"] == studio.chats[0].prompt_tokens for chunk in having)
+
+
+async def test_tool_loop(pair: Pair) -> None:
+    """Its built-in tools are called, run by it, and their results answered."""
+    served, studio = pair
+    function = {"name": "get_current_timestamp", "description": "", "parameters": {"type": "object", "properties": {}}}
+    tools = [{"type": "function", "function": function}]
+    headers = {"X-OpenWebUI-Chat-Id": "b20804b6"}
+    question = {"role": "user", "content": "What time is it?"}
+    studio.enqueue(Script(ToolCall("get_current_timestamp")), "Late.")
+    body = {"stream": True, "model": MODEL, "messages": [question], "tools": tools}
+    status, _, answer = await replay(served, {"path": "/v1/chat/completions", "headers": _json(headers), "body": body})
+    assert status == 200
+    chunks = chunks_of(answer)
+    assert finish_of(chunks) == "tool_calls"
+    [opening] = [
+        delta
+        for chunk in chunks
+        for delta in chunk["choices"][0]["delta"].get("tool_calls", ())
+        if "name" in delta["function"]
+    ]
+    call = {"id": opening["id"], "type": "function", "function": {"name": function["name"], "arguments": "{}"}}
+    result = {"role": "tool", "tool_call_id": opening["id"], "content": '{"current_timestamp": 1795170290}'}
+    history = [question, {"role": "assistant", "content": "", "tool_calls": [call]}, result]
+    body = {**body, "messages": history}
+    _, _, answer = await replay(served, {"path": "/v1/chat/completions", "headers": _json(headers), "body": body})
+    assert text_of(chunks_of(answer)) == "Late."
+    assert studio.chats[1].body["messages"] == history
+
+
+def _json(headers: dict[str, str]) -> dict[str, str]:
+    return {**headers, "Content-Type": "application/json"}

@@ -1,0 +1,188 @@
+"""`elbowroom serve`, as the real program: how it starts, what it refuses, how it ends."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+from command_line import PATIENCE, run, running
+from serving import settings_for
+
+from elbowroom import __version__
+from elbowroom.demo import SimulatedLMStudio
+
+
+def free_port() -> int:
+    """Return a port on which nobody listens now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(PATIENCE):
+        while not holds():  # noqa: ASYNC110  # the simulator has no event for it
+            await asyncio.sleep(0.01)
+
+
+def write_settings(folder: Path, text: str) -> str:
+    """Write a settings file and return its path as an argument."""
+    path = folder / "settings.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+async def test_it_starts_in_an_empty_home_without_any_file(tmp_path: Path) -> None:
+    """With nothing configured it serves, says where, and names the file that is not there."""
+    async with running(tmp_path, "serve", "--port", "0") as program, aiohttp.ClientSession() as http:
+        address = await program.address()
+        assert f"elbowroom {__version__}, settings: {tmp_path}" in program.said
+        assert "settings.toml (not there: defaults are used)" in program.said
+        async with http.get(f"{address}/health") as response:
+            assert response.status == 200
+            assert (await response.json())["status"] == "ok"
+        assert await program.end(signal.SIGTERM) == 0
+    assert os.listdir(tmp_path) == []
+
+
+async def test_it_starts_without_lm_studio_and_picks_it_up(tmp_path: Path) -> None:
+    """Where LM Studio is not running that is said once, and when it comes its models are there without a restart."""
+    port = free_port()
+    config = write_settings(tmp_path, settings_for(f"http://127.0.0.1:{port}"))
+    async with running(tmp_path, "serve", "--config", config) as program, aiohttp.ClientSession() as http:
+        address = await program.address()
+        said = await program.line_with("LM Studio does not answer")
+        assert f"http://127.0.0.1:{port}" in said
+        assert "lms server start" in said
+        assert said.endswith("elbowroom picks it up when it comes.")
+        async with http.get(f"{address}/v1/models") as response:
+            assert (response.status, (await response.json())["data"]) == (200, [])
+        async with SimulatedLMStudio(port=port):
+            async with http.get(f"{address}/v1/models") as response:
+                ids = [row["id"] for row in (await response.json())["data"]]
+            assert "lmstudio/qwen2.5-7b-instruct" in ids
+            line = await program.line_with("INFO    lmstudio: ")
+            assert "loaded: lmstudio/qwen2.5-7b-instruct (8192 tokens)" in line
+        assert await program.end(signal.SIGTERM) == 0
+    assert program.said.count("does not answer") == 1
+
+
+async def test_it_says_which_models_there_are(tmp_path: Path) -> None:
+    """With LM Studio running, the loaded models and their windows are in the log."""
+    async with SimulatedLMStudio() as studio:
+        config = write_settings(tmp_path, settings_for(studio.base_url))
+        async with running(tmp_path, "serve", "--config", config) as program:
+            line = await program.line_with("lmstudio: ")
+            assert f"lmstudio: {len(studio.models)} models; loaded: lmstudio/qwen2.5-7b-instruct (8192 tokens)" in line
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    """SIGTERM and Ctrl-C end it with exit code 0 and without a traceback, as soon as it says that it listens."""
+    async with running(tmp_path, "serve", "--port", "0") as program:
+        await program.address()
+        assert await program.end(number) == 0
+    assert "Traceback" not in program.said
+
+
+async def test_a_signal_ends_it_while_an_answer_is_streamed(tmp_path: Path) -> None:
+    """A stream that would go on for minutes does not keep it: it ends with exit code 0, LM Studio is let go."""
+    async with SimulatedLMStudio(tokens_per_second=2) as studio:
+        studio.enqueue("word " * 500)
+        config = write_settings(tmp_path, settings_for(studio.base_url))
+        body = {"model": "lmstudio/qwen2.5-7b-instruct", "messages": [{"role": "user", "content": "Hi"}]}
+        async with running(tmp_path, "serve", "--config", config) as program, aiohttp.ClientSession() as http:
+            address = await program.address()
+            async with http.post(f"{address}/v1/chat/completions", json={**body, "stream": True}) as response:
+                await response.content.readuntil(b"word")
+                assert await program.end(signal.SIGTERM) == 0
+        await until(lambda: studio.open_requests == 0)
+    assert "Traceback" not in program.said
+
+
+async def test_a_port_in_use_is_said(tmp_path: Path) -> None:
+    """Exit code 1, with the port, who may have it, and what to add to the command."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        answer = await asyncio.to_thread(run, tmp_path, "serve", "--port", str(port))
+    assert answer.returncode == 1
+    assert answer.stderr.endswith(
+        f"elbowroom: Port {port} on 127.0.0.1 is in use, perhaps by another elbowroom. Stop that one, or choose "
+        f"another port: add --port {port + 1 if port < 65535 else port - 1} to the command.\n"
+    )
+
+
+def test_an_open_address_without_a_token_is_refused(tmp_path: Path) -> None:
+    """Exit code 1 and the command that mends it; nothing has been opened."""
+    answer = run(tmp_path, "serve", "--port", "0", "--host", "0.0.0.0")
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr == (
+        "elbowroom: flag --host: listening on 0.0.0.0 lets other machines in, so it needs a token. "
+        "Set one and start again:\n"
+        "  export ELBOWROOM_TOKEN=\"$(python3 -c 'import secrets; print(secrets.token_urlsafe(32))')\"\n"
+    )
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "a" * 70 + ".invalid"])
+def test_an_address_that_is_not_of_this_machine_is_said(tmp_path: Path, host: str) -> None:
+    """A host that cannot be listened on is an error in one line, whatever is wrong with the name."""
+    answer = run(tmp_path, "serve", "--port", "0", "--host", host, ELBOWROOM_TOKEN="t")
+    assert answer.returncode == 1
+    assert f"elbowroom: server.host = '{host}', server.port = 0: nothing can listen there: " in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+async def test_a_token_is_asked_for_and_never_logged(tmp_path: Path) -> None:
+    """With ELBOWROOM_TOKEN set, requests need it, and the log does not show it, even in full detail."""
+    variables = {"ELBOWROOM_TOKEN": "sesame-open-7391"}
+    flags = ("--port", "0", "--log-level", "debug")
+    async with (
+        running(tmp_path, "serve", *flags, variables=variables) as program,
+        aiohttp.ClientSession() as http,
+    ):
+        address = await program.address()
+        async with http.get(f"{address}/v1/models") as response:
+            assert response.status == 401
+        headers = {"Authorization": "Bearer sesame-open-7391"}
+        async with http.get(f"{address}/v1/models", headers=headers) as response:
+            assert response.status == 200
+        assert await program.end(signal.SIGTERM) == 0
+    assert "sesame" not in program.said
+
+
+async def test_a_wrong_change_leaves_the_running_server_alone(tmp_path: Path) -> None:
+    """An agent that is added is there at once; a mistake after it is logged and changes nothing."""
+    port = free_port()
+    agent = '[[agents]]\nid = "{}"\nmodel = "m"\n'
+    text = settings_for(f"http://127.0.0.1:{port}")
+    config = write_settings(tmp_path, text)
+    async with running(tmp_path, "serve", "--config", config) as program, aiohttp.ClientSession() as http:
+        address = await program.address()
+
+        async def ids() -> list[str]:
+            async with http.get(f"{address}/v1/models") as response:
+                return [row["id"] for row in (await response.json())["data"]]
+
+        assert await ids() == []
+        write_settings(tmp_path, text + agent.format("writer"))
+        assert await ids() == ["writer"]
+        write_settings(tmp_path, text + agent.format("writer") + "max_turns = 0\n")
+        assert await ids() == ["writer"]
+        await program.line_with("agents[0].max_turns = 0 is not accepted; it takes 1 or more.")
+        assert await program.end(signal.SIGTERM) == 0
+
+
+async def test_warnings_about_the_file_are_in_the_log(tmp_path: Path) -> None:
+    """A misspelt key does not stop the start, and is said in it."""
+    config = write_settings(tmp_path, "[server]\nprot = 1\n")
+    async with running(tmp_path, "serve", "--config", config, "--port", "0") as program:
+        assert "(did you mean port?)" in await program.line_with("server.prot")
+        await program.address()

@@ -1,0 +1,86 @@
+"""The real program in a process of its own: `python -m elbowroom`, with an environment of its own."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+PATIENCE = 60.0
+"""Seconds that a test waits for what takes one: only a program that hangs gets there."""
+
+
+def environment(home: Path, **variables: str) -> dict[str, str]:
+    """Return an environment with this home folder, no variable of elbowroom's but these, and no proxy."""
+    kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT", "LANG") if name in os.environ}
+    return {**kept, "HOME": str(home), "USERPROFILE": str(home), "APPDATA": str(home), **variables}
+
+
+def run(home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that ends by itself and return its exit code and what it said."""
+    return subprocess.run(
+        [sys.executable, "-m", "elbowroom", *arguments],
+        env=environment(home, **variables),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+class Program:
+    """A running elbowroom; `said` is everything it has written so far, to stdout and stderr alike."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.said = ""
+
+    async def line_with(self, words: str) -> str:
+        """Return the first line, from here on, that has these words in it."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            while line := (await self.process.stdout.readline()).decode():
+                self.said += line
+                if words in line:
+                    return line.rstrip()
+        raise AssertionError(f"It ended without saying {words!r}:\n{self.said}")
+
+    async def address(self) -> str:
+        """Return the address that it says can be pasted into clients, without the path."""
+        line = await self.line_with("Paste this")
+        if "http" not in line:  # the demo puts it on the next one
+            line = await self.line_with("http")
+        return line.split()[-1].removesuffix("/v1")
+
+    async def end(self, signal_number: int) -> int:
+        """Send a signal, read the rest and return the exit code."""
+        self.process.send_signal(signal_number)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Read the rest and return the exit code."""
+        async with asyncio.timeout(PATIENCE):
+            rest, _ = await self.process.communicate()
+        self.said += rest.decode()
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+
+@asynccontextmanager
+async def running(home: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> AsyncIterator[Program]:
+    """Start a command that goes on, and see to it that it ends."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "elbowroom", *arguments),
+        env=environment(home, **(variables or {})),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        yield Program(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()

@@ -1,0 +1,121 @@
+"""The list of models that is asked for once and kept for a moment."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from elbowroom.errors import UpstreamUnreachable
+from elbowroom.providers.base import ModelInfo, RecentModels
+
+
+class Upstream:
+    """A list that takes its time: each attempt waits for `go`; `answers` are what the attempts give, in order."""
+
+    def __init__(self, *answers: Sequence[ModelInfo] | UpstreamUnreachable) -> None:
+        self._answers = list(answers)
+        self.attempts = 0
+        self.go = asyncio.Event()
+        self.now = 100.0
+
+    async def fetch(self) -> Sequence[ModelInfo]:
+        """Return or raise the next answer."""
+        self.attempts += 1
+        answer = self._answers.pop(0)
+        await self.go.wait()
+        if isinstance(answer, UpstreamUnreachable):
+            raise answer
+        return answer
+
+    def kept(self) -> RecentModels:
+        """Return the list under test, which keeps an answer for three seconds."""
+        return RecentModels(self.fetch, lambda: self.now, 3.0)
+
+
+OLD = [ModelInfo("old", "p", "old")]
+NEW = [ModelInfo("new", "p", "new")]
+
+
+async def test_all_who_ask_together_get_one_answer() -> None:
+    """Ten who ask at once cost one request."""
+    upstream = Upstream(OLD)
+    models = upstream.kept()
+    asking = [asyncio.create_task(models.get()) for _ in range(10)]
+    await asyncio.sleep(0)
+    upstream.go.set()
+    assert await asyncio.gather(*asking) == [OLD] * 10
+    assert upstream.attempts == 1
+
+
+async def test_an_answer_is_kept_for_its_time_and_no_longer() -> None:
+    """Up to three seconds the list is as it was; then it is asked for again."""
+    upstream = Upstream(OLD, NEW)
+    upstream.go.set()
+    models = upstream.kept()
+    assert await models.get() == OLD
+    upstream.now += 3.0
+    assert await models.get() == OLD
+    upstream.now += 0.1
+    assert await models.get() == NEW
+
+
+async def test_all_who_waited_share_a_failure() -> None:
+    """An upstream that is down costs a crowd one attempt, not one after the other; who comes later tries anew."""
+    upstream = Upstream(UpstreamUnreachable("down"), NEW)
+    models = upstream.kept()
+    asking = [asyncio.create_task(models.get()) for _ in range(10)]
+    await asyncio.sleep(0)
+    upstream.go.set()
+    outcomes = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [UpstreamUnreachable] * 10
+    assert upstream.attempts == 1
+    assert await models.get() == NEW
+
+
+async def test_a_failure_is_not_covered_up_by_an_older_list() -> None:
+    """When the list can no longer be read, nobody is shown the one before."""
+    upstream = Upstream(OLD, UpstreamUnreachable("down"))
+    upstream.go.set()
+    models = upstream.kept()
+    await models.get()
+    upstream.now += 10
+    with pytest.raises(UpstreamUnreachable):
+        await models.get()
+
+
+async def test_one_who_leaves_does_not_take_the_others_along() -> None:
+    """The client that happened to ask first may leave: the next in line asks."""
+    upstream = Upstream(OLD, NEW)
+    models = upstream.kept()
+    first, second = (asyncio.create_task(models.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    upstream.go.set()
+    assert await second == NEW
+
+
+async def test_a_list_from_before_a_change_does_not_pass_for_fresh() -> None:
+    """A list that was asked for before a model was loaded is not what those see who ask afterwards."""
+    upstream = Upstream(OLD, NEW)
+    models = upstream.kept()
+    before = asyncio.create_task(models.get())
+    await asyncio.sleep(0)
+    models.forget()
+    after = asyncio.create_task(models.get())
+    await asyncio.sleep(0)
+    upstream.go.set()
+    assert await before == OLD
+    assert await after == NEW
+    assert await models.get() == NEW
+    assert upstream.attempts == 2
+
+
+async def test_a_forgotten_list_is_read_again() -> None:
+    """After a load or a refused prompt the next one to ask gets a new list at once."""
+    upstream = Upstream(OLD, NEW)
+    upstream.go.set()
+    models = upstream.kept()
+    await models.get()
+    models.forget()
+    assert await models.get() == NEW
