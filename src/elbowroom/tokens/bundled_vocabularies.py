@@ -65,8 +65,7 @@ def _encoding(name: VocabularyName, *, single_digits: bool) -> "tiktoken.Encodin
 
     from elbowroom.tokens.split_patterns import SPLIT_PATTERNS
 
-    pattern = SPLIT_PATTERNS[SPLIT_KINDS[name]].joined
-    assert pattern is not None
+    pattern = SPLIT_PATTERNS[SPLIT_KINDS[name]].joined or ""
     if single_digits:
         pattern = pattern.replace(THREE_DIGITS, ONE_DIGIT)
     ranks = {token: rank for rank, token in enumerate(bundled_tokens(name))}
@@ -89,9 +88,7 @@ def _mistral(specials: frozenset[str], bos_token: str) -> Tokenizer:
     )
     header = GgufHeader(Path("mistral"), "llama", "mistral", None, {}, vocabulary)
     built = build_tokenizer(header)
-    return Tokenizer(
-        "mistral", built.kind, built.engine, built.special_tokens, built.cut_points, bos_token=bos_token
-    )
+    return Tokenizer("mistral", built.kind, built.engine, built.special_tokens, built.cut_points, bos_token=bos_token)
 
 
 def _type_of(text: str, specials: frozenset[str]) -> int:
