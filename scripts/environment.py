@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 
+SCRIPT = os.path.abspath(sys.argv[0])
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDER = os.path.join(ROOT, ".venv")
 OLDEST = (3, 11)
@@ -27,8 +28,8 @@ def need_python():
         return
     for minor in range(NEWEST_TRIED, OLDEST[1] - 1, -1):
         newer = shutil.which("python3.{0}".format(minor)) if hasattr(shutil, "which") else None
-        if newer and subprocess.call([newer, "-c", ""]) == 0:
-            sys.exit(subprocess.call([newer] + sys.argv))
+        if newer and starts(newer):
+            hand_over([newer, SCRIPT] + sys.argv[1:])
     sys.exit(
         "elbowroom needs Python 3.11 or newer; this is Python {0}.{1} ({2}).\n"
         "Install a newer one (python.org, or your system's package manager) and run this again with it,\n"
@@ -36,6 +37,12 @@ def need_python():
             sys.version_info[0], sys.version_info[1], sys.executable, " ".join(sys.argv)
         )
     )
+
+
+def starts(python):
+    """Tell whether this interpreter runs; version managers put names of versions on the PATH that are switched off."""
+    with open(os.devnull, "w") as nowhere:
+        return subprocess.call([python, "-c", ""], stdout=nowhere, stderr=nowhere) == 0
 
 
 def state_of(kind):
@@ -63,6 +70,8 @@ def is_ready(kind):
 
 def create():
     """Make an empty environment with pip in it; without the standard library's venv, say what to install."""
+    if os.path.islink(FOLDER):
+        sys.exit("{0} is a link; elbowroom would empty what it leads to. Remove the link.".format(FOLDER))
     made = subprocess.call([sys.executable, "-m", "venv", "--clear", FOLDER])
     if made != 0:
         sys.exit(

@@ -101,6 +101,7 @@ async def test_during_prefill_with_keep_alive_comments(tmp_path: Path) -> None:
         studio.prefill_tokens_per_second = 50
         async with served.http.post(served.chat_url, json=chat_body("word " * 20, stream=True)) as response:
             assert await response.content.readline() == b": elbowroom\n"
+            await eventually(lambda: phase_of(studio) == "prefill", "the prompt is not read")
             left = time.monotonic()
             response.close()
         await assert_closed_soon(studio, "prefill", left)
@@ -233,7 +234,6 @@ async def test_normal_end_is_no_disconnect(tmp_path: Path) -> None:
         assert (await served.chat("writer"))["choices"]
 
 
-@pytest.mark.long
 async def test_server_stops_in_the_middle(tmp_path: Path) -> None:
     """A server that is stopped while it streams leaves no upstream request and no task behind."""
     before = asyncio.all_tasks()

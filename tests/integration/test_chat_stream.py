@@ -277,10 +277,17 @@ async def test_text_that_arrives_together_with_a_failure_is_kept(pair: Pair) -> 
     assert "unloaded" in failure["error"]["message"]
 
 
-@pytest.mark.parametrize("ending", [{"finish_reason": None}, {"finish_reason": None, "done": False}])
-async def test_end_without_a_finish_is_an_error_frame(pair: Pair, ending: dict[str, Any]) -> None:
-    """An answer that stops without saying so is not passed off as complete."""
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        ({"finish_reason": None}, "upstream_cut"),
+        ({"finish_reason": None, "done": False}, "upstream_cut"),
+        ({"finish_reason": "error"}, "upstream_error"),
+    ],
+)
+async def test_end_that_is_none_is_an_error_frame(pair: Pair, ending: dict[str, Any], code: str) -> None:
+    """An answer that stops without saying so, or says that it failed, is not passed off as complete."""
     served, studio = pair
     studio.enqueue(Script("Half", **ending))
     *_, last = split_frames(await stream_bytes(served, chat_body()))
-    assert json.loads(last)["error"]["code"] == "upstream_cut"
+    assert json.loads(last)["error"]["code"] == code

@@ -92,7 +92,7 @@ async def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals) 
 
 
 async def test_a_signal_ends_it_while_an_answer_is_streamed(tmp_path: Path) -> None:
-    """A stream that would go on for minutes does not keep it: it ends with exit code 0, LM Studio is let go."""
+    """A stream that would go on for minutes ends with an error frame that says why, and the program with code 0."""
     async with SimulatedLMStudio(tokens_per_second=2) as studio:
         studio.enqueue("word " * 500)
         config = write_settings(tmp_path, settings_for(studio.base_url))
@@ -102,6 +102,7 @@ async def test_a_signal_ends_it_while_an_answer_is_streamed(tmp_path: Path) -> N
             async with http.post(f"{address}/v1/chat/completions", json={**body, "stream": True}) as response:
                 await response.content.readuntil(b"word")
                 assert await program.end(signal.SIGTERM) == 0
+                assert b'"code":"server_stopping"' in await response.content.read()
         await until(lambda: studio.open_requests == 0)
     assert "Traceback" not in program.said
 
@@ -156,6 +157,22 @@ async def test_a_token_is_asked_for_and_never_logged(tmp_path: Path) -> None:
             assert response.status == 200
         assert await program.end(signal.SIGTERM) == 0
     assert "sesame" not in program.said
+
+
+async def test_a_token_in_a_file_can_be_replaced_while_it_runs(tmp_path: Path) -> None:
+    """The next request after the file has changed needs the new token."""
+    (tmp_path / "token").write_text("first\n", encoding="utf-8")
+    config = write_settings(tmp_path, '[server]\nport = 0\ntoken = "file:token"\n')
+    async with running(tmp_path, "serve", "--config", config) as program, aiohttp.ClientSession() as http:
+        address = await program.address()
+
+        async def status_with(token: str) -> int:
+            async with http.get(f"{address}/v1/models", headers={"Authorization": f"Bearer {token}"}) as response:
+                return response.status
+
+        assert (await status_with("first"), await status_with("the-second")) == (200, 401)
+        await asyncio.to_thread((tmp_path / "token").write_text, "the-second\n", "utf-8")
+        assert (await status_with("first"), await status_with("the-second")) == (401, 200)
 
 
 async def test_a_wrong_change_leaves_the_running_server_alone(tmp_path: Path) -> None:

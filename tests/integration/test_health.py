@@ -27,17 +27,19 @@ async def health(served: Served) -> dict[str, bool]:
 
 async def test_health_follows_lm_studio(tmp_path: Path) -> None:
     """It says that LM Studio is there, that it has gone, and that it is back, without a restart of elbowroom."""
-    async with SimulatedLMStudio([SimulatedModel("tiny", loaded_context_length=4096)]) as studio:
-        async with serve(tmp_path, settings_for(studio.base_url)) as served:
-            assert await health(served) == {"lmstudio": True}
-            await studio.stop()
-            for _ in range(100):  # a list of models is believed for a few seconds
-                if await health(served) == {"lmstudio": False}:
-                    break
-                await asyncio.sleep(0.1)
-            assert await health(served) == {"lmstudio": False}
-            await studio.start()
-            assert await health(served) == {"lmstudio": True}
+    async with (
+        SimulatedLMStudio([SimulatedModel("tiny", loaded_context_length=4096)]) as studio,
+        serve(tmp_path, settings_for(studio.base_url)) as served,
+    ):
+        assert await health(served) == {"lmstudio": True}
+        await studio.stop()
+        for _ in range(100):  # a list of models is believed for a few seconds
+            if await health(served) == {"lmstudio": False}:
+                break
+            await asyncio.sleep(0.1)
+        assert await health(served) == {"lmstudio": False}
+        await studio.start()
+        assert await health(served) == {"lmstudio": True}
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,8 @@ def test_piece_without_a_call_is_dropped() -> None:
         ("read_note", "read_note read.note", "read_note"),
         ("read-note", "read_note read.note", "read-note"),
         ("invented", "read_note", "invented"),
+        ("read_note", "readnote read.note", "read.note"),
+        ("READNOTE", "readnote read.note", "READNOTE"),
     ],
 )
 def test_names_are_mapped_back(said: str, offered: str, meant: str) -> None:

@@ -1,5 +1,6 @@
 """What an upstream's status and body mean for the person."""
 
+import json
 from typing import Any
 
 import pytest
@@ -149,3 +150,11 @@ def test_a_body_that_is_no_error_object_is_shown_in_short(body: bytes, shown: st
 def test_an_endless_explanation_is_cut() -> None:
     """Some servers repeat the whole request in their refusal; it does not belong into logs and chats."""
     assert len(failure(400, b'{"error": "' + b"x" * 100_000 + b'"}').message) < 3000
+
+
+def test_words_cannot_write_into_a_log() -> None:
+    """Line breaks and terminal codes in an upstream's words arrive as blanks: one error is one line."""
+    said = "a\nWARNING forged\r\x1b[2J\u2028\u0085\x00b"
+    for error in (failure(400, b'{"error": %s}' % json.dumps(said).encode()), failure_of(said, SOURCE)):
+        assert "forged" in error.message
+        assert error.message.isprintable()

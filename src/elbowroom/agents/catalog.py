@@ -56,7 +56,7 @@ class Catalog:
             return Target(name, provider, model)
         listed = await self._listed()
         rows = self._rows(listed)
-        bare = [row for row in rows if row.info is not None and row.info.id == name and row.owner in self._providers]
+        bare = [row for row in rows if row.id == f"{row.owner}/{name}"]
         if len(bare) == 1:
             return Target(bare[0].id, self._providers[bare[0].owner], name)
         failures = [found for found in listed.values() if isinstance(found, ElbowroomError)]

@@ -79,8 +79,11 @@ class Reply:
     def _offered_name(self, name: str) -> str:
         if name in self._offered:
             return name
-        alike = [offered for offered in self._offered if _normal(offered) == _normal(name)]
-        return alike[0] if len(alike) == 1 else name
+        for form in (name_in_lm_studio, _letters_and_digits):
+            alike = [offered for offered in self._offered if form(offered) == form(name)]
+            if len(alike) == 1:
+                return alike[0]
+        return name
 
 
 def _is_whole(arguments: str) -> bool:
@@ -93,5 +96,10 @@ def _is_whole(arguments: str) -> bool:
     return True
 
 
-def _normal(name: str) -> str:
+def name_in_lm_studio(name: str) -> str:
+    """Return a tool's name as LM Studio writes it for the model, and so in the model's calls."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name)
+
+
+def _letters_and_digits(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -9,6 +9,7 @@ from agents.exceptions import AgentsException
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.managed_model import STAND_IN, ManagedModel, RunModels
+from elbowroom.agents.reply import name_in_lm_studio
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.turn import Turn
 from elbowroom.errors import ElbowroomError, RequestError
@@ -60,13 +61,13 @@ async def run_agent(
 
 def _client_tools(request: ChatRequest, own: Sequence[Tool]) -> dict[str, FunctionTool]:
     """Return the client's tools by name, in a form that ends the run instead of being executed."""
-    own_names = {tool.name for tool in own}
+    own_names = {name_in_lm_studio(tool.name): tool.name for tool in own}
     tools: dict[str, FunctionTool] = {}
     for spec in request.tools:
         if (name := tool_name(spec)) is None:
             continue
-        if name in own_names:
-            raise RequestError(f"The tool name {name!r} is taken: the agent has a tool of that name.", param="tools")
+        if taken := own_names.get(name_in_lm_studio(name)):
+            raise RequestError(f"The tool name {name!r} is taken: the agent has its own {taken!r}.", param="tools")
         tools[name] = _client_tool(name, spec["function"])
     return tools
 

@@ -29,7 +29,7 @@ SILENCE_SECONDS = 300.0
 IDLE_SECONDS = 2.0  # shorter than the five seconds after which LM Studio's server closes an idle connection
 RETRY_AFTER_SECONDS = 0.2
 MAX_ERROR_BYTES = 256 * 1024
-ERROR_BODY_SECONDS = 5.0
+ERROR_BODY_SECONDS = 3.0
 
 
 def open_session() -> aiohttp.ClientSession:

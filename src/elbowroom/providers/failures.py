@@ -37,8 +37,13 @@ class Source:
     key: str | None = field(default=None, repr=False)
 
     def quote(self, text: str) -> str:
-        """Return words of the upstream as they may be shown and logged: some servers repeat the key they got."""
-        return (text.replace(self.key, "***") if self.key else text)[:MOST_WORDS]
+        """Return words of the upstream as they may be shown and logged.
+
+        In one line, without control characters, and without the key, which some servers repeat.
+        """
+        if self.key:
+            text = text.replace(self.key, "***")
+        return "".join(letter if letter.isprintable() else " " for letter in text[:MOST_WORDS])
 
 
 def error_text(value: Any) -> str:

@@ -14,8 +14,9 @@ from elbowroom.server.cors import set_up_cors
 from elbowroom.server.failures import translate_failures
 from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard
 from elbowroom.server.health import health
-from elbowroom.server.keys import PROVIDERS, RUNTIME, SETTINGS, STARTED, TIMING, Timing
+from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS, STARTED, TIMING, Timing
 from elbowroom.server.models import list_models, show_model
+from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime, Toolbox, no_tools
 from elbowroom.settings.live import LiveSettings
 
@@ -38,6 +39,7 @@ def create_app(
     app[SETTINGS] = live
     app[RULES] = CurrentRules(live, environ)
     app[TIMING] = timing or Timing()
+    app[RUNNING] = RunningAnswers()
     app[RUNTIME] = AgentRuntime(toolbox)
     app[STARTED] = int(time.time())
 
@@ -47,7 +49,11 @@ def create_app(
             yield
             await providers.aclose()
 
+    async def end_answers(app: web.Application) -> None:
+        app[RUNNING].stop()
+
     app.cleanup_ctx.append(open_providers)
+    app.on_shutdown.append(end_answers)
     set_up_cors(app)
     app.router.add_get(HEALTH, health)
     app.router.add_get(f"{BASE}models{END}", list_models)

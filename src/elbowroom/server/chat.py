@@ -15,7 +15,7 @@ from elbowroom.server.body import read_json
 from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
 from elbowroom.server.event_stream import ClientLeft, EventStream
 from elbowroom.server.failures import unexpected
-from elbowroom.server.keys import RUNTIME, catalog_of
+from elbowroom.server.keys import RUNNING, RUNTIME, catalog_of
 
 log = logging.getLogger(__name__)
 OPEN_WEBUI = "X-OpenWebUI-"
@@ -30,7 +30,8 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
         return await _stream(request, chat, target, began)
     if target.is_relay:
         return web.json_response(await relay_completion(target, chat), dumps=to_json)
-    answer = await request.app[RUNTIME].run(target, chat, _keep_to_the_end)
+    async with request.app[RUNNING].endable():
+        answer = await request.app[RUNTIME].run(target, chat, _keep_to_the_end)
     _log_answer(target, answer, began)
     return web.json_response(encode_completion(answer, chat.model), dumps=to_json)
 
@@ -44,7 +45,8 @@ async def _stream(request: web.Request, chat: ChatRequest, target: Target, began
 
         try:
             try:
-                answer = await request.app[RUNTIME].run(target, chat, sink)
+                async with request.app[RUNNING].endable():
+                    answer = await request.app[RUNTIME].run(target, chat, sink)
             except ClientLeft:
                 raise
             except Exception as error:

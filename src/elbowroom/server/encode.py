@@ -125,7 +125,7 @@ def _joined(logprobs: list[Any]) -> Any:
     joined: dict[str, Any] = {}
     for piece in logprobs:
         for key, tokens in piece.items() if isinstance(piece, dict) else ():
-            joined[key] = [*(joined.get(key) or []), *tokens] if isinstance(tokens, list) else tokens
+            joined[key] = [*(joined.get(key) or []), *tokens] if isinstance(tokens, list) else joined.get(key)
     return joined
 
 

@@ -71,8 +71,9 @@ class EventStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ticker.cancel()
-        with suppress(asyncio.CancelledError, ClientLeft):
-            await self._ticker
+        await asyncio.wait([self._ticker])
+        if not self._ticker.cancelled():
+            self._ticker.exception()  # a client that left; whoever writes next is told
         if kind is None and self.response.prepared:
             # Clients close their side as soon as they read [DONE]; that is a normal end.
             with suppress(ConnectionResetError):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from aiohttp import hdrs, web
 
 from elbowroom.errors import Forbidden, RequestError, Unauthorized, UnsupportedMediaType
+from elbowroom.settings.layers import LoadedSettings
 from elbowroom.settings.live import LiveSettings
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -54,19 +55,19 @@ class CurrentRules:
         self._live = live
         self._environ = environ
         self._loaded = live.current()
-        self._rules = self._work_out()
+        self._rules = self._work_out(self._loaded)
 
     def get(self) -> AccessRules:
         """Return the rules."""
         loaded = self._live.current()
         if loaded is not self._loaded:
+            self._rules = self._work_out(loaded)
             self._loaded = loaded
-            self._rules = self._work_out()
         return self._rules
 
-    def _work_out(self) -> AccessRules:
-        server = self._loaded.settings.server
-        token = server.token.reveal(self._loaded.folder, self._environ)
+    def _work_out(self, loaded: LoadedSettings) -> AccessRules:
+        server = loaded.settings.server
+        token = server.token.reveal(loaded.folder, self._environ)
         return AccessRules(
             frozenset(host.lower() for host in server.allowed_hosts) | {f"{server.host}:{server.port}".lower()},
             frozenset(server.allowed_origins),

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from elbowroom.agents.catalog import Catalog
 from elbowroom.providers.registry import Providers
+from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime
 from elbowroom.settings.live import LiveSettings
 
@@ -28,6 +29,7 @@ class Timing:
 
 SETTINGS: web.AppKey[LiveSettings] = web.AppKey("SETTINGS", LiveSettings)
 PROVIDERS: web.AppKey[Providers] = web.AppKey("PROVIDERS", Providers)
+RUNNING: web.AppKey[RunningAnswers] = web.AppKey("RUNNING", RunningAnswers)
 RUNTIME: web.AppKey[AgentRuntime] = web.AppKey("RUNTIME", AgentRuntime)
 TIMING: web.AppKey[Timing] = web.AppKey("TIMING", Timing)
 STARTED: web.AppKey[int] = web.AppKey("STARTED", int)

@@ -1,7 +1,7 @@
 """Settings of a running server: the file is read again when it changes, and a wrong one changes nothing."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from elbowroom.errors import SettingsError
@@ -28,7 +28,6 @@ class LiveSettings:
         flags: Flags,
         *,
         must_exist: bool = False,
-        on_change: Callable[[LoadedSettings], None] = lambda loaded: None,
     ) -> None:
         self._path = path
         self._environ = environ
@@ -38,7 +37,6 @@ class LiveSettings:
         self._seen = {path: seen} | {file: _signature(file) for file in _secret_files(self._loaded)}
         self._had_file = seen is not None
         self.address = self._loaded.settings.server.host, self._loaded.settings.server.port
-        self.on_change = on_change
 
     def current(self) -> LoadedSettings:
         """Return the last good settings, after another look at the files."""
@@ -68,7 +66,6 @@ class LiveSettings:
         }
         self._had_file = must_exist
         self._loaded = loaded
-        self.on_change(loaded)
 
     def _check_what_stays_open(self, loaded: LoadedSettings) -> None:
         """Refuse to go without a token while the server still listens to other machines, whatever the file says now."""

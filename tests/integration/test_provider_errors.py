@@ -1,0 +1,383 @@
+"""Every error of an upstream, through the whole server: the right status, code and frame, in words with numbers."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pytest
+from fake_upstream import FakeUpstream, chunk, completion, fake_upstream, says, says_in_parts, streams
+from outcome import Outcome, chat
+from serving import Served, serve, settings_for
+from waiting import until
+
+from elbowroom.demo import (
+    Cut,
+    Error,
+    Overflow,
+    Raw,
+    Reasoning,
+    Reply,
+    Script,
+    SimulatedLMStudio,
+    SimulatedModel,
+    WaitFor,
+    wording,
+)
+
+CHAT = "/v1/chat/completions"
+DONE = b"data: [DONE]\n\n"
+LMStudioWording = Literal["A", "B", "C", "D", "E", "F", "G"]
+H = "request (6009 tokens) exceeds the available context size (4096 tokens), try increasing it"
+J = "This model's maximum context length is 4096 tokens. However, you requested 6009 tokens (6009 in the messages)."
+OVERFLOWS = {name: wording(name, 6009, 4096, "gemma3") for name in get_args(LMStudioWording)} | {"H": H, "J": J}
+NUMBERS = {"A": "6009", "B": "6009", "C": "6009", "D": "6009", "E": "exceeded", "F": "4096", "G": "6009"}
+
+
+@pytest.fixture
+async def studio() -> AsyncIterator[SimulatedLMStudio]:
+    """Run a simulated LM Studio with one loaded model."""
+    async with SimulatedLMStudio([SimulatedModel("tiny", loaded_context_length=4096)]) as studio:
+        yield studio
+
+
+@pytest.fixture
+async def managed(studio: SimulatedLMStudio, tmp_path: Path) -> AsyncIterator[Served]:
+    """Run elbowroom in front of LM Studio."""
+    async with serve(tmp_path, settings_for(studio.base_url)) as served:
+        yield served
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[FakeUpstream]:
+    """Run a generic upstream."""
+    async with fake_upstream({}) as upstream:
+        yield upstream
+
+
+@pytest.fixture
+async def relaying(upstream: FakeUpstream, tmp_path: Path) -> AsyncIterator[Served]:
+    """Run elbowroom in front of it, passing through."""
+    async with serve(tmp_path, settings_for(upstream.url, kind="openai")) as served:
+        yield served
+
+
+def assert_overflow(outcome: Outcome, name: str) -> None:
+    """Check that this is the error every library knows as a context overflow, with the numbers in its words."""
+    assert outcome.error is not None
+    assert outcome.error["code"] == "context_length_exceeded"
+    assert outcome.error["type"] == "invalid_request_error"
+    assert outcome.error["param"] == "messages"
+    assert "maximum context length is" in outcome.message
+    assert NUMBERS.get(name, "6009") in outcome.message
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("name", OVERFLOWS)
+async def test_each_overflow_of_lm_studio_before_a_word(
+    managed: Served, studio: SimulatedLMStudio, name: str, *, stream: bool
+) -> None:
+    """As a 400 with a bare string, or as an event in a stream that began with 200: a real 400 for the client."""
+    text = OVERFLOWS[name]
+    for script in (Script(Reply(400, {"error": text})), Script(Error(text)), Script(Raw(b": wait\n\n"), Error(text))):
+        studio.enqueue(script)
+        outcome = await chat(managed, "lmstudio/tiny", stream=stream)
+        assert outcome.status == 400
+        assert_overflow(outcome, name)
+
+
+@pytest.mark.parametrize("first", ["Half a", Reasoning("Hm")])
+@pytest.mark.parametrize("name", OVERFLOWS)
+async def test_each_overflow_of_lm_studio_after_the_first_word(
+    managed: Served, studio: SimulatedLMStudio, name: str, first: Reasoning | str
+) -> None:
+    """The words so far are kept, and an error frame ends the stream, in one packet with them or later."""
+    for steps in ((first, Error(OVERFLOWS[name])), (first, WaitFor(soon()), Error(OVERFLOWS[name]))):
+        studio.enqueue(Script(*steps))
+        outcome = await chat(managed, "lmstudio/tiny", stream=True)
+        assert outcome.status == 200
+        assert outcome.text == ("Half a" if first == "Half a" else "")
+        assert_overflow(outcome, name)
+    studio.enqueue(Script(first, Error(OVERFLOWS[name])))
+    outcome = await chat(managed, "lmstudio/tiny", stream=False)
+    assert outcome.status == 400
+    assert_overflow(outcome, name)
+
+
+def soon() -> asyncio.Event:
+    """Return an event that is set in a moment."""
+    event = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.05, event.set)
+    return event
+
+
+@pytest.mark.parametrize("streamed", ["event", "status"])
+@pytest.mark.parametrize("name", ["policy", "A", "C", "G", "empty"])
+async def test_a_prompt_over_the_window_is_never_answered_as_if_it_fitted(
+    managed: Served, studio: SimulatedLMStudio, name: Any, streamed: Any
+) -> None:
+    """The engine's own refusals, and the empty answer with usage that recent versions give, are an overflow."""
+    studio.overflow = Overflow(prompt=name, streamed=streamed)
+    for stream in (True, False):
+        outcome = await chat(managed, "lmstudio/tiny", stream=stream, text="word " * 6000)
+        assert outcome.status == 400
+        assert outcome.error is not None
+        assert outcome.error["code"] == "context_length_exceeded"
+        assert "4096" in outcome.message
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("name", OVERFLOWS)
+async def test_each_overflow_of_a_generic_upstream(
+    relaying: Served, upstream: FakeUpstream, name: str, *, stream: bool
+) -> None:
+    """As a string, in either object, with 400 or 500, whole or in packets, or inside a 200: always the same 400."""
+    text = OVERFLOWS[name]
+    objects: list[Any] = [
+        {"error": text},
+        {"error": {"message": text, "type": "exceed_context_size_error", "n_prompt_tokens": 6009, "n_ctx": 4096}},
+        {"object": "error", "message": text, "type": "BadRequestError", "code": 400},
+    ]
+    answers = [says(body, status=status) for body in objects for status in (400, 500, 200)]
+    raw = json.dumps(objects[0]).encode()
+    answers += [
+        says(text, status=400),
+        says_in_parts(raw[:20], raw[20:], content_type="application/json", status=400),
+        says_in_parts(raw[:20], raw[20:], content_type="application/json"),
+    ]
+    for answer in answers:
+        upstream.answers[CHAT] = answer
+        outcome = await chat(relaying, "openai/m", stream=stream)
+        assert outcome.status == 400
+        assert_overflow(outcome, name)
+
+
+@pytest.mark.parametrize("name", OVERFLOWS)
+async def test_each_overflow_in_a_generic_stream(relaying: Served, upstream: FakeUpstream, name: str) -> None:
+    """Named or not, as an object, a string or bare text, before and after the first word."""
+    text = OVERFLOWS[name].encode()
+    events = [
+        b'data: {"error": {"message": "%s"}}\n\n' % text,
+        b'data: {"error": "%s"}\n\n' % text,
+        b'data: {"object": "error", "message": "%s"}\n\n' % text,
+        b'event: error\ndata: {"message": "%s"}\n\n' % text,
+        b"event: error\ndata: %s\n\n" % text,
+    ]
+    for event in events:
+        upstream.answers[CHAT] = streams(event)
+        outcome = await chat(relaying, "openai/m", stream=True)
+        assert outcome.status == 400
+        assert_overflow(outcome, name)
+        for parts in ([chunk({"content": "Half a"}), event], [chunk({"content": "Half a"}) + event + DONE]):
+            upstream.answers[CHAT] = streams(*parts)
+            outcome = await chat(relaying, "openai/m", stream=True)
+            assert (outcome.status, outcome.text) == (200, "Half a")
+            assert_overflow(outcome, name)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("status", "body", "shown", "code", "words"),
+    [
+        (400, {"error": "'response_format.type' must be 'json_schema' or 'text'"}, 400, None, "json_schema"),
+        (
+            404,
+            {"error": {"message": "no m", "code": "model_not_found", "param": "model"}},
+            404,
+            "model_not_found",
+            "no m",
+        ),
+        (404, "404 page not found", 404, None, "page not found"),
+        (401, {"error": {"message": "bad key"}}, 502, "upstream_error", "api_key"),
+        (403, "<html><body>Forbidden</body></html>", 502, "upstream_error", "Forbidden"),
+        (413, {"error": "too large"}, 413, None, "too large"),
+        (422, {"detail": [{"loc": ["body"], "msg": "field required"}]}, 422, None, "field required"),
+        (429, {"error": {"message": "slow down"}}, 429, "upstream_busy", "slow down"),
+        (500, {"error": {"message": "boom"}}, 502, "upstream_error", "boom"),
+        (500, b"", 502, "upstream_error", "500"),
+        (502, "<html><head><title>502</title></head><body>Bad gateway</body></html>", 502, "upstream_error", "gateway"),
+        (503, {"error": "loading"}, 503, "upstream_busy", "loading"),
+        (204, b"", 502, "upstream_error", "204"),
+        (200, {"error": "Unexpected endpoint or method. (POST /x)"}, 502, "upstream_error", "Unexpected endpoint"),
+        (200, {"error": {"message": "The model has crashed"}}, 503, "model_not_loaded", "crashed"),
+        (200, {"hello": 1}, 502, "upstream_error", "chat completion"),
+        (200, [1], 502, "upstream_error", "chat completion"),
+        (200, "<html><body><p>Please log in</p></body></html>", 502, "upstream_error", "Please log in"),
+        (400, {"error": "Model is unloaded."}, 503, "model_not_loaded", "Load it there"),
+    ],
+)
+async def test_each_status_and_body(
+    relaying: Served,
+    upstream: FakeUpstream,
+    status: int,
+    body: Any,
+    shown: int,
+    code: str | None,
+    words: str,
+    *,
+    stream: bool,
+) -> None:
+    """What the upstream said reaches the person, under a status that puts the fault where it lies."""
+    kind = {"Content-Type": "text/html"} if isinstance(body, str) and body.startswith("<") else None
+    upstream.answers[CHAT] = says(body, status=status, headers=kind)
+    outcome = await chat(relaying, "openai/m", stream=stream)
+    assert outcome.status == shown
+    assert words in outcome.message
+    assert "<" not in outcome.message
+    assert outcome.error is not None
+    assert code is None or outcome.error["code"] == code
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("given", "relayed"),
+    [
+        ("7", "7"),
+        ("999999999", "999999999"),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", "Wed, 21 Oct 2026 07:28:00 GMT"),
+        ("soon", None),
+        ("-1", None),
+        ("7; evil=1", None),
+        ("9" * 5000, None),
+        ("", None),
+        (None, None),
+    ],
+)
+async def test_retry_after_is_relayed_where_it_makes_sense(
+    relaying: Served, upstream: FakeUpstream, given: str | None, relayed: str | None, status: int
+) -> None:
+    """Seconds and dates go on to the client, who alone decides to wait; anything else stays behind."""
+    headers = {"X-Evil": "1"} if given is None else {"Retry-After": given, "X-Evil": "1"}
+    upstream.answers[CHAT] = says({"error": "later"}, status=status, headers=headers)
+    for stream in (True, False):
+        outcome = await chat(relaying, "openai/m", stream=stream)
+        assert outcome.status == status
+        assert outcome.headers.get("retry-after") == relayed
+        assert "x-evil" not in outcome.headers
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [chunk({"content": "Half a"})],
+        [chunk({"content": "Half a"}), DONE],
+        [chunk({"content": "Half a"}) + b"data: {broken\n\n"],
+        [chunk({"content": "Half a"}), b"data: {broken\n\n", chunk({}, "stop"), DONE],
+        [chunk({"content": "Half a"}), b"data: 7\n\n"],
+        [chunk({"content": "Half a"}), b"data: [1]\n\n"],
+        [chunk({"content": "Half a"}), b"data: \xff\xff\n\n"],
+        [chunk({"content": "Half a"}), chunk({}, "error"), DONE],
+        [chunk({"content": "Half a"}), b'data: {"choices": [{"error": {"message": "x"}}]}\n\n'],
+        [chunk({"content": "Half a"}), b'data: {"error": {"message": "x"}}\n\n', chunk({}, "stop"), DONE],
+        [chunk({"content": "Half a"}), b"data: " + b"[" * 100_000 + b"\n\n"],
+    ],
+)
+async def test_a_damaged_stream_keeps_its_words_and_fails(
+    relaying: Served, upstream: FakeUpstream, events: list[bytes]
+) -> None:
+    """No finish, broken JSON, JSON that is no object, an error beside a choice: text, then an error frame."""
+    for parts in (events, [b"".join(events)]):
+        upstream.answers[CHAT] = streams(*parts)
+        outcome = await chat(relaying, "openai/m", stream=True)
+        assert outcome.text == "Half a"
+        assert outcome.error is not None
+        assert outcome.error["type"] == "upstream_error"
+
+
+@pytest.mark.parametrize("events", [[], [DONE], [b": ping\n\n"], [chunk({}, "stop"), DONE], [chunk({"content": ""})]])
+async def test_a_stream_without_a_word_is_a_502(relaying: Served, upstream: FakeUpstream, events: list[bytes]) -> None:
+    """Zero deltas are no answer: since nothing was sent, the client gets a real status."""
+    upstream.answers[CHAT] = streams(*events)
+    outcome = await chat(relaying, "openai/m", stream=True)
+    assert outcome.status == 502
+
+
+async def test_a_stream_that_comes_whole_or_packed_is_read(relaying: Served, upstream: FakeUpstream) -> None:
+    """An upstream that ignores `stream`, or sends its events gzipped, is understood all the same."""
+    upstream.answers[CHAT] = says(completion("Whole"))
+    assert (await chat(relaying, "openai/m", stream=True)).text == "Whole"
+    packed = gzip.compress(chunk({"content": "Packed"}) + chunk({}, "stop") + DONE)
+    headers = {"Content-Type": "text/event-stream", "Content-Encoding": "gzip"}
+    upstream.answers[CHAT] = says(packed, headers=headers)
+    assert (await chat(relaying, "openai/m", stream=True)).text == "Packed"
+    upstream.answers[CHAT] = says(packed[:-20], headers=headers)
+    assert (await chat(relaying, "openai/m", stream=True)).error is not None
+    upstream.answers[CHAT] = says(b"this is not gzip", headers=headers)
+    assert (await chat(relaying, "openai/m", stream=True)).error is not None
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["\n\ndata: [DONE]\n\n", "\r\ndata: x\r\n\r\n", "\u2028\u2029\x85", "event: error\n", '"}]}\n\n', "\x00\x1b[2J"],
+)
+async def test_what_a_model_says_cannot_break_the_frames(managed: Served, studio: SimulatedLMStudio, said: str) -> None:
+    """Text that looks like frames arrives as text."""
+    studio.enqueue(f"a{said}b")
+    outcome = await chat(managed, "lmstudio/tiny", stream=True)
+    assert outcome.error is None
+    assert outcome.text == f"a{said}b"
+
+
+async def test_upstream_events_never_reach_the_browser(relaying: Served, upstream: FakeUpstream) -> None:
+    """`event` and `selected_model_id` could push things into a chat page; they stop here, as do foreign ids."""
+    evil: dict[str, Any] = {
+        "event": {"type": "chat:message:error"},
+        "selected_model_id": "evil",
+        "id": "evil",
+        "object": "evil",
+    }
+    upstream.answers[CHAT] = streams(chunk({"content": "Hi"}, **evil), chunk({}, "stop", **evil), DONE)
+    async with relaying.http.post(relaying.chat_url, json=request_body(stream=True)) as response:
+        streamed = await response.text()
+    upstream.answers[CHAT] = says(completion(**{**evil, "id": "c"}))
+    async with relaying.http.post(relaying.chat_url, json=request_body(stream=False)) as response:
+        whole = await response.text()
+    assert "Hi" in streamed
+    assert "Hi" in whole
+    assert "selected_model_id" not in streamed + whole
+    assert "chat:message" not in streamed + whole
+    assert "evil" not in streamed
+
+
+def request_body(*, stream: bool) -> dict[str, Any]:
+    """Return a chat request for the generic upstream."""
+    return {"model": "openai/m", "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
+
+
+async def test_a_model_that_is_unloaded_in_mid_answer(managed: Served, studio: SimulatedLMStudio) -> None:
+    """The words so far are kept, the error says what happened, and the next request loads the model again."""
+    studio.enqueue(Script("Half a", WaitFor(asyncio.Event()), " never said"))
+    asking = asyncio.create_task(chat(managed, "lmstudio/tiny", stream=True))
+    await until(lambda: studio.chats and studio.chats[-1].completion_tokens == 2)
+    studio.unload("tiny")
+    outcome = await asking
+    assert outcome.text == "Half a"
+    assert outcome.error is not None
+    assert outcome.error["code"] == "model_not_loaded"
+    assert (await chat(managed, "lmstudio/tiny", stream=True)).error is None
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_socket_that_is_cut_in_mid_answer(managed: Served, studio: SimulatedLMStudio, *, stream: bool) -> None:
+    """Cut before a word it is a 502, after it an error frame; without streaming a 502 either way."""
+    studio.enqueue(Script(Cut()), Script("Half a", WaitFor(soon()), Cut()))
+    outcome = await chat(managed, "lmstudio/tiny", stream=stream)
+    assert outcome.status == 502
+    outcome = await chat(managed, "lmstudio/tiny", stream=stream)
+    assert outcome.status == (200 if stream else 502)
+    assert outcome.text == ("Half a" if stream else "")
+    assert outcome.error is not None
+    assert outcome.error["code"] == "upstream_cut"
+
+
+async def test_a_shared_pool_that_is_full_fails_all_and_is_named(managed: Served, studio: SimulatedLMStudio) -> None:
+    """When parallel requests fill the one window, every one of them gets the overflow with its words kept."""
+    studio.overflow = Overflow(shared_pool=True)
+    studio.enqueue(Script("word " * 3000), repeat=True)
+    outcomes = await asyncio.gather(*(chat(managed, "lmstudio/tiny", stream=True) for _ in range(3)))
+    for outcome in outcomes:
+        assert outcome.text.startswith("word")
+        assert outcome.error is not None
+        assert outcome.error["code"] == "context_length_exceeded"
