@@ -1,5 +1,6 @@
 """Small JSON requests to an upstream: lists of models, probes, counts."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 

@@ -13,11 +13,15 @@ family: the vocabulary and template of the model's family. estimate: a vocabular
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """A size in tokens; `error_bound` is how many it may be off in either direction, in 95 of 100 cases."""
+    """A size in tokens; `error_bound` is how many it may be off in either direction, in 95 of 100 cases.
+
+    `learned` is the part of it that does not come from counting but from what the engine has reported before.
+    """
 
     tokens: int
     method: Method
     error_bound: int = 0
+    learned: int = 0
 
     @property
     def is_exact(self) -> bool:
