@@ -44,8 +44,16 @@ EUROPEAN: Final = (
 )
 EMOJI: Final = ("🙂", "🎉", "🚀", "❤️", "👩‍👩‍👧", "🇫🇷", "✅", "→", "…", "—", "№", "½", "☕")
 KINDS: Final = {
-    **{"english": 34, "code": 16, "json": 12, "log": 10, "listing": 6, "japanese": 7, "chinese": 4},
-    **{"european": 6, "base64": 2, "emoji": 3},
+    "english": 34,
+    "code": 16,
+    "json": 12,
+    "log": 10,
+    "listing": 6,
+    "japanese": 7,
+    "chinese": 4,
+    "european": 6,
+    "base64": 2,
+    "emoji": 3,
 }
 """The kinds of text, and how many of a hundred messages are of each."""
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.events import StreamEvent
+from elbowroom.tokens.counter import TokenCounter
 
 State = Literal["loaded", "loading", "not-loaded"]
 FRESH_SECONDS = 3.0
@@ -65,6 +66,9 @@ class Provider(Protocol):
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a chat request that does not stream and return the completion as the upstream sent it."""
+
+    async def counter(self, info: ModelInfo) -> TokenCounter:
+        """Return the counter of this model, the same one as long as the model stays as it is."""
 
     async def aclose(self) -> None:
         """End what is under way on the provider's own account."""

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from elbowroom.errors import ElbowroomError
+from elbowroom.tokens.stream_count import StreamCounter
 
 Method = Literal["exact", "engine", "family", "estimate"]
 """exact: the model's own tokenizer and template, read here. engine: the program that runs the model was asked.
@@ -46,4 +47,13 @@ class Counter(Protocol):
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
     ) -> TokenCount:
         """Return the size of the whole prompt: messages, tools and what the chat template puts around them."""
+        ...
+
+
+@runtime_checkable
+class StreamingCounter(Counter, Protocol):
+    """A way to count that has the tokenizer at hand, so that a growing answer can be counted as it grows."""
+
+    async def stream(self) -> StreamCounter:
+        """Return a counter for an answer that grows."""
         ...

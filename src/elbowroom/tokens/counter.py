@@ -16,10 +16,9 @@ from elbowroom.tokens.anchoring import (
     conversation_keys,
     is_truncated,
 )
-from elbowroom.tokens.count import CannotCount, Counter, TokenCount
+from elbowroom.tokens.count import CannotCount, Counter, Method, StreamingCounter, TokenCount
 from elbowroom.tokens.families import Family, family_of
 from elbowroom.tokens.family_counter import FamilyCounter
-from elbowroom.tokens.file_counter import FileCounter
 from elbowroom.tokens.stream_count import StreamCounter
 
 log = logging.getLogger(__name__)
@@ -49,6 +48,11 @@ class TokenCounter:
         self._anchors = UsageAnchors()
         self._offsets = ExactOffsets()
         self._complaints: set[str] = set()
+
+    async def warm_up(self) -> None:
+        """Load the model's own tokenizer, where it is on this machine, before somebody waits for it."""
+        if any(isinstance(way, StreamingCounter) for way in self._ways):
+            await self.count_text("")
 
     async def count_text(self, text: str) -> TokenCount:
         """Return the size of a bare text."""
@@ -87,7 +91,7 @@ class TokenCounter:
     async def stream(self) -> StreamCounter:
         """Return a running count for an answer that grows."""
         for way in self._ways:
-            if isinstance(way, FileCounter):
+            if isinstance(way, StreamingCounter):
                 try:
                     return await way.stream()
                 except CannotCount as error:
@@ -138,9 +142,7 @@ class TokenCounter:
     async def _family_counter(self) -> FamilyCounter:
         return await asyncio.to_thread(_family_counter, self._family)
 
-    def _keys(
-        self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]
-    ) -> list[Key]:
+    def _keys(self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]) -> list[Key]:
         return conversation_keys(self.model, messages, tools, arguments)
 
     def _complain(self, error: CannotCount) -> None:
@@ -154,7 +156,7 @@ def _family_counter(family: Family) -> FamilyCounter:
     return FamilyCounter(family)
 
 
-def _method(family: Family) -> Any:
+def _method(family: Family) -> Method:
     return "family" if family.has_vocabulary else "estimate"
 
 

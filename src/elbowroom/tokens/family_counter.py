@@ -18,6 +18,8 @@ from elbowroom.tokens.segments import SegmentCounter
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from elbowroom.tokens.tokenizer import Tokenizer
+
 CJK: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
 TOKENS_PER_CJK_CHARACTER: Final = 0.75
 """A rough measure of how much of a text's tokens is Chinese and Japanese."""
@@ -50,6 +52,11 @@ class FamilyCounter:
             bundled_tokenizer(family.vocabulary, SPECIAL_TOKENS[family.format], single_digits=family.single_digits)
         )
         self._template = ChatTemplate(template_source(family.format), name=family.name)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer over the family's vocabulary."""
+        return self._segments.tokenizer
 
     def count_text(self, text: str) -> int:
         """Return about how many tokens a text takes."""
