@@ -1,4 +1,4 @@
-"""The command line: serve, demo, config."""
+"""The command line: serve, demo, count, config."""
 
 import argparse
 import asyncio
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from elbowroom import __version__
 from elbowroom.errors import ElbowroomError
-from elbowroom.settings.layers import Flags, load_settings
+from elbowroom.settings.layers import Flags, LoadedSettings, load_settings
 from elbowroom.settings.listing import list_settings
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.paths import expanded, settings_path
@@ -83,6 +83,12 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
     demo = commands.add_parser("demo", parents=[common, address], help="run it in front of a simulated LM Studio")
     demo.set_defaults(run=_demo)
+    count = commands.add_parser("count", parents=[file, common], help="count the tokens of a text or a chat request")
+    count.add_argument(
+        "--model", required=True, metavar="ID", help="a model as clients name it: lmstudio/<id>, or an agent"
+    )
+    count.add_argument("file", metavar="FILE", help="a text, or the JSON of a chat request; - for standard input")
+    count.set_defaults(run=_count)
     config = commands.add_parser("config", parents=[file, common], help="show and check the settings")
     config.add_argument("what", choices=["path", "show", "check"], help="the file; every value; or what is wrong")
     config.set_defaults(run=_config)
@@ -135,6 +141,38 @@ def _greeting(address: str, path: Path, *, asks_for_token: bool) -> str:
     token = f' -H "Authorization: Bearer ${TOKEN_VARIABLE}"' if asks_for_token else ""
     key = f"the API key is ${TOKEN_VARIABLE}" if asks_for_token else "any API key will do"
     return DEMO_GREETING.format(address=address, path=path, token=token, key=key)
+
+
+def _count(options: argparse.Namespace) -> int:
+    loaded = load_settings(_path(options), os.environ, {}, must_exist=_is_named(options))
+    try:
+        text = sys.stdin.read() if options.file == "-" else expanded(options.file).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ElbowroomError(f"{options.file} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise ElbowroomError(f"{options.file} is not UTF-8 text (byte {error.start}).") from error
+    asyncio.run(_print_count(loaded, options.model, text))
+    return 0
+
+
+async def _print_count(loaded: LoadedSettings, model: str, text: str) -> None:
+    """Count with the provider that has the model; it has to run, but loads nothing."""
+    from elbowroom.agents.catalog import Catalog
+    from elbowroom.agents.count_request import count_input
+    from elbowroom.providers.chat_endpoint import open_session
+    from elbowroom.providers.registry import Providers
+
+    async with open_session() as http:
+        providers = Providers(http, os.environ)
+        try:
+            target = await Catalog(loaded.settings.agents, providers.of(loaded)).resolve(model)
+            sized = await count_input(target, text)
+        finally:
+            await providers.aclose()
+    count = sized.count
+    off = f", at most {count.error_bound} off in 95 of 100 cases" if count.error_bound else ""
+    share = f"; {count.tokens * 100 // sized.window} % of the window of {sized.window}" if sized.window else ""
+    print(f"{count.tokens} tokens ({count.method}{off}){share}")
 
 
 def _config(options: argparse.Namespace) -> int:

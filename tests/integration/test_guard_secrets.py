@@ -30,6 +30,7 @@ ANSWERS = {
     "no json": says(f"key={KEY}"),
     "no stream": streams(f"data: key={KEY}\n\n".encode()),
 }
+AGENT = '[[agents]]\nid = "writer"\nmodel = "tiny"\n'
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -79,10 +80,10 @@ async def test_a_mistake_of_our_own_shows_nothing_of_the_inside(
 
     async with (
         SimulatedLMStudio([SimulatedModel("tiny", loaded_context_length=4096)]) as studio,
-        serve(tmp_path, settings_for(studio.base_url), toolbox=broken) as served,
+        serve(tmp_path, settings_for(studio.base_url, agents=AGENT), toolbox=broken) as served,
     ):
         for stream in (True, False):
-            outcome = await chat(served, "lmstudio/tiny", stream=stream)
+            outcome = await chat(served, "writer", stream=stream)
             assert outcome.status == 500
             assert "its log says where" in outcome.message
             assert "inner detail" not in str(outcome.error)

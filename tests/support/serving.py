@@ -57,10 +57,12 @@ def text_of(frames: list[Any]) -> str:
     return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
 
 
-def settings_for(base_url: str, *, agents: str = "", server: str = "", kind: str = "lmstudio") -> str:
+def settings_for(
+    base_url: str, *, agents: str = "", server: str = "", kind: str = "lmstudio", provider: str = ""
+) -> str:
     """Return a settings file with one provider, whose id is its kind, at `base_url`."""
-    provider = f'[[providers]]\nid = "{kind}"\nkind = "{kind}"\nbase_url = "{base_url}"\n'
-    return f"[server]\nport = 0\n{server}\n{provider}\n{agents}\n"
+    providers = f'[[providers]]\nid = "{kind}"\nkind = "{kind}"\nbase_url = "{base_url}"\n{provider}\n'
+    return f"[server]\nport = 0\n{server}\n{providers}\n{agents}\n"
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamUnreachable
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.events import StreamEvent
 from elbowroom.settings.model import AgentSettings
+from elbowroom.tokens.counter import TokenCounter
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class Shelf:
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return {}
+
+    async def counter(self, info: ModelInfo) -> TokenCounter:
+        """Count by name."""
+        return TokenCounter(info.id, None)
 
     async def aclose(self) -> None:
         """Nothing is open."""

@@ -26,6 +26,8 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "providers[0].kind": "'lmstudio'   (default)",
         "providers[0].base_url": "'http://127.0.0.1:1234'   (default)",
         "providers[0].api_key": "env:LM_API_TOKEN, not set   (default)",
+        "providers[0].home": "''   (default)",
+        "providers[0].model_files": "{}   (default)",
         "providers[0].manage_context": "not set   (default)",
         "agents": "[]   (default)",
     }

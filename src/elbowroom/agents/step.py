@@ -19,7 +19,10 @@ from elbowroom.providers.events import (
 
 
 class Step:
-    """Reads one streamed reply into `answer` and `sink`; `is_for_client` tells whose tool a name is."""
+    """Reads one streamed reply into `answer` and `sink`; `is_for_client` tells whose tool a name is.
+
+    `usage` is what the engine has reported by the end, None where it reports nothing.
+    """
 
     def __init__(
         self, answer: Answer, sink: Sink, offered: Collection[str], is_for_client: Callable[[str], bool]
@@ -27,7 +30,7 @@ class Step:
         self._answer = answer
         self._sink = sink
         self._is_for_client = is_for_client
-        self._usage: dict[str, Any] | None = None
+        self.usage: dict[str, Any] | None = None
         self.reply = Reply(offered)
 
     async def run(self, provider: Provider, body: Mapping[str, Any], info: ModelInfo) -> Reply:
@@ -47,8 +50,8 @@ class Step:
             self._answer.upstream_finish = "stop"
         calls = self.reply.close_calls(was_cut=self._answer.upstream_finish == "length")
         await self._hand_on([call for call in calls if self._is_for_client(call.name)])
-        if self._usage is not None:
-            self._answer.usages.append(self._usage)
+        if self.usage is not None:
+            self._answer.usages.append(self.usage)
         return self.reply
 
     async def _take(self, events: list[StreamEvent]) -> None:
@@ -66,7 +69,7 @@ class Step:
                 case Finished():
                     self._answer.upstream_finish = event.reason
                 case UsageReport():
-                    self._usage = event.usage
+                    self.usage = event.usage
         await self._hand_on(visible)
 
     async def _hand_on(self, events: Sequence[AnswerEvent]) -> None:

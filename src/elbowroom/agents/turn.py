@@ -6,6 +6,7 @@ from typing import Any
 
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.prompt_size import prompt_size_if_countable
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.request_body import step_body, with_instructions
@@ -51,5 +52,10 @@ class Turn:
             step=self.answer.steps + 1,
         )
         info = await self.target.provider.ready(self.target.model)
+        size = await prompt_size_if_countable(self.target.provider, info, body)
         offered = [name for tool in body.get("tools", ()) if (name := tool_name(tool))]
-        return await Step(self.answer, self._sink, offered, is_for_client).run(self.target.provider, body, info)
+        step = Step(self.answer, self._sink, offered, is_for_client)
+        reply = await step.run(self.target.provider, body, info)
+        if size is not None:
+            await size.compare(step.usage)
+        return reply

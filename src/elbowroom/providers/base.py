@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.events import StreamEvent
+from elbowroom.tokens.counter import TokenCounter
 
 State = Literal["loaded", "loading", "not-loaded"]
 FRESH_SECONDS = 3.0
@@ -18,7 +19,8 @@ class ModelInfo:
 
     `loaded_context` is the window of the loaded instance, in tokens: the only number to budget from; None while
     nothing is loaded or where the provider does not tell. `max_context` is what the model was trained for.
-    `instances` maps the ids of loaded instances to their windows.
+    `instances` maps the ids of loaded instances to their windows. `key` is the model's name on
+    disk where `id` is that of an instance; `size_bytes` and `format` ("gguf" or "safetensors") are its file's.
     """
 
     id: str
@@ -31,6 +33,9 @@ class ModelInfo:
     architecture: str | None = None
     capabilities: frozenset[str] = frozenset()
     instances: Mapping[str, int] | None = None
+    key: str | None = None
+    size_bytes: int | None = None
+    format: str | None = None
 
 
 class Provider(Protocol):
@@ -61,6 +66,9 @@ class Provider(Protocol):
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a chat request that does not stream and return the completion as the upstream sent it."""
+
+    async def counter(self, info: ModelInfo) -> TokenCounter:
+        """Return the counter of this model, the same one as long as the model stays as it is."""
 
     async def aclose(self) -> None:
         """End what is under way on the provider's own account."""

@@ -1,5 +1,6 @@
-"""Small JSON requests to an upstream: lists of models, probes."""
+"""Small JSON requests to an upstream: lists of models, probes, counts."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,22 +15,29 @@ ANSWER_SECONDS = 10.0
 
 
 class JsonApi:
-    """GET requests under one base address. Raises UpstreamErrors in words for the person."""
+    """Requests to one upstream. Raises UpstreamErrors in words for the person."""
 
     def __init__(
         self, http: aiohttp.ClientSession, headers: Mapping[str, str], source: Source, start_hint: str
     ) -> None:
         self._http = http
-        self._headers = dict(headers)
+        self._headers = {"Content-Type": "application/json", **headers}
         self._source = source
         self._start_hint = start_hint
         self._timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
 
     async def get(self, url: str) -> Any:
-        """Return the parsed JSON of a 200 answer, or None where the answer is not JSON."""
+        """Return the parsed JSON of a 200 answer, or None where the answer is a 404 or not JSON."""
+        return await self._ask("GET", url)
+
+    async def post(self, url: str, body: Mapping[str, Any]) -> Any:
+        """Send JSON and return the parsed JSON of a 200 answer, or None where the answer is a 404 or not JSON."""
+        return await self._ask("POST", url, data=json.dumps(body).encode())
+
+    async def _ask(self, method: str, url: str, data: bytes | None = None) -> Any:
         try:
-            async with self._http.get(
-                url, headers=self._headers, timeout=self._timeout, allow_redirects=False
+            async with self._http.request(
+                method, url, data=data, headers=self._headers, timeout=self._timeout, allow_redirects=False
             ) as response:
                 text = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:

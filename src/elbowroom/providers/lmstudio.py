@@ -19,8 +19,12 @@ from elbowroom.providers.chat_endpoint import ChatEndpoint
 from elbowroom.providers.events import StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.http_api import JsonApi
+from elbowroom.providers.lmstudio_counting import LMStudioCounting
 from elbowroom.providers.lmstudio_models import find_model, find_owner, parse_v0_models, parse_v1_models
+from elbowroom.providers.lmstudio_rpc import LMStudioRpc
 from elbowroom.providers.single_flight import SingleFlight
+from elbowroom.tokens.counter import TokenCounter
+from elbowroom.tokens.tools import CountingTools
 
 log = logging.getLogger(__name__)
 NAME = "LM Studio"
@@ -42,6 +46,9 @@ class LMStudio:
         *,
         api_key: str | None = None,
         manages_context: bool = True,
+        tools: CountingTools | None = None,
+        home: str = "",
+        model_files: Mapping[str, str] | None = None,
     ) -> None:
         self.id = provider_id
         self.manages_context = manages_context
@@ -53,6 +60,8 @@ class LMStudio:
         self._chat = ChatEndpoint(http, f"{self._root}/v1/chat/completions", headers, source, START_HINT)
         self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
         self._loads = SingleFlight()
+        self._rpc = LMStudioRpc(http, self._root, api_key)
+        self._counting = LMStudioCounting(self._root, self._rpc, tools or CountingTools(), home, model_files or {})
 
     async def models(self) -> Sequence[ModelInfo]:
         """Return all downloaded models, with the windows of those that are loaded."""
@@ -95,9 +104,23 @@ class LMStudio:
             await self._check_answerer(answerer, str(body.get("model")))
         return completion
 
+    async def counter(self, info: ModelInfo) -> TokenCounter:
+        """Return the counter of this model: by its file, by LM Studio itself, or by its family."""
+        return await self._counting.counter(info)
+
+    async def overflow_policy(self, model: str) -> str | None:
+        """Return what LM Studio does with too long a prompt, such as truncateMiddle, None if it does not tell."""
+        try:
+            settings = await self._rpc.prediction_config(model)
+        except UpstreamError:
+            return None
+        policy = settings.get("llm.prediction.contextOverflowPolicy")
+        return policy if isinstance(policy, str) else None
+
     async def aclose(self) -> None:
-        """Give up on loads that are under way."""
+        """Give up on loads that are under way, and close the websocket."""
         await self._loads.aclose()
+        await self._rpc.aclose()
 
     async def _fetch_models(self) -> Sequence[ModelInfo]:
         answer = await self._api.get(f"{self._root}/api/v1/models")

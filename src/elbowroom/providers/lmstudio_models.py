@@ -1,6 +1,7 @@
 """LM Studio's two lists of models, `/api/v1/models` and the older `/api/v0/models`, as values."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from elbowroom.providers.base import ModelInfo, State
@@ -34,18 +35,7 @@ def find_owner(models: Sequence[ModelInfo], name: str) -> ModelInfo | None:
 
 def _as_instance(info: ModelInfo, instance: str) -> ModelInfo:
     window = (info.instances or {})[instance]
-    return ModelInfo(
-        id=instance,
-        provider=info.provider,
-        name=info.name,
-        kind=info.kind,
-        state="loaded",
-        loaded_context=window,
-        max_context=info.max_context,
-        architecture=info.architecture,
-        capabilities=info.capabilities,
-        instances={instance: window},
-    )
+    return replace(info, id=instance, key=info.id, loaded_context=window, instances={instance: window})
 
 
 def _v1_model(row: Row, provider: str) -> ModelInfo:
@@ -63,6 +53,9 @@ def _v1_model(row: Row, provider: str) -> ModelInfo:
         architecture=_text(row.get("architecture")),
         capabilities=_v1_capabilities(row.get("capabilities")),
         instances=instances,
+        key=key,
+        size_bytes=_size(row.get("size_bytes")),
+        format=_text(row.get("format")),
     )
 
 
@@ -85,6 +78,8 @@ def _v0_model(row: Row, provider: str) -> ModelInfo:
         architecture=_text(row.get("arch")),
         capabilities=frozenset(capabilities),
         instances={row["id"]: window} if window else {},
+        key=row["id"],
+        format=_format_of_v0(row.get("compatibility_type")),
     )
 
 
@@ -103,6 +98,12 @@ def _v1_capabilities(capabilities: Any) -> frozenset[str]:
         return frozenset()
     names = {"vision": "vision", "trained_for_tool_use": "tools", "reasoning": "reasoning"}
     return frozenset(name for key, name in names.items() if capabilities.get(key))
+
+
+def _format_of_v0(compatibility_type: Any) -> str | None:
+    return (
+        {"gguf": "gguf", "mlx": "safetensors"}.get(compatibility_type) if isinstance(compatibility_type, str) else None
+    )
 
 
 def _kind(value: Any) -> Literal["llm", "vlm", "embedding"]:

@@ -10,9 +10,15 @@ from elbowroom.errors import ModelNotFound, UpstreamError
 from elbowroom.providers.base import FRESH_SECONDS, ModelInfo, RecentModels
 from elbowroom.providers.chat_chunks import ChunkReader
 from elbowroom.providers.chat_endpoint import ChatEndpoint
+from elbowroom.providers.engine_counters import RouteCounter
 from elbowroom.providers.events import StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.http_api import JsonApi
+from elbowroom.settings.paths import expanded
+from elbowroom.tokens.count import Counter
+from elbowroom.tokens.counter import TokenCounter
+from elbowroom.tokens.file_counter import FileCounter
+from elbowroom.tokens.tools import CountingTools
 
 KEY_HINT = "Put a valid key for it into api_key."
 
@@ -31,6 +37,9 @@ class OpenAICompatible:
         *,
         api_key: str | None = None,
         manages_context: bool = False,
+        tools: CountingTools | None = None,
+        home: str = "",
+        model_files: Mapping[str, str] | None = None,
     ) -> None:
         self.id = provider_id
         self.manages_context = manages_context
@@ -39,6 +48,9 @@ class OpenAICompatible:
         self._source = Source(self.name, self._base, KEY_HINT, api_key)
         self._api = JsonApi(http, headers, self._source, self.start_hint)
         self._chat = ChatEndpoint(http, f"{self._base}/chat/completions", headers, self._source, self.start_hint)
+        self._tools = tools or CountingTools()
+        self._model_files = model_files or {}
+        self._counters: dict[str, TokenCounter] = {}
         self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
 
     async def models(self) -> Sequence[ModelInfo]:
@@ -63,6 +75,15 @@ class OpenAICompatible:
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a chat request that does not stream and return the completion as the server sent it."""
         return await self._chat.complete(body)
+
+    async def counter(self, info: ModelInfo) -> TokenCounter:
+        """Return the counter of this model: by the file that the settings name, by the engine, or by its family."""
+        if info.id not in self._counters:
+            ways: list[Counter] = [RouteCounter(self._api, self._base, info.id)]
+            if named := self._model_files.get(info.id):
+                ways.insert(0, FileCounter(expanded(named), self._tools.loader, self._tools.renderer))
+            self._counters[info.id] = TokenCounter(info.id, info.architecture, ways)
+        return self._counters[info.id]
 
     async def aclose(self) -> None:
         """Nothing is under way between requests."""

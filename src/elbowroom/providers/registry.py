@@ -16,6 +16,7 @@ from elbowroom.providers.ollama import Ollama
 from elbowroom.providers.openai_compatible import OpenAICompatible
 from elbowroom.settings.layers import LoadedSettings
 from elbowroom.settings.model import ProviderSettings
+from elbowroom.tokens.tools import CountingTools
 
 KINDS: Final[Mapping[str, Callable[..., Provider]]] = {
     "lmstudio": LMStudio,
@@ -30,6 +31,7 @@ class Providers:
     def __init__(self, http: aiohttp.ClientSession, environ: Mapping[str, str]) -> None:
         self._http = http
         self._environ = environ
+        self._tools = CountingTools()
         self._made: dict[str, tuple[ProviderSettings, Provider]] = {}
 
     def of(self, loaded: LoadedSettings) -> Mapping[str, Provider]:
@@ -46,6 +48,7 @@ class Providers:
         """End what the providers have under way."""
         for _, provider in self._made.values():
             await provider.aclose()
+        await self._tools.aclose()
 
     def _keep_or_make(self, settings: ProviderSettings, folder: Path) -> Provider:
         before = self._made.get(settings.id)
@@ -61,4 +64,7 @@ class Providers:
             self._http,
             api_key=api_key,
             manages_context=settings.manages_context,
+            tools=self._tools,
+            home=settings.home,
+            model_files=settings.model_files,
         )

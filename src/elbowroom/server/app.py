@@ -11,6 +11,7 @@ from elbowroom.providers.registry import Providers
 from elbowroom.server.body import MAX_BODY_BYTES
 from elbowroom.server.chat import chat_completions
 from elbowroom.server.cors import set_up_cors
+from elbowroom.server.counting import input_tokens
 from elbowroom.server.failures import translate_failures
 from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard
 from elbowroom.server.health import health
@@ -59,6 +60,7 @@ def create_app(
     app.router.add_get(f"{BASE}models{END}", list_models)
     app.router.add_get(f"{BASE}models/{{id:.+?}}{END}", show_model)
     app.router.add_post(f"{BASE}chat/completions{END}", chat_completions)
+    app.router.add_post(f"{BASE}chat/completions/input_tokens{END}", input_tokens)
     return app
 
 

@@ -18,6 +18,7 @@ from elbowroom.settings.live import LiveSettings
 
 log = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 5.0
+TOKENIZERS_KEPT = 3
 HIGHEST_PORT = 65535
 
 
@@ -88,7 +89,19 @@ async def _announce(provider: Provider) -> None:
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
         else:
             log.info("%s: %s", provider.id, _summary(provider.id, models))
+            await _warm_up(provider, models)
             return
+
+
+async def _warm_up(provider: Provider, models: Sequence[ModelInfo]) -> None:
+    """Load the tokenizers of loaded models, so that the first chat need not wait for them."""
+    if not provider.manages_context:
+        return
+    for info in [info for info in models if info.loaded_context][:TOKENIZERS_KEPT]:
+        try:
+            await (await provider.counter(info)).warm_up()
+        except ElbowroomError as error:
+            log.warning("The tokenizer of %s cannot be loaded: %s", info.id, error)
 
 
 def _summary(provider_id: str, models: Sequence[ModelInfo]) -> str:

@@ -87,6 +87,8 @@ class ProviderSettings(Section):
     kind: Literal["lmstudio", "ollama", "openai"]
     base_url: Annotated[str, AfterValidator(_checked_url)] = ""
     api_key: SecretRef | None = None
+    home: str = ""
+    model_files: dict[str, str] = Field(default_factory=dict)
     manage_context: bool | None = None
 
     @model_validator(mode="before")

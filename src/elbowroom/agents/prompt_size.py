@@ -1,0 +1,82 @@
+"""How large a request's prompt is, and what its engine says to that."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elbowroom.errors import ElbowroomError
+from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.tokens.anchoring import Usage
+from elbowroom.tokens.count import TokenCount
+from elbowroom.tokens.counter import TokenCounter, Truncation
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSize:
+    """The count of one request's prompt, with all that is needed to compare it with the engine's own."""
+
+    count: TokenCount
+    counter: TokenCounter
+    body: Mapping[str, Any]
+
+    async def compare(self, usage: Mapping[str, Any] | None) -> Truncation | None:
+        """Learn from the engine's usage; return and log it where the engine has silently cut the prompt."""
+        reported = _as_usage(usage)
+        if reported is None:
+            return None
+        truncation = await self.counter.observe(
+            self.body["messages"], self.body.get("tools") or (), template_arguments(self.body), self.count, reported
+        )
+        if truncation is not None:
+            log.warning(
+                "%s was sent %d tokens and read only %d: the middle of the conversation was cut out silently. "
+                "Load it with a larger context length, or begin a new conversation.",
+                self.counter.model,
+                truncation.counted,
+                truncation.read,
+            )
+        return truncation
+
+
+async def prompt_size(provider: Provider, info: ModelInfo, body: Mapping[str, Any]) -> PromptSize:
+    """Count the prompt of a chat request, tools and template included.
+
+    Raises what the engine would refuse the request with, such as ConversationNotContinuable.
+    """
+    counter = await provider.counter(info)
+    count = await counter.count_chat(body["messages"], body.get("tools") or (), template_arguments(body))
+    return PromptSize(count, counter, body)
+
+
+async def prompt_size_if_countable(provider: Provider, info: ModelInfo, body: Mapping[str, Any]) -> PromptSize | None:
+    """Count a prompt that is sent in any case: what cannot be counted is the engine's to judge."""
+    try:
+        return await prompt_size(provider, info, body)
+    except ElbowroomError as error:
+        log.warning("The prompt for %s could not be counted: %s", info.id, error)
+        return None
+
+
+def template_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a request says to the chat template itself."""
+    sent = body.get("chat_template_kwargs")
+    arguments = dict(sent) if isinstance(sent, Mapping) else {}
+    if isinstance(effort := body.get("reasoning_effort"), str):
+        arguments.setdefault("reasoning_effort", effort)
+    return arguments
+
+
+def _as_usage(usage: Mapping[str, Any] | None) -> Usage | None:
+    if usage is None or not isinstance(prompt := usage.get("prompt_tokens"), int) or prompt <= 0:
+        return None
+    completion = usage.get("completion_tokens")
+    details = usage.get("completion_tokens_details")
+    reasoning = details.get("reasoning_tokens") if isinstance(details, Mapping) else None
+    return Usage(
+        prompt,
+        completion if isinstance(completion, int) else 0,
+        reasoning if isinstance(reasoning, int) else None,
+    )

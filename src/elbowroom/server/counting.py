@@ -1,0 +1,25 @@
+"""`POST /v1/chat/completions/input_tokens`: how large the prompt of a chat request is, without asking the model."""
+
+from aiohttp import web
+
+from elbowroom.agents.count_request import count_request
+from elbowroom.agents.request import parse_chat_request
+from elbowroom.server.body import read_json
+from elbowroom.server.keys import catalog_of
+
+
+async def input_tokens(request: web.Request) -> web.Response:
+    """Count the prompt that this chat request would make; no model is loaded for it."""
+    chat = parse_chat_request(await read_json(request))
+    target = await catalog_of(request.app).resolve(chat.model)
+    sized = await count_request(target, chat)
+    return web.json_response(
+        {
+            "object": "response.input_tokens",
+            "input_tokens": sized.count.tokens,
+            "method": sized.count.method,
+            "exact": sized.count.is_exact,
+            "error_bound": sized.count.error_bound,
+            "window": sized.window,
+        }
+    )

@@ -1,0 +1,190 @@
+"""What the engine's own numbers teach about counts: they anchor estimates, correct exact counts, betray truncation.
+
+A count made here and the engine's `usage.prompt_tokens` differ by what the count gets wrong about the messages so far.
+As long as these messages stay, that difference stays: the next count of the same conversation, grown by new
+messages, is corrected by it, and can only be wrong about what is new. Everything is added, nothing multiplied: a
+ratio would carry the error of one text over to another. This also holds for templates that rewrite history, because
+both counts are of whole prompts.
+
+Nothing here does any I/O or knows how counts are made.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+CAPACITY: Final = 4096
+DIGEST_BYTES: Final = 16
+TOLERATED_SHARE: Final = 0.05
+TOLERATED_TOKENS: Final = 64
+
+Key = bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one answered request as the engine counted them.
+
+    `reasoning_tokens` are those of the completion that are thinking, None where the engine does not tell.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int = 0
+    reasoning_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Anchored:
+    """A count, corrected where the engine has counted a beginning of the conversation.
+
+    `estimated` are the tokens of it that no engine has counted: only these can be off by the error of the estimate.
+    """
+
+    tokens: int
+    estimated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """What a conversation's beginning was counted as here, and how many tokens more it really takes."""
+
+    estimate: int
+    difference: int
+
+
+def conversation_keys(
+    model: str,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> list[Key]:
+    """Return a key for every beginning of a conversation, the empty one first: a chain of hashes.
+
+    Messages are alike when they mean the same: role, text without the spaces around it, images, calls by name and
+    arguments. Ids of calls, which clients and servers rewrite, and thinking, which they drop, do not count.
+    """
+    keys = [_digest(b"", [model, list(tools or ()), dict(arguments or {})])]
+    for message in messages:
+        keys.append(_digest(keys[-1], _meaning(message)))
+    return keys
+
+
+class UsageAnchors:
+    """The anchors of the conversations that were used last; one event loop's or one thread's.
+
+    `capacity` is how many beginnings of conversations are remembered, at about 200 bytes each.
+    """
+
+    def __init__(self, *, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._anchors: OrderedDict[Key, Anchor] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._anchors)
+
+    def observe_prompt(self, keys: Sequence[Key], estimate: int, usage: Usage) -> None:
+        """Take in what the engine counted for a request whose whole prompt was counted here as `estimate`."""
+        self._remember(keys[-1], Anchor(estimate, usage.prompt_tokens - estimate))
+
+    def observe_answer(
+        self, keys: Sequence[Key], estimate: int, usage: Usage, *, template_strips_reasoning: bool = False
+    ) -> None:
+        """Take in prompt and answer together, for the conversation with the answer as its last message.
+
+        `estimate` is the count of that conversation without a generation prompt. Where the template strips the
+        thinking of earlier answers, it is taken off what the engine counted. Nothing is learned from an answer
+        whose thinking would have to be taken off and was not told.
+        """
+        reasoning = usage.reasoning_tokens if template_strips_reasoning else 0
+        if reasoning is None:
+            return
+        tokens = usage.prompt_tokens + usage.completion_tokens - reasoning
+        self._remember(keys[-1], Anchor(estimate, tokens - estimate))
+
+    def corrected(self, keys: Sequence[Key], estimate: int) -> Anchored:
+        """Return the count of a prompt, corrected by the anchor of its longest beginning that has one."""
+        for key in reversed(keys):
+            anchor = self._anchors.get(key)
+            if anchor is not None:
+                self._anchors.move_to_end(key)
+                return Anchored(max(0, estimate + anchor.difference), max(0, estimate - anchor.estimate))
+        return Anchored(estimate, estimate)
+
+    def _remember(self, key: Key, anchor: Anchor) -> None:
+        self._anchors[key] = anchor
+        self._anchors.move_to_end(key)
+        while len(self._anchors) > self._capacity:
+            self._anchors.popitem(last=False)
+
+
+class ExactOffsets:
+    """The constant differences between exact counts and what engines report, per model and template arguments.
+
+    LM Studio may add an instruction of its own to every prompt. A difference is taken as constant when two requests
+    in a row show it with prompts of different length; one that looks like truncation is never learned.
+    """
+
+    def __init__(self, *, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._offsets: OrderedDict[Key, int] = OrderedDict()
+        self._seen: OrderedDict[Key, tuple[int, int]] = OrderedDict()
+
+    def offset(self, model: str, arguments: Mapping[str, Any] | None = None) -> int:
+        """Return the tokens to add to an exact count, 0 as long as nothing is known."""
+        return self._offsets.get(_settings_key(model, arguments), 0)
+
+    def observe(self, model: str, arguments: Mapping[str, Any] | None, exact: int, prompt_tokens: int) -> None:
+        """Take in what the engine reports for a prompt whose exact count, without an offset, is `exact`."""
+        if is_truncated(exact + self.offset(model, arguments), prompt_tokens):
+            return
+        key = _settings_key(model, arguments)
+        difference = prompt_tokens - exact
+        before = self._seen.get(key)
+        if before is not None and before[0] == difference and before[1] != exact:
+            _put(self._offsets, key, difference, self._capacity)
+        _put(self._seen, key, (difference, exact), self._capacity)
+
+
+def is_truncated(exact: int, prompt_tokens: int) -> bool:
+    """Tell whether the engine read so much less than an exact count, offset included, that it must have cut."""
+    return exact - prompt_tokens > max(TOLERATED_SHARE * exact, TOLERATED_TOKENS)
+
+
+def _put(entries: OrderedDict[Key, Any], key: Key, value: Any, capacity: int) -> None:
+    entries[key] = value
+    entries.move_to_end(key)
+    while len(entries) > capacity:
+        entries.popitem(last=False)
+
+
+def _settings_key(model: str, arguments: Mapping[str, Any] | None) -> Key:
+    return _digest(b"", [model, dict(arguments or {})])
+
+
+def _meaning(message: Mapping[str, Any]) -> list[Any]:
+    """Return what makes two messages the same message."""
+    content = message.get("content")
+    calls = [call.get("function") or {} for call in message.get("tool_calls") or ()]
+    return [
+        message.get("role"),
+        content.strip() if isinstance(content, str) else content,
+        [[call.get("name"), _parsed(call.get("arguments"))] for call in calls],
+    ]
+
+
+def _parsed(arguments: object) -> object:
+    """Return the arguments of a call as an object where they are one, however they are written."""
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _digest(before: bytes, value: object) -> bytes:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, default=str)
+    return blake2b(before + text.encode(), digest_size=DIGEST_BYTES).digest()

@@ -1,0 +1,217 @@
+"""The prompt that an engine makes of a chat request: normalised messages, its template arguments, its special cases.
+
+The rules are those of llama.cpp's server, found in its source and checked against it: the same text for the same
+request. Only a leading begin-of-text token, which it takes off and lets the tokenizer put back, stays in place here.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from elbowroom.tokens.chat_capabilities import capabilities_of
+from elbowroom.tokens.chat_families import GEMMA4, GPT_OSS, OLD_GEMMA4, family_of
+from elbowroom.tokens.chat_messages import (
+    Capabilities,
+    Message,
+    canonical_messages,
+    canonical_tools,
+    fit_messages,
+    text_of,
+)
+from elbowroom.tokens.chat_reasoning import ReasoningMarks, reasoning_marks_of
+from elbowroom.tokens.chat_template import ChatTemplate, local_time, sha256_of
+from elbowroom.tokens.chat_template_errors import ConversationNotContinuable
+from elbowroom.tokens.family_messages import for_stepfun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+STEPFUN_SIGN: Final = "You have access to the following functions in JSONSchema format"
+NEEDLESS_REFUSALS: Final = (
+    """{%- if "<|channel|>analysis<|message|>" in message.content or \
+"<|channel|>final<|message|>" in message.content %}""",
+    """{%- if (message['content'] is none or message['content'] == '' or message['content']|length == 0) and \
+(message['tool_calls'] is not defined or message['tool_calls'] is none or message['tool_calls']|length == 0) %}""",
+)
+"""Conditions under which some templates refuse messages that the engine has always rendered."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What a prompt is made of: OpenAI-style messages and tools, and arguments for the template.
+
+    A request whose last message is the assistant's is one to continue. `arguments` are such as `enable_thinking` or
+    `reasoning_effort`, and win over what the engine passes by itself.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    add_generation_prompt: bool = True
+
+
+class ChatPrompt:
+    """A model's chat template as its engine uses it.
+
+    `bos_token` and `eos_token` are the texts of those tokens, empty where the vocabulary has none. Small
+    conversations are rendered once, at first use, to find out what the template can take.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        name: str = "this model",
+        bos_token: str = "",
+        eos_token: str = "",
+        clock: Callable[[], datetime] = local_time,
+    ) -> None:
+        self.source = source
+        self.name = name
+        self.bos_token = bos_token
+        self.eos_token = eos_token
+        self.clock = clock
+        self.family = family_of(source)
+        self.template = ChatTemplate(without_needless_refusals(source), name=name, clock=clock, dialect="llama.cpp")
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """The hash by which the template may be known."""
+        return sha256_of(self.source)
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the template has been compiled and tried out, which takes some ten milliseconds."""
+        return {"capabilities", "reasoning_marks"} <= vars(self).keys()
+
+    @functools.cached_property
+    def capabilities(self) -> Capabilities:
+        """What the template can take."""
+        return capabilities_of(self.template)
+
+    @functools.cached_property
+    def reasoning_marks(self) -> ReasoningMarks:
+        """How the template marks what the model thinks."""
+        if self.family.marks is not None:
+            return self.family.marks
+        return reasoning_marks_of(self.template, self.bos_token, self.eos_token)
+
+    def text(self, request: ChatRequest) -> str:
+        """Return the prompt for a request.
+
+        Raises `TemplateFailed`, and `ConversationNotContinuable` where the engine answers with a 400 as well.
+        """
+        messages = canonical_messages(request.messages)
+        variables = self.variables(request)
+        if not (messages and messages[-1]["role"] == "assistant"):
+            return self.answered(self.fitted(messages), variables, request.add_generation_prompt)
+        *history, unfinished = messages
+        refuse_to_continue(history, unfinished)
+        return self.continued(self.fitted(history), unfinished, variables)
+
+    def variables(self, request: ChatRequest) -> dict[str, Any]:
+        """Return the template's variables, the messages aside."""
+        now = self.clock()
+        variables: dict[str, Any] = {
+            "bos_token": self.bos_token,
+            "eos_token": self.eos_token,
+            "enable_thinking": self.reasoning_marks != ReasoningMarks(),
+            "datetime": now.strftime("%b %d %Y"),
+            "date_string": now.strftime("%d %b %Y"),
+        }
+        if tools := canonical_tools(request.tools):
+            variables["tools"] = tools
+        variables.update(copy.deepcopy(dict(request.arguments)))
+        if isinstance(effort := variables.get("reasoning_effort"), str):
+            variables["reasoning_strength"] = effort
+        if isinstance(preserve := variables.get("preserve_reasoning"), bool):
+            variables["preserve_thinking"] = preserve
+            for name in ("clear_thinking", "truncate_history_thinking", "drop_thinking"):
+                variables[name] = not preserve
+        return variables
+
+    def fitted(self, messages: list[Message]) -> list[Message]:
+        """Return canonical messages as this template and its family want them."""
+        if STEPFUN_SIGN in self.source:
+            messages = for_stepfun(messages)
+        if self.family is not GPT_OSS:
+            messages = [
+                {**message, "role": "system"} if message["role"] == "developer" else message for message in messages
+            ]
+        messages = fit_messages(messages, self.capabilities)
+        return self.family.adapt(messages) if self.family.adapt else messages
+
+    def answered(self, messages: list[Message], variables: dict[str, Any], add_generation_prompt: bool) -> str:
+        """Render a conversation that the model is to answer."""
+        text = self.rendered(messages, variables, add_generation_prompt)
+        if add_generation_prompt and self.family in (GEMMA4, OLD_GEMMA4) and text.endswith("<turn|>\n"):
+            return text + "<|turn>model\n"
+        return text
+
+    def continued(self, history: list[Message], unfinished: Message, variables: dict[str, Any]) -> str:
+        """Render a history, and behind it an answer that goes on: no end of turn, no new generation prompt."""
+        text = self.rendered_apart(history, variables, add_generation_prompt=False)
+        if self.family is GPT_OSS:
+            text = "<|end|>".join(text.rsplit("<|return|>", 1))
+        if unfinished.keys() == {"role", "content"} and not unfinished["content"]:
+            return text
+        marks = self.reasoning_marks
+        opening = self.family.opening
+        if opening is None:
+            opening = self.generation_prompt(history, variables)
+            if marks.start:
+                opening = opening.split(marks.start, 1)[0]
+        return text + opening + self.unfinished_answer(unfinished, marks)
+
+    def unfinished_answer(self, unfinished: Message, marks: ReasoningMarks) -> str:
+        """Write the reasoning between its marks, and the text; without any text the reasoning stays open."""
+        reasoning = unfinished.get("reasoning_content", "")
+        thought = ""
+        if marks.start:
+            replaced = self.family.without_reasoning is not None and not reasoning
+            thought = (self.family.without_reasoning or "") if replaced else marks.start + reasoning
+        if reasoning and not unfinished["content"]:
+            return thought
+        return thought + (marks.end if marks.start else "") + text_of(unfinished, between="\n\n")
+
+    def generation_prompt(self, messages: list[Message], variables: dict[str, Any]) -> str:
+        """Return what a generation prompt changes at the end of a rendering."""
+        without = self.rendered_apart(messages, variables, add_generation_prompt=False)
+        with_prompt = self.rendered_apart(messages, variables, add_generation_prompt=True)
+        if with_prompt.startswith(without):
+            return with_prompt[len(without) :]
+        pairs = enumerate(zip(without, with_prompt, strict=False))
+        different = (at for at, (left, right) in pairs if left != right)
+        return with_prompt[next(different, len(with_prompt)) :]
+
+    def rendered_apart(self, messages: list[Message], variables: dict[str, Any], add_generation_prompt: bool) -> str:
+        """Render copies, so that what a template does to its lists is not seen by the next rendering."""
+        return self.rendered(copy.deepcopy(messages), copy.deepcopy(variables), add_generation_prompt)
+
+    def rendered(self, messages: list[Message], variables: dict[str, Any], add_generation_prompt: bool) -> str:
+        """Render messages; a generation prompt that isn't wanted is undefined, not false."""
+        prompt = {"add_generation_prompt": True} if add_generation_prompt else {}
+        return self.template.evaluate({"messages": messages, **variables, **prompt})
+
+
+def without_needless_refusals(source: str) -> str:
+    """Return a template that no longer refuses what the engine renders all the same."""
+    for condition in NEEDLESS_REFUSALS:
+        source = source.replace(condition, "{%- if false %}")
+    return source
+
+
+def refuse_to_continue(history: list[Message], unfinished: Message) -> None:
+    """Raise `ConversationNotContinuable` where no answer can go on."""
+    if unfinished.get("tool_calls"):
+        raise ConversationNotContinuable(
+            "The conversation ends with an assistant message that calls tools: add the tools' results to go on."
+        )
+    if history and history[-1]["role"] == "assistant":
+        raise ConversationNotContinuable(
+            "The conversation ends with two assistant messages; only one can be continued. Join them into one."
+        )

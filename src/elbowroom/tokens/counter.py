@@ -1,0 +1,167 @@
+"""TokenCounter: the best count there is for one model, corrected by what its engine reports."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil
+from typing import Any, Final
+
+from elbowroom.tokens.anchoring import (
+    ExactOffsets,
+    Key,
+    Usage,
+    UsageAnchors,
+    conversation_keys,
+    is_truncated,
+)
+from elbowroom.tokens.count import CannotCount, Counter, Method, StreamingCounter, TokenCount
+from elbowroom.tokens.families import Family, family_of
+from elbowroom.tokens.family_counter import FamilyCounter
+from elbowroom.tokens.stream_count import StreamCounter
+
+log = logging.getLogger(__name__)
+FAMILIES_KEPT: Final = 3
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """The engine has read less than it was sent: `counted` tokens were sent, `read` were read."""
+
+    counted: int
+    read: int
+
+
+class TokenCounter:
+    """Counts text, whole prompts and growing answers for one model.
+
+    `ways` are the exact ways, best first; where none works the model's family counts, named by its name and
+    architecture. Nothing is downloaded, and long work runs in threads.
+    """
+
+    def __init__(self, model: str, architecture: str | None, ways: Sequence[Counter] = ()) -> None:
+        self.model = model
+        self._family = family_of(model, architecture)
+        self._ways = ways
+        self._anchors = UsageAnchors()
+        self._offsets = ExactOffsets()
+        self._complaints: set[str] = set()
+
+    async def warm_up(self) -> None:
+        """Load the model's own tokenizer, where it is on this machine, before somebody waits for it."""
+        if any(isinstance(way, StreamingCounter) for way in self._ways):
+            await self.count_text("")
+
+    async def count_text(self, text: str) -> TokenCount:
+        """Return the size of a bare text."""
+        for way in self._ways:
+            try:
+                return await way.count_text(text)
+            except CannotCount as error:
+                self._complain(error)
+        family = await self._family_counter()
+        tokens = await asyncio.to_thread(family.count_text, text)
+        return TokenCount(tokens, _method(family.family), ceil(tokens * family.family.error.p95))
+
+    async def count_chat(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Message] = (),
+        arguments: Mapping[str, Any] | None = None,
+    ) -> TokenCount:
+        """Return the size of the whole prompt: messages, tools, and what the chat template makes of them.
+
+        `arguments` are the template's, such as `enable_thinking`. A history that ends with an assistant message is
+        counted as one that the engine continues.
+        """
+        arguments = arguments or {}
+        for way in self._ways:
+            try:
+                count = await way.count_chat(messages, tools, arguments)
+            except CannotCount as error:
+                self._complain(error)
+                continue
+            offset = self._offsets.offset(self.model, arguments)
+            count = TokenCount(max(0, count.tokens + offset), count.method, count.error_bound, offset)
+            return self._with_images(messages, tools, arguments, count)
+        return await self._count_by_family(messages, tools, arguments)
+
+    async def stream(self) -> StreamCounter:
+        """Return a running count for an answer that grows."""
+        for way in self._ways:
+            if isinstance(way, StreamingCounter):
+                try:
+                    return await way.stream()
+                except CannotCount as error:
+                    self._complain(error)
+        return StreamCounter((await self._family_counter()).tokenizer)
+
+    async def observe(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Message],
+        arguments: Mapping[str, Any],
+        count: TokenCount,
+        usage: Usage,
+    ) -> Truncation | None:
+        """Learn from what the engine reports for a request that was counted here; tell if it has cut the prompt."""
+        raw = count.tokens - count.learned
+        if count.method in ("exact", "engine"):
+            self._offsets.observe(self.model, arguments, raw, usage.prompt_tokens)
+            if is_truncated(count.tokens, usage.prompt_tokens):
+                return Truncation(count.tokens, usage.prompt_tokens)
+            return None
+        self._anchors.observe_prompt(self._keys(messages, tools, arguments), raw, usage)
+        return None
+
+    async def _count_by_family(
+        self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]
+    ) -> TokenCount:
+        family = await self._family_counter()
+        counted = await asyncio.to_thread(family.count_chat, messages, tools, arguments=arguments)
+        anchored = self._anchors.corrected(self._keys(messages, tools, arguments), counted.tokens)
+        bound = ceil(anchored.estimated * counted.error.p95)
+        return TokenCount(anchored.tokens, counted.method, bound, anchored.tokens - counted.tokens)
+
+    def _with_images(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Message],
+        arguments: Mapping[str, Any],
+        count: TokenCount,
+    ) -> TokenCount:
+        """Correct a count of text by what images took before: a tokenizer alone cannot tell."""
+        if not any(_has_media(message) for message in messages):
+            return count
+        anchored = self._anchors.corrected(self._keys(messages, tools, arguments), count.tokens)
+        learned = count.learned + anchored.tokens - count.tokens
+        return replace(count, tokens=anchored.tokens, method="estimate", learned=learned)
+
+    async def _family_counter(self) -> FamilyCounter:
+        return await asyncio.to_thread(_family_counter, self._family)
+
+    def _keys(self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]) -> list[Key]:
+        return conversation_keys(self.model, messages, tools, arguments)
+
+    def _complain(self, error: CannotCount) -> None:
+        if error.message not in self._complaints:
+            self._complaints.add(error.message)
+            log.warning("Counting for %s falls back to the next way: %s", self.model, error.message)
+
+
+@lru_cache(maxsize=FAMILIES_KEPT)
+def _family_counter(family: Family) -> FamilyCounter:
+    return FamilyCounter(family)
+
+
+def _method(family: Family) -> Method:
+    return "family" if family.has_vocabulary else "estimate"
+
+
+def _has_media(message: Message) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(
+        isinstance(part, Mapping) and part.get("type") not in ("text", "refusal") for part in content
+    )

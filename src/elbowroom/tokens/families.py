@@ -1,0 +1,196 @@
+"""Which family a model belongs to, and what is known of each family: the ground for counts without a model file.
+
+A name is looked at first, since it is the more precise of the two: a "deepseek-r1-distill-qwen" runs as the
+architecture "qwen2" and has Qwen's vocabulary, but DeepSeek's turns. Where the name says nothing, the architecture
+that LM Studio or a model's file states decides.
+
+The numbers of every family (ratios, tokens that its real templates add, errors) were measured by
+scripts/count_accuracy; docs/counting.md has the tables.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from elbowroom.tokens.bundled_vocabularies import VocabularyName
+
+Format = Literal[
+    "chatml", "command", "deepseek", "gemma", "granite", "harmony", "llama2", "llama3", "mistral", "phi", "tekken"
+]
+Reasoning = Literal["until answered", "dropped"]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBound:
+    """How far a count may be off, as a share of it: in half of all cases, and in 95 of 100."""
+
+    median: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """How many tokens of the model stand for one of the vocabulary used: in Chinese and Japanese, and otherwise."""
+
+    text: float = 1.0
+    cjk: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Preamble:
+    """Tokens of sentences that a model's template writes by itself: always, without a system message, with tools."""
+
+    always: int = 0
+    without_system: int = 0
+    with_tools: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Models that cut text alike and lay out conversations alike.
+
+    `has_vocabulary` tells whether the vocabulary is the family's own, not just the nearest one that may be shipped.
+    `reasoning` says what its templates do with the thinking of earlier answers.
+    """
+
+    name: str
+    vocabulary: VocabularyName
+    format: Format
+    error: ErrorBound
+    has_vocabulary: bool = False
+    single_digits: bool = False
+    ratios: Ratios = Ratios()
+    preamble: Preamble = Preamble()
+    reasoning: Reasoning = "dropped"
+
+
+SPECIAL_TOKENS: Final[Mapping[Format, frozenset[str]]] = {
+    "chatml": frozenset(
+        {"<|im_start|>", "<|im_end|>", "<|endoftext|>", "<tool_call>", "</tool_call>", "<think>", "</think>"}
+    ),
+    "command": frozenset(
+        {
+            "<BOS_TOKEN>",
+            "<|START_OF_TURN_TOKEN|>",
+            "<|END_OF_TURN_TOKEN|>",
+            "<|USER_TOKEN|>",
+            "<|CHATBOT_TOKEN|>",
+            "<|SYSTEM_TOKEN|>",
+        }
+    ),
+    "deepseek": frozenset(
+        {
+            "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
+            "<\uff5cend\u2581of\u2581sentence\uff5c>",
+            "<\uff5cUser\uff5c>",
+            "<\uff5cAssistant\uff5c>",
+            *(
+                f"<\uff5ctool\u2581{part}\u2581{end}\uff5c>"
+                for part in ("calls", "call", "output")
+                for end in ("begin", "end")
+            ),
+            "<\uff5ctool\u2581sep\uff5c>",
+        }
+    ),
+    "gemma": frozenset({"<bos>", "<start_of_turn>", "<end_of_turn>"}),
+    "granite": frozenset({"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>", "<|tool_call|>"}),
+    "harmony": frozenset(
+        {"<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|call|>", "<|return|>"}
+    ),
+    "llama2": frozenset({"<s>", "</s>"}),
+    "llama3": frozenset({"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>"}),
+    "mistral": frozenset(
+        {
+            *("<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
+            *("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
+        }
+    ),
+    "phi": frozenset({"<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>"}),
+    "tekken": frozenset(
+        {
+            *("<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
+            *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
+            *("[TOOL_RESULTS]", "[TOOL_CONTENT]", "[/TOOL_RESULTS]"),
+        }
+    ),
+}
+"""The texts that are one token each in a format."""
+
+LLAMA3: Final = Family("llama3", "o200k", "llama3", ErrorBound(0.01, 0.04), ratios=Ratios(1.01, 0.94))
+LLAMA2: Final = Family("llama2", "mistral", "llama2", ErrorBound(0.02, 0.06))
+MISTRAL: Final = Family("mistral", "mistral", "mistral", ErrorBound(0.01, 0.03), has_vocabulary=True)
+TEKKEN: Final = Family("tekken", "tekken", "tekken", ErrorBound(0.01, 0.03), has_vocabulary=True)
+QWEN2: Final = Family("qwen2", "qwen", "chatml", ErrorBound(0.01, 0.03), has_vocabulary=True)
+QWEN3: Final = replace(QWEN2, name="qwen3", reasoning="until answered")
+GPT_OSS: Final = Family(
+    "gpt-oss", "o200k", "harmony", ErrorBound(0.01, 0.03), has_vocabulary=True, reasoning="until answered"
+)
+GPT: Final = Family("gpt", "o200k", "chatml", ErrorBound(0.01, 0.03), has_vocabulary=True)
+DEEPSEEK: Final = Family("deepseek", "o200k", "deepseek", ErrorBound(0.03, 0.1), ratios=Ratios(1.04, 0.91))
+DEEPSEEK_LLAMA: Final = replace(LLAMA3, name="deepseek-distill-llama", format="deepseek")
+DEEPSEEK_QWEN: Final = replace(QWEN2, name="deepseek-distill-qwen", format="deepseek")
+GEMMA: Final = Family("gemma", "o200k", "gemma", ErrorBound(0.06, 0.2), single_digits=True, ratios=Ratios(1.07, 0.69))
+PHI3: Final = Family("phi3", "mistral", "phi", ErrorBound(0.02, 0.06))
+PHI4: Final = Family("phi4", "o200k", "chatml", ErrorBound(0.05, 0.15))
+PHI4_MINI: Final = Family("phi4-mini", "o200k", "phi", ErrorBound(0.02, 0.05), has_vocabulary=True)
+COMMAND_R: Final = Family("command-r", "o200k", "command", ErrorBound(0.05, 0.15), single_digits=True)
+GRANITE: Final = Family("granite", "o200k", "granite", ErrorBound(0.05, 0.2), single_digits=True)
+UNKNOWN: Final = Family(
+    "unknown", "o200k", "chatml", ErrorBound(0.1, 0.3), single_digits=True, ratios=Ratios(1.05, 1.05)
+)
+
+NAMES: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE), family)
+    for pattern, family in (
+        (r"deepseek.*distill.*llama", DEEPSEEK_LLAMA),
+        (r"deepseek.*qwen", DEEPSEEK_QWEN),
+        (r"gpt[-_. ]?oss", GPT_OSS),
+        (r"qwen[-_. ]?3|qwq", QWEN3),
+        (r"qwen", QWEN2),
+        (r"llama[-_. ]?[34]", LLAMA3),
+        (r"llama[-_. ]?2|code[-_. ]?llama|tiny[-_. ]?llama|vicuna", LLAMA2),
+        (r"mistral[-_. ]?small.*2409", MISTRAL),
+        (r"nemo(?!tron)|(?:ministral|devstral|magistral|pixtral|voxtral)", TEKKEN),
+        (r"mistral[-_. ]?(?:small|medium|large[-_. ]?3)", TEKKEN),
+        (r"mistral|mixtral|codestral|mathstral|zephyr", MISTRAL),
+        (r"gemma", GEMMA),
+        (r"phi[-_. ]?4[-_. ]?m", PHI4_MINI),
+        (r"phi[-_. ]?4", PHI4),
+        (r"phi[-_. ]?3", PHI3),
+        (r"command[-_. ]?[ra]|\baya\b", COMMAND_R),
+        (r"granite", GRANITE),
+        (r"deepseek", DEEPSEEK),
+        (r"gpt", GPT),
+    )
+)
+"""What to look for in a model's name, the most telling first."""
+
+ARCHITECTURES: Final[Mapping[str, Family]] = {
+    **dict.fromkeys(("qwen", "qwen2", "qwen2moe", "qwen2vl", "qwen2_moe", "qwen2_vl", "qwen2_5_vl"), QWEN2),
+    **dict.fromkeys(("qwen3", "qwen3moe", "qwen3_moe", "qwen3vl", "qwen3vlmoe", "qwen3_vl", "qwen3_vl_moe"), QWEN3),
+    **dict.fromkeys(("qwen3next", "qwen3_next", "qwen35", "qwen35moe", "qwen3_5", "qwen3_5_moe"), QWEN3),
+    **dict.fromkeys(("llama", "llama4", "mllama"), LLAMA3),
+    **dict.fromkeys(("mistral", "mixtral"), MISTRAL),
+    **dict.fromkeys(("mistral3", "mistral4", "ministral", "ministral3", "pixtral", "voxtral"), TEKKEN),
+    **dict.fromkeys(("gpt_oss", "gpt-oss"), GPT_OSS),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3", "gemma3_text", "gemma3n", "gemma4"), GEMMA),
+    **dict.fromkeys(("deepseek", "deepseek2", "deepseek_v2", "deepseek_v3"), DEEPSEEK),
+    **dict.fromkeys(("phi3", "phimoe", "phi3_v"), PHI3),
+    **dict.fromkeys(("command-r", "cohere", "cohere2"), COMMAND_R),
+    **dict.fromkeys(("granite", "granitemoe", "granitehybrid", "granitemoehybrid"), GRANITE),
+}
+"""The families of architectures, by the names that GGUF files and MLX folders give them."""
+
+
+def family_of(name: str, architecture: str | None = None) -> Family:
+    """Return a model's family, by its name as LM Studio lists it, else by its architecture; never fails."""
+    for pattern, family in NAMES:
+        if pattern.search(name):
+            return _refined(family, architecture)
+    return ARCHITECTURES.get((architecture or "").lower(), UNKNOWN)
+
+
+def _refined(family: Family, architecture: str | None) -> Family:
+    """Tell the newer Mistral models, whose names are the old ones, by their architecture."""
+    return TEKKEN if family is MISTRAL and ARCHITECTURES.get((architecture or "").lower()) is TEKKEN else family

@@ -1,0 +1,142 @@
+"""Counts text and whole conversations for a family of models, without any file of the model itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from elbowroom.tokens.bundled_vocabularies import bundled_tokenizer
+from elbowroom.tokens.chat_messages import Capabilities, Message, canonical_messages, canonical_tools, fit_messages
+from elbowroom.tokens.chat_template import ChatTemplate
+from elbowroom.tokens.chat_template_errors import TemplateFailed
+from elbowroom.tokens.families import SPECIAL_TOKENS, ErrorBound, Family, Format, Ratios
+from elbowroom.tokens.segments import SegmentCounter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from elbowroom.tokens.tokenizer import Tokenizer
+
+CJK: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
+TOKENS_PER_CJK_CHARACTER: Final = 0.75
+"""A rough measure of how much of a text's tokens is Chinese and Japanese."""
+TEXT_ONLY: Final = Capabilities()
+THINKING: Final = re.compile(r"^\s*<think>.*?</think>\s*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyCount:
+    """A number of tokens counted by family: how it was got, and how far it may be off as a share of it.
+
+    "family" is a count with the family's own vocabulary, "estimate" one with the nearest.
+    """
+
+    tokens: int
+    method: Literal["family", "estimate"]
+    error: ErrorBound
+
+
+class FamilyCounter:
+    """Counts for one family; pieces of prompts are remembered, and any thread may use it.
+
+    A prompt of 100,000 tokens takes some 30 milliseconds the first time and a few after that. Whoever runs an event
+    loop has to take care to construct and call this in a thread where that is too long.
+    """
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self._segments = SegmentCounter(
+            bundled_tokenizer(family.vocabulary, SPECIAL_TOKENS[family.format], single_digits=family.single_digits)
+        )
+        self._template = ChatTemplate(template_source(family.format), name=family.name)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer over the family's vocabulary."""
+        return self._segments.tokenizer
+
+    def count_text(self, text: str) -> int:
+        """Return about how many tokens a text takes."""
+        return scaled(self._segments.count(text), text, self.family.ratios)
+
+    def count_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> FamilyCount:
+        """Return about how many tokens the prompt for OpenAI-style messages and tools takes; images count nothing.
+
+        A conversation that ends with an assistant message is one to continue, unless `add_generation_prompt` is
+        False: then that message is finished. `arguments` are those for the template, such as `enable_thinking`.
+        """
+        prompt = self.prompt(messages, tools, arguments=arguments, add_generation_prompt=add_generation_prompt)
+        added = self.family.preamble.always
+        if not (messages and messages[0].get("role") == "system"):
+            added += self.family.preamble.without_system
+        if tools:
+            added += self.family.preamble.with_tools
+        method: Literal["family", "estimate"] = "family" if self.family.has_vocabulary else "estimate"
+        return FamilyCount(self.count_text(prompt) + added, method, self.family.error)
+
+    def prompt(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> str:
+        """Return the conversation in the family's format, without the sentences that real templates add."""
+        fitted = with_reasoning_of(self.family, fit_messages(canonical_messages(messages), TEXT_ONLY))
+        if self.family.format != "harmony":
+            fitted = [
+                {**message, "role": "system"} if message["role"] == "developer" else message for message in fitted
+            ]
+        continues = add_generation_prompt and bool(fitted) and fitted[-1]["role"] == "assistant"
+        variables = {
+            **(arguments or {}),
+            "messages": fitted,
+            "tools": canonical_tools(tools),
+            "add_generation_prompt": add_generation_prompt,
+            "continues": continues and not fitted[-1].get("tool_calls"),
+        }
+        try:
+            return self._template.evaluate(variables)
+        except TemplateFailed:  # tools may be described by anything at all, and a count is needed all the same
+            return json.dumps([fitted, variables["tools"]], ensure_ascii=False)
+
+
+def scaled(tokens: int, text: str, ratios: Ratios) -> int:
+    """Return the tokens of a text in a vocabulary as tokens of a family that cuts it `ratios` as fine."""
+    if ratios == Ratios():
+        return tokens
+    characters = sum(map(len, CJK.findall(text)))
+    cjk = min(tokens, TOKENS_PER_CJK_CHARACTER * characters)
+    return round((tokens - cjk) * ratios.text + cjk * ratios.cjk)
+
+
+def with_reasoning_of(family: Family, messages: list[Message]) -> list[Message]:
+    """Return canonical messages with as much of the thinking in them as the family's templates keep."""
+    last_user = max((place for place, message in enumerate(messages) if message["role"] == "user"), default=-1)
+    kept_from = last_user if family.reasoning == "until answered" else len(messages)
+    return [
+        without_reasoning(message) if place < kept_from and message["role"] == "assistant" else message
+        for place, message in enumerate(messages)
+    ]
+
+
+def without_reasoning(message: Message) -> Message:
+    """Return an answer without its thinking, whether that stands beside the text or in front of it in tags."""
+    rest = {key: value for key, value in message.items() if key != "reasoning_content"}
+    return {**rest, "content": THINKING.sub("", rest["content"])}
+
+
+def template_source(name: Format) -> str:
+    """Return the Jinja source of a family's format."""
+    return files("elbowroom.tokens").joinpath("family_templates", f"{name}.jinja").read_text(encoding="utf-8")

@@ -1,0 +1,108 @@
+"""Counts with the model's own files: its chat template renders the whole prompt, its tokenizer cuts it."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from elbowroom.tokens.chat_prompt import ChatPrompt, ChatRequest
+from elbowroom.tokens.chat_template_errors import TemplateFailed
+from elbowroom.tokens.count import CannotCount, TokenCount
+from elbowroom.tokens.errors import TokenizerError
+from elbowroom.tokens.loading import LoadedModel, TokenizerLoader
+from elbowroom.tokens.stream_count import StreamCounter
+from elbowroom.tokens.template_renderer import TemplateRenderer
+
+INLINE_CHARACTERS: Final = 20_000
+"""Up to here counting takes a few milliseconds at most; more goes to a thread, by calls that release the GIL."""
+TOOL_TEMPLATE: Final = "tool_use"
+WITHOUT_TEMPLATE: Final = """\
+{%- for message in messages -%}
+{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"""
+"""What llama.cpp uses where a model has no chat template of its own."""
+
+
+class FileCounter:
+    """The counter of one GGUF file or model folder; both are read when they are first needed, and when they change."""
+
+    def __init__(self, path: Path, loader: TokenizerLoader, renderer: TemplateRenderer) -> None:
+        self.path = path
+        self._loader = loader
+        self._renderer = renderer
+        self._prompts: tuple[LoadedModel, Prompts] | None = None
+
+    async def load(self) -> LoadedModel:
+        """Return the model's tokenizer, loaded in a thread where that has not been done. Raises CannotCount."""
+        try:
+            return await self._loader.load(self.path)
+        except TokenizerError as error:
+            raise CannotCount(error.message) from error
+
+    async def count_text(self, text: str) -> TokenCount:
+        """Return the size of a bare text."""
+        model = await self.load()
+        if len(text) <= INLINE_CHARACTERS:
+            return TokenCount(model.text.tokenizer.count(text), "exact")
+        return TokenCount(await asyncio.to_thread(model.text.tokenizer.count, text), "exact")
+
+    async def count_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
+    ) -> TokenCount:
+        """Return the size of the whole prompt, 0 tokens off; a part of what was counted before costs little."""
+        model = await self.load()
+        text = await self.render(model, messages, tools, arguments)
+        if len(text) <= INLINE_CHARACTERS:
+            return TokenCount(model.segments.count_prompt(text), "exact")
+        return TokenCount(await asyncio.to_thread(model.segments.count_prompt, text), "exact")
+
+    async def render(
+        self,
+        model: LoadedModel,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        arguments: Mapping[str, Any],
+    ) -> str:
+        """Return the prompt as the engine makes it. Raises CannotCount where the template is broken."""
+        prompt = self._prompts_of(model).of(has_tools=bool(tools))
+        try:
+            return await self._renderer.render(prompt, ChatRequest(messages, tools, arguments))
+        except TemplateFailed as error:
+            raise CannotCount(f"The chat template of {self.path} cannot be used: {error.message}") from error
+
+    async def stream(self) -> StreamCounter:
+        """Return a counter for an answer that grows."""
+        return StreamCounter((await self.load()).text.tokenizer)
+
+    def _prompts_of(self, model: LoadedModel) -> "Prompts":
+        if self._prompts is None or self._prompts[0] is not model:
+            self._prompts = (model, Prompts(model, self.path.name))
+        return self._prompts[1]
+
+
+class Prompts:
+    """A model's chat templates, ready to render."""
+
+    def __init__(self, model: LoadedModel, name: str) -> None:
+        self._model = model
+        self._name = name
+
+    def of(self, *, has_tools: bool) -> ChatPrompt:
+        """Return the template for a request; some models have one of their own for tools."""
+        if has_tools and TOOL_TEMPLATE in self._model.text.chat_templates:
+            return self._for_tools
+        return self._default
+
+    @cached_property
+    def _default(self) -> ChatPrompt:
+        return self._prompt(self._model.text.chat_template or WITHOUT_TEMPLATE)
+
+    @cached_property
+    def _for_tools(self) -> ChatPrompt:
+        return self._prompt(self._model.text.chat_templates[TOOL_TEMPLATE])
+
+    def _prompt(self, source: str) -> ChatPrompt:
+        tokenizer = self._model.text.tokenizer
+        return ChatPrompt(source, name=self._name, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)

@@ -1,0 +1,206 @@
+"""Reads GGUF's metadata from the first bytes of a file: names, values and arrays, never a tensor.
+
+The file is read in growing chunks, not mapped into memory: where somebody shortens it at the same moment,
+that is an error to report, not a bus error that ends the process.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from elbowroom.tokens.errors import UnreadableModelFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Numbers = array[int] | array[float]
+    Value = str | int | float | bool | tuple[str, ...] | Numbers
+
+MAGIC: Final = b"GGUF"
+VERSIONS: Final = (2, 3)
+STRING: Final = 8
+ARRAY: Final = 9
+SCALARS: Final = {
+    0: struct.Struct("<B"),
+    1: struct.Struct("<b"),
+    2: struct.Struct("<H"),
+    3: struct.Struct("<h"),
+    4: struct.Struct("<I"),
+    5: struct.Struct("<i"),
+    6: struct.Struct("<f"),
+    7: struct.Struct("<?"),
+    10: struct.Struct("<Q"),
+    11: struct.Struct("<q"),
+    12: struct.Struct("<d"),
+}
+ARRAY_CODES: Final = dict(zip(SCALARS, "BbHhIifBQqd", strict=True))
+LENGTH: Final = SCALARS[10]
+
+# The largest headers in use have 16 MB, 800,000 strings and templates of 60 kB; these limits leave room for
+# larger ones and still keep what a hostile file can take below 500 MB and a second.
+MAX_HEADER_BYTES: Final = 64 << 20
+MAX_KEYS: Final = 1 << 16
+MAX_KEY_BYTES: Final = 1 << 16
+MAX_TEXT_BYTES: Final = 4 << 20
+MAX_STRINGS: Final = 2_000_000
+MAX_TOKEN_BYTES: Final = 4096
+MAX_KEPT_BYTES: Final = 40 << 20
+
+FIRST_CHUNK: Final = 4 << 20
+
+
+class MetadataReader:
+    """Reads the metadata at the start of an open GGUF file.
+
+    `read()` raises `UnreadableModelFile` for everything that is not a sound header of a reasonable size.
+    """
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._data = b""
+        self._position = 0
+        self._strings = 0
+        self._kept_bytes = 0
+
+    def read(self, wanted: Callable[[str], bool]) -> dict[str, Value]:
+        """Return the values whose key is `wanted`, in the file's order; the others are skipped."""
+        self._check_version()
+        self._scalar(LENGTH)  # the number of tensors
+        count = self._length()
+        if count > MAX_KEYS:
+            raise self._failure(f"declares {count:,} metadata keys; no model has more than {MAX_KEYS:,}")
+        values: dict[str, Value] = {}
+        for _ in range(count):
+            key = self._key()
+            value = self._value(key, keep=wanted(key))
+            if value is None:
+                continue
+            if key in values:
+                raise self._failure(f"has the key {key} twice")
+            values[key] = value
+        return values
+
+    def _check_version(self) -> None:
+        if self._bytes(4) != MAGIC:
+            raise self._failure("is no GGUF file: it does not begin with the four letters GGUF")
+        version = int(self._scalar(SCALARS[4]))
+        if version in VERSIONS:
+            return
+        if int.from_bytes(version.to_bytes(4, "big"), "little") in VERSIONS:
+            raise self._failure("was written for big-endian machines; convert it for this one")
+        raise self._failure(f"has GGUF version {version}; versions 2 and 3 can be read")
+
+    def _key(self) -> str:
+        length = self._length()
+        if length > MAX_KEY_BYTES:
+            raise self._failure(f"declares a key of {length:,} bytes")
+        try:
+            return self._bytes(length).decode()
+        except UnicodeDecodeError as error:
+            raise self._failure("has a key that is no UTF-8") from error
+
+    def _value(self, key: str, *, keep: bool) -> Value | None:
+        kind = int(self._scalar(SCALARS[4]))
+        if kind in SCALARS:
+            value = self._scalar(SCALARS[kind])
+            return value if keep else None
+        if kind == STRING:
+            return self._text(key, keep=keep)
+        if kind == ARRAY:
+            return self._array(key, keep=keep)
+        raise self._failure(f"gives {key} the unknown value type {kind}")
+
+    def _text(self, key: str, *, keep: bool) -> str | None:
+        length = self._length()
+        if keep and length > MAX_TEXT_BYTES:
+            raise self._failure(f"gives {key} a text of {length:,} bytes; {MAX_TEXT_BYTES:,} is the limit")
+        data = self._bytes(length)
+        return data.decode(errors="replace") if keep else None
+
+    def _array(self, key: str, *, keep: bool) -> Value | None:
+        kind = int(self._scalar(SCALARS[4]))
+        count = self._length()
+        if kind == STRING:
+            return self._strings_array(key, count, keep=keep)
+        if kind not in SCALARS:
+            what = "arrays in an array" if kind == ARRAY else f"the unknown value type {kind}"
+            raise self._failure(f"gives {key} {what}")
+        if count > MAX_HEADER_BYTES:
+            raise self._failure(f"declares {count:,} entries in {key}")
+        return self._numbers_array(kind, count, keep=keep)
+
+    def _numbers_array(self, kind: int, count: int, *, keep: bool) -> Numbers | None:
+        data = self._bytes(count * SCALARS[kind].size)
+        if not keep:
+            return None
+        self._charge(len(data))
+        numbers: Numbers = array(ARRAY_CODES[kind])
+        numbers.frombytes(data)
+        if sys.byteorder == "big":
+            numbers.byteswap()
+        return numbers
+
+    def _strings_array(self, key: str, count: int, *, keep: bool) -> tuple[str, ...] | None:
+        self._strings += count
+        if self._strings > MAX_STRINGS:
+            raise self._failure(f"declares {count:,} strings in {key}; at most {MAX_STRINGS:,} are read")
+        texts: list[str] = []
+        length_at, length_bytes = LENGTH.unpack_from, LENGTH.size
+        data, end, position = self._data, len(self._data), self._position
+        first = position
+        for _ in range(count):
+            start = position + length_bytes
+            if start > end:
+                data, end = self._filled(start)
+            (length,) = length_at(data, position)
+            position = start + length
+            if keep and length > MAX_TOKEN_BYTES:
+                raise self._failure(f"has an entry of {length:,} bytes in {key}")
+            if position > end:
+                data, end = self._filled(position)
+            if keep:  # bytes that are no UTF-8 stay apart from every real text: no two tokens fall together
+                texts.append(data[start:position].decode("utf-8", "surrogateescape"))
+        self._position = position
+        if not keep:
+            return None
+        self._charge(position - first)
+        return tuple(texts)
+
+    def _charge(self, size: int) -> None:
+        self._kept_bytes += size
+        if self._kept_bytes > MAX_KEPT_BYTES:
+            raise self._failure(f"has a vocabulary of more than {MAX_KEPT_BYTES:,} bytes")
+
+    def _length(self) -> int:
+        return int(self._scalar(LENGTH))
+
+    def _scalar(self, layout: struct.Struct) -> int | float | bool:
+        (value,) = layout.unpack(self._bytes(layout.size))
+        number: int | float | bool = value
+        return number
+
+    def _bytes(self, size: int) -> bytes:
+        start, end = self._position, self._position + size
+        if end > len(self._data):
+            self._filled(end)
+        self._position = end
+        return self._data[start:end]
+
+    def _filled(self, needed: int) -> tuple[bytes, int]:
+        """Read on until `needed` bytes of the file are here; return all bytes and how many they are."""
+        if needed > MAX_HEADER_BYTES:
+            raise self._failure(f"has a header of more than {MAX_HEADER_BYTES:,} bytes, or a damaged one")
+        goal = min(MAX_HEADER_BYTES, max(needed, FIRST_CHUNK, 2 * len(self._data)))
+        self._data += self._file.read(goal - len(self._data))
+        if len(self._data) < needed:
+            raise self._failure("ends in the middle of its header; its download or copy was cut short")
+        return self._data, len(self._data)
+
+    def _failure(self, what: str) -> UnreadableModelFile:
+        return UnreadableModelFile(
+            f"The model file {self._name} {what}. Download or convert the model again, or name another file."
+        )

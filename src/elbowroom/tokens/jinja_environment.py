@@ -1,0 +1,100 @@
+"""The Jinja environment that chat templates are written for. Imports Jinja: load it when a template is rendered."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from jinja2 import TemplateError, nodes, pass_context
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from jinja2.parser import Parser
+    from jinja2.runtime import Context, Macro
+
+CLOCK_VARIABLE = "_clock"
+
+
+class RefusedByTemplate(TemplateError):
+    """A template called `raise_exception`."""
+
+
+class GenerationBlock(Extension):
+    """`{% generation %} ... {% endgeneration %}` marks what the model wrote; it adds nothing to the text."""
+
+    tags = {"generation"}  # noqa: RUF012 - Jinja declares it for instances
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Read the block as a call that returns its body."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
+
+    def _body(self, caller: Macro) -> str:
+        return caller()
+
+
+class PlainNamespace(Namespace):
+    """Jinja's `namespace` without names that begin with an underscore, which belong to Python."""
+
+    def __init__(*args: Any, **attributes: Any) -> None:
+        self, *mappings = args
+        given = dict(*mappings, **attributes)
+        for name in given:
+            _refuse_private(name)
+        Namespace.__init__(self, given)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _refuse_private(name)
+        super().__setitem__(name, value)
+
+
+def _refuse_private(name: object) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"a namespace cannot hold {name!r}")
+
+
+class SandboxedTemplates(ImmutableSandboxedEnvironment):
+    """A sandbox with the settings, filters and functions that chat templates expect."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationBlock, loopcontrols], **settings)
+        self.filters["tojson"] = to_json
+        self.globals.update(
+            raise_exception=raise_exception,
+            strftime_now=strftime_now,
+            namespace=PlainNamespace,
+            dict=make_dict,
+        )
+
+
+def to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Write a value as JSON, with `<`, `>`, `&` and `'` as they are: a prompt is no web page."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def raise_exception(message: str) -> NoReturn:
+    """Let a template refuse the messages it was given."""
+    raise RefusedByTemplate(message)
+
+
+@pass_context
+def strftime_now(context: Context, pattern: str) -> str:
+    """Write the time of rendering; the clock comes with the other variables of the template."""
+    return str(context[CLOCK_VARIABLE]().strftime(pattern))
+
+
+def make_dict(items: Iterable[Any] = (), **attributes: Any) -> dict[Any, Any]:
+    """Stand in for the class `dict`, which would hand the template its own methods."""
+    return dict(items, **attributes)

@@ -1,0 +1,164 @@
+"""Renders prompts without ever blocking the event loop or trusting a template that nobody knows.
+
+A template known by its hash renders in this process. Any other renders in one warm worker process, which has its
+memory limited where the system can do that, and which is killed and replaced when a template takes too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from elbowroom.tokens.chat_messages import canonical_messages, canonical_tools
+from elbowroom.tokens.chat_template_errors import (
+    ConversationNotContinuable,
+    TemplateFailed,
+    TemplateOverran,
+)
+from elbowroom.tokens.known_templates import KNOWN_TEMPLATES
+from elbowroom.tokens.template_worker import ERRORS
+from elbowroom.tokens.worker_process import WorkerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from types import TracebackType
+
+    from elbowroom.tokens.chat_prompt import ChatPrompt, ChatRequest
+
+INLINE_MESSAGES: Final = 64
+"""A known template renders this many messages in about a millisecond; more go to a thread."""
+CHANCES: Final = 2
+"""How often a template may be killed before it is given up: once may be the machine's fault."""
+
+
+class TemplateRenderer:
+    """Renders prompts for one event loop; close it with `aclose` or use it in `async with`.
+
+    `deadline` is the time in seconds that a template nobody knows may take, `start_deadline` the time its worker may
+    take to start, `memory` the bytes that worker may have. `known` are the hashes of templates that are trusted.
+    """
+
+    def __init__(
+        self,
+        *,
+        deadline: float = 5.0,
+        start_deadline: float = 60.0,
+        memory: int = 512 * 2**20,
+        known: Collection[str] = KNOWN_TEMPLATES,
+    ) -> None:
+        self._deadline = deadline
+        self._start_deadline = start_deadline
+        self._memory = memory
+        self._known = known
+        self._turn = asyncio.Lock()
+        self._worker: WorkerProcess | None = None
+        self._kills: dict[str, int] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def worker_id(self) -> int | None:
+        """The process id of the worker, None while there is none."""
+        return self._worker.process.pid if self._worker else None
+
+    async def render(self, prompt: ChatPrompt, request: ChatRequest) -> str:
+        """Return the prompt for a request; the request is only read.
+
+        Raises `TemplateRefused` where the template says no to the messages, `TemplateOverran` where it went past a
+        limit, `TemplateFailed` where it is broken, and `ConversationNotContinuable`.
+        """
+        try:
+            if prompt.sha256 not in self._known:
+                return await self._render_in_worker(prompt, request)
+            if prompt.is_warm and len(request.messages) <= INLINE_MESSAGES:
+                return prompt.text(request)
+            # A thread shares the interpreter's lock, but hands it over every few milliseconds: the loop stays alive.
+            return await asyncio.to_thread(prompt.text, request)
+        except RecursionError:
+            raise TemplateFailed(prompt.name, "the messages are nested too deeply") from None
+
+    async def aclose(self) -> None:
+        """End the worker; a later `render` starts another one."""
+        async with self._turn:
+            if self._worker is None:
+                return
+            worker, self._worker = self._worker, None
+            await worker.end()
+
+    async def _render_in_worker(self, prompt: ChatPrompt, request: ChatRequest) -> str:
+        if self._kills.get(prompt.sha256, 0) >= CHANCES:
+            raise TemplateOverran(prompt.name, f"it had to be stopped {CHANCES} times and is not tried again")
+        order = order_for(prompt, request, self._deadline)
+        async with self._turn:
+            worker = await self._ready_worker(prompt.name)
+            try:
+                async with asyncio.timeout(self._deadline):
+                    reply = await worker.ask(order)
+            except TimeoutError:
+                raise await self._stopped(prompt, f"it took more than {self._deadline:g} seconds") from None
+            except (OSError, EOFError, ValueError):
+                raise await self._stopped(prompt, "it broke the process that rendered it") from None
+            except BaseException:
+                await self._kill()
+                raise
+        self._kills.pop(prompt.sha256, None)
+        return text_from(reply, prompt.name)
+
+    async def _ready_worker(self, name: str) -> WorkerProcess:
+        if self._worker is not None and self._worker.is_running:
+            return self._worker
+        try:
+            async with asyncio.timeout(self._start_deadline):
+                self._worker = await WorkerProcess.start(self._memory)
+                await self._worker.ready()
+        except (OSError, EOFError) as error:
+            await self._kill()
+            raise TemplateFailed(name, f"the process that renders it does not start: {error!r}") from None
+        except BaseException:
+            await self._kill()
+            raise
+        return self._worker
+
+    async def _stopped(self, prompt: ChatPrompt, reason: str) -> TemplateOverran:
+        self._kills[prompt.sha256] = self._kills.get(prompt.sha256, 0) + 1
+        await self._kill()
+        return TemplateOverran(prompt.name, reason)
+
+    async def _kill(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.kill()
+
+
+def order_for(prompt: ChatPrompt, request: ChatRequest, deadline: float) -> bytes:
+    """Write the order for a request: canonical messages only, so that no image travels."""
+    order = {
+        "source": prompt.source,
+        "name": prompt.name,
+        "bos_token": prompt.bos_token,
+        "eos_token": prompt.eos_token,
+        "now": prompt.clock().isoformat(),
+        "seconds": deadline + 1,
+        "messages": canonical_messages(request.messages),
+        "tools": canonical_tools(request.tools),
+        "arguments": dict(request.arguments),
+        "add_generation_prompt": request.add_generation_prompt,
+    }
+    return json.dumps(order).encode()
+
+
+def text_from(reply: dict[str, Any], name: str) -> str:
+    """Return the text of a reply, or raise the error that it tells of."""
+    if isinstance(text := reply.get("text"), str):
+        return text
+    reason = str(reply.get("reason"))
+    if reply.get("error") == "not continuable":
+        raise ConversationNotContinuable(reason)
+    raise ERRORS.get(str(reply.get("error")), TemplateFailed)(name, reason)

@@ -1,0 +1,203 @@
+"""Texts of the kinds that models are given, and conversations made of them, the same on every run."""
+
+import ast
+import json
+import random
+import string
+import sysconfig
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+Message = dict[str, Any]
+
+MODULES: Final = ("argparse", "calendar", "datetime", "difflib", "gettext", "heapq", "inspect", "ipaddress", "logging/__init__",
+    "optparse", "pathlib", "pickle", "random", "shutil", "statistics", "string", "subprocess", "tarfile", "textwrap",
+    "threading", "turtle", "typing", "unittest/case", "urllib/request", "zipfile")  # fmt: skip
+JAPANESE: Final = (
+    "昨日の会議で決まったことを、まず簡単にまとめておきます。",
+    "新しい設定は来週の月曜日から有効になりますので、ご注意ください。",
+    "このファイルには、過去三年間の売上と費用がすべて記録されています。",
+    "モデルが長い文章を読むとき、どこまで覚えていられるのかは設定によって違います。",
+    "価格は1,280円（税込）ですが、2024年3月末までに申し込むと割引になります。",
+    "エラーが出た場合は、サーバーを一度止めてから、もう一度起動してみてください。",
+    "山の上から見た景色は、写真では伝えきれないほど美しかった。",
+    "彼女は静かに本を閉じて、窓の外の雨をしばらく眺めていた。",
+)
+CHINESE: Final = (
+    "请把下面的会议记录整理成一份简短的报告，并列出所有待办事项。",
+    "服务器在凌晨三点重新启动，之后所有的连接都恢复了正常。",
+    "如果上下文窗口太小，模型就会忘记对话开头的内容。",
+    "这个函数接收一个列表，返回其中最大的两个数字。",
+    "春天来了，院子里的樱花一夜之间全都开了。",
+    "价格从2023年的每公斤18.5元上涨到了今年的22元。",
+)
+EUROPEAN: Final = (
+    "Die Einstellungen werden gespeichert, sobald das Fenster geschlossen wird; ein Neustart ist nicht nötig.",
+    "Könnten Sie bitte prüfen, ob die Größe der Anhänge den zulässigen Höchstwert überschreitet?",
+    "Le serveur a redémarré à trois heures du matin, et toutes les connexions ont été rétablies.",
+    "L'été dernier, nous avons traversé les Pyrénées à pied, de l'Atlantique à la Méditerranée.",
+    "El informe debe entregarse antes del próximo viernes; después ya no será posible añadir cambios.",
+    "Она закрыла книгу, выключила свет и ещё долго слушала, как за окном шумит дождь.",
+    "Τα αποτελέσματα της μέτρησης αποθηκεύονται σε ένα ξεχωριστό αρχείο.",
+)
+EMOJI: Final = ("🙂", "🎉", "🚀", "❤️", "👩‍👩‍👧", "🇫🇷", "✅", "→", "…", "—", "№", "½", "☕")
+KINDS: Final = {
+    "english": 34,
+    "code": 16,
+    "json": 12,
+    "log": 10,
+    "listing": 6,
+    "japanese": 7,
+    "chinese": 4,
+    "european": 6,
+    "base64": 2,
+    "emoji": 3,
+}
+"""The kinds of text, and how many of a hundred messages are of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages and tools of one conversation."""
+
+    name: str
+    messages: Sequence[Message]
+    tools: Sequence[Message] = ()
+
+
+class Texts:
+    """Pieces of text by kind; `seed` says which."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        library = Path(sysconfig.get_path("stdlib"))
+        sources = [(library / f"{name}.py").read_text(encoding="utf-8") for name in MODULES]
+        self.code = "\n\n".join(sources)
+        self.prose = "\n\n".join(docstring for source in sources for docstring in docstrings(source))
+        self.words = sorted({word.lower() for word in self.prose.split() if word.isalpha()})
+
+    def of(self, kind: str, length: int) -> str:
+        """Return about `length` characters of a kind."""
+        if kind in ("english", "code"):
+            return self.slice(self.prose if kind == "english" else self.code, length)
+        parts: list[str] = []
+        while sum(map(len, parts)) < length:
+            parts.append(self.part(kind))
+        return "".join(parts)
+
+    def slice(self, text: str, length: int) -> str:
+        """Return a piece of a long text, from the beginning of a line on."""
+        start = text.find("\n", self.chance.randrange(max(1, len(text) - length))) + 1
+        return text[start : start + length]
+
+    def part(self, kind: str) -> str:
+        """Return one line or sentence of a kind."""
+        pick, number = self.chance.choice, self.chance.randint
+        if kind == "json":
+            row = {
+                pick(self.words): pick([number(0, 10**6), pick(self.words), self.chance.random(), None, True])
+                for _ in range(6)
+            }
+            return json.dumps(row, indent=pick([None, None, 2])) + "\n"
+        if kind == "log":
+            time = (
+                f"2024-{number(1, 12):02}-{number(1, 28):02}T{number(0, 23):02}:{number(0, 59):02}:{number(0, 59):02}"
+            )
+            return f"{time}.{number(0, 999):03}Z {pick(['INFO', 'WARN', 'DEBUG'])} [{pick(self.words)}] 0x{self.chance.getrandbits(40):010x} {pick(self.words)}={number(0, 99999)}\n"
+        if kind == "listing":
+            return f"-rw-r--r-- 1 {pick(['root', 'me'])} {number(10, 9_999_999):>9} Mar {number(1, 28):2} {number(10, 23)}:{number(10, 59)} {pick(self.words)}_{pick(self.words)}.{pick(['py', 'md', 'so.6'])}\n"
+        if kind == "base64":
+            return "".join(self.chance.choices(string.ascii_letters + string.digits + "+/", k=76)) + "\n"
+        if kind == "emoji":
+            return " ".join([pick(self.words), pick(EMOJI), pick(self.words), pick(EMOJI) + pick(EMOJI)]) + "! "
+        return pick({"japanese": JAPANESE, "chinese": CHINESE, "european": EUROPEAN}[kind]) + (
+            "" if kind != "european" else " "
+        )
+
+    def some(self) -> str:
+        """Return a text of any kind, most of them short."""
+        kind = self.chance.choices(list(KINDS), weights=list(KINDS.values()))[0]
+        return self.of(kind, round(40 * 100 ** self.chance.random()))
+
+
+def docstrings(source: str) -> Iterator[str]:
+    """Yield the longer docstrings of a Python source."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            text = ast.get_docstring(node)
+            if text and len(text) > 200:
+                yield text
+
+
+def tool_definition(texts: Texts, number: int) -> Message:
+    """Return the definition of a tool with one to four parameters."""
+    pick = texts.chance.choice
+    properties = {
+        pick(texts.words): {
+            "type": pick(["string", "string", "integer", "boolean", "number"]),
+            "description": " ".join(texts.chance.choices(texts.words, k=8)),
+        }
+        for _ in range(texts.chance.randint(1, 4))
+    }
+    return {
+        "type": "function",
+        "function": {
+            "name": f"{pick(texts.words)}_{pick(texts.words)}_{number}",
+            "description": texts.of("english", 160).replace("\n", " "),
+            "parameters": {"type": "object", "properties": properties, "required": list(properties)[:1]},
+        },
+    }
+
+
+def generated(seed: int, exchanges: int = 6) -> Conversation:
+    """Return a conversation of several exchanges, half of them with tools that are called now and then."""
+    texts = Texts(seed)
+    chance = texts.chance
+    messages: list[Message] = []
+    if chance.random() < 0.7:
+        messages.append({"role": "system", "content": texts.of("english", chance.randint(60, 2000))})
+    tools = [tool_definition(texts, number) for number in range(chance.randint(2, 8))] if chance.random() < 0.5 else []
+    for _ in range(exchanges):
+        messages.append({"role": "user", "content": texts.some()})
+        if tools and chance.random() < 0.5:
+            messages += tool_use(texts, chance.choice(tools)["function"]["name"])
+        messages.append({"role": "assistant", "content": texts.some()})
+    return Conversation(f"generated {seed}", messages, tools)
+
+
+def tool_use(texts: Texts, name: str) -> list[Message]:
+    """Return a call and its result."""
+    identifier = "".join(texts.chance.choices(string.ascii_letters + string.digits, k=9))
+    arguments = json.dumps({texts.chance.choice(texts.words): texts.chance.choice(texts.words)})
+    call = {"id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": identifier, "content": texts.some()},
+    ]
+
+
+def transcripts(folder: Path) -> list[Conversation]:
+    """Return the recorded conversations in a folder, with ids of calls that every template takes."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(content, dict) and "messages" in content:
+            found.append(Conversation(path.stem, [with_short_ids(message) for message in content["messages"]]))
+    return found
+
+
+def with_short_ids(message: Message) -> Message:
+    """Return a message whose ids of calls have nine letters and digits, and whose content is never null."""
+
+    def short(identifier: object) -> str:
+        letters = [character for character in str(identifier) if character.isalnum()]
+        return "".join(letters)[-9:].rjust(9, "0")
+
+    result = {**message, "content": message.get("content") or ""}
+    if message.get("tool_calls"):
+        result["tool_calls"] = [{**call, "id": short(call.get("id"))} for call in message["tool_calls"]]
+    if "tool_call_id" in message:
+        result["tool_call_id"] = short(message["tool_call_id"])
+    return result

@@ -1,0 +1,75 @@
+"""The counting endpoint says what the real engine counts: 0 tokens off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_as_lmstudio import engine_as_lmstudio
+from llama_server import LlamaServer
+from sample_chat import READ_NOTE, TOOL_CHAT
+from serving import Served, serve, settings_for
+
+CHATS: dict[str, dict[str, Any]] = {
+    "plain": {"messages": [{"role": "user", "content": "Hello"}]},
+    "system": {"messages": [{"role": "system", "content": "Be brief. "}, {"role": "user", "content": " Hi\n"}]},
+    "tools, calls and results": TOOL_CHAT,
+    "tools offered": {"messages": [{"role": "user", "content": "Look"}], "tools": [READ_NOTE]},
+    "other scripts": {"messages": [{"role": "user", "content": "日本語 🌱 <|im_end|> naïve 1,234.5 \u2028"}]},
+    "code": {"messages": [{"role": "user", "content": "def f(x):\n\treturn x ** 2  # ²\n" * 40}]},
+    "empty content": {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]},
+    "parts": {
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
+    },
+    "to be continued": {"messages": [{"role": "user", "content": "Count"}, {"role": "assistant", "content": "One, "}]},
+    "long": {"messages": [{"role": ("user", "assistant")[i % 2], "content": f"{i} " * i} for i in range(101)]},
+}
+
+
+async def count(served: Served, model: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Ask elbowroom's counting endpoint."""
+    async with served.http.post(f"{served.chat_url}/input_tokens", json={**body, "model": model}) as response:
+        assert response.status == 200, await response.text()
+        answer: dict[str, Any] = await response.json()
+        return answer
+
+
+@pytest.mark.parametrize("body", CHATS.values(), ids=CHATS.keys())
+async def test_with_the_model_file(engine: LlamaServer, tmp_path: Path, body: dict[str, Any]) -> None:
+    """With the model's own file named in the settings, the count is the engine's and says that it is exact."""
+    async with engine_as_lmstudio(engine) as upstream:
+        files = f'model_files = {{ tiny = "{engine.model}" }}'
+        async with serve(tmp_path, settings_for(upstream.base_url, provider=files)) as served:
+            answer = await count(served, "lmstudio/tiny", body)
+    assert answer == {
+        "object": "response.input_tokens",
+        "input_tokens": await engine.count(body),
+        "method": "exact",
+        "exact": True,
+        "error_bound": 0,
+        "window": engine.options.context_length,
+    }
+
+
+@pytest.mark.parametrize("body", CHATS.values(), ids=CHATS.keys())
+async def test_by_the_engine_itself(engine: LlamaServer, tmp_path: Path, body: dict[str, Any]) -> None:
+    """A generic provider is asked over its own route where it has one."""
+    async with serve(tmp_path, settings_for(engine.base_url, kind="openai")) as served:
+        answer = await count(served, "openai/tiny", body)
+    assert answer["method"] == "engine"
+    assert answer["input_tokens"] == await engine.count(body)
+
+
+async def test_after_an_answer_the_count_is_what_was_reported(engine: LlamaServer, tmp_path: Path) -> None:
+    """Without the file, one answer is enough to know what the same conversation takes, to the token."""
+    body = {**TOOL_CHAT, "max_tokens": 4}
+    async with engine_as_lmstudio(engine) as upstream, serve(tmp_path, settings_for(upstream.base_url)) as served:
+        before = await count(served, "lmstudio/tiny", body)
+        async with served.http.post(served.chat_url, json={**body, "model": "lmstudio/tiny"}) as response:
+            reported = (await response.json())["usage"]["prompt_tokens"]
+        after = await count(served, "lmstudio/tiny", body)
+    assert before["exact"] is False
+    assert before["method"] in ("family", "estimate")
+    assert after["input_tokens"] == reported
+    assert after["error_bound"] < before["error_bound"]

@@ -1,0 +1,49 @@
+"""Our tokenizers cut text exactly as llama.cpp itself does: its server is asked for the same texts."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_gguf import write_model
+from tokenizing_server import same_ids_as_llama_cpp
+from vocabularies import Vocabulary
+from vocabulary_kinds import byte_level, gemma4, sentencepiece, wordpiece
+
+pytest.importorskip("xllamacpp", reason="xllamacpp has no build for this system")
+
+PLAIN_KINDS = (
+    "llama-bpe",
+    "qwen2",
+    "qwen35",
+    "tekken",
+    "gpt-4o",
+    "deepseek-v3",
+    "starcoder",
+    "falcon",
+    "default",
+)
+OTHER_KINDS: dict[str, Callable[[], Vocabulary]] = {
+    "sentencepiece": sentencepiece,
+    "sentencepiece without a space prefix": lambda: sentencepiece(space_prefix=False),
+    "gemma4": gemma4,
+}
+
+
+@pytest.mark.parametrize("pre", PLAIN_KINDS)
+async def test_byte_level_kinds_match_llama_cpp(pre: str, tmp_path: Path) -> None:
+    """Every way to split words gives the engine's ids, by the fast path and by the merges."""
+    write_model(tmp_path / "model.gguf", byte_level(pre), "")
+    await same_ids_as_llama_cpp(tmp_path / "model.gguf", tmp_path)
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+async def test_other_algorithms_match_llama_cpp(kind: str, tmp_path: Path) -> None:
+    """SentencePiece and Gemma's merges give the engine's ids."""
+    write_model(tmp_path / "model.gguf", OTHER_KINDS[kind](), "")
+    await same_ids_as_llama_cpp(tmp_path / "model.gguf", tmp_path)
+
+
+async def test_wordpiece_matches_llama_cpp(tmp_path: Path) -> None:
+    """BERT's WordPiece gives the engine's ids, combining marks of Indic scripts and Hangul apart."""
+    write_model(tmp_path / "model.gguf", wordpiece(), "")
+    await same_ids_as_llama_cpp(tmp_path / "model.gguf", tmp_path, without={"odd", "code"})
