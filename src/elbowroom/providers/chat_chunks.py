@@ -90,7 +90,7 @@ class ChunkReader:
         choices = chunk.get("choices")
         if isinstance(choices, list) and choices and isinstance(choices[0], dict):
             choice = choices[0]
-            if (error := error_in(choice)) is not None:
+            if error := choice.get("error"):
                 raise failure_of(error, self._source)
             if isinstance(delta := choice.get(part), dict):
                 self._read_delta(delta, choice.get("logprobs"), events)

@@ -61,10 +61,10 @@ def error_text(value: Any) -> str:
 
 def error_in(body: Any) -> Any | None:
     """Return the error that a JSON body or event carries, None where it is not an error."""
-    if not isinstance(body, Mapping):
+    if not isinstance(body, dict):
         return None
-    if body.get("error"):
-        return body["error"]
+    if error := body.get("error"):
+        return error
     if body.get("object") == "error" or (body.get("type") == "error" and "message" in body):
         return body
     return None

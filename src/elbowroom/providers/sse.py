@@ -4,7 +4,7 @@ Comments are dropped, LF and CRLF end a line, several `data:` lines are joined, 
 optional, a byte order mark is skipped, and `event:` names the event that follows.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from elbowroom.errors import StreamCut
 
@@ -12,8 +12,7 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSentEvent:
+class ServerSentEvent(NamedTuple):
     """One event: its data as it was sent, and its name where it has one."""
 
     data: bytes
@@ -46,7 +45,11 @@ class EventReader:
         self._rest = rest
         events: list[ServerSentEvent] = []
         for line in bytes(complete).split(b"\n"):
-            self._read_line(line, events)
+            if line[:6] == b"data: " and line[-1:] != b"\r":  # nearly all lines that are not empty
+                self._data.append(line[6:])
+                self._data_bytes += len(line)
+            else:
+                self._read_line(line, events)
         return events
 
     def close(self) -> list[ServerSentEvent]:
@@ -68,7 +71,7 @@ class EventReader:
         return True
 
     def _read_line(self, line: bytes, events: list[ServerSentEvent]) -> None:
-        if line.endswith(b"\r"):
+        if line[-1:] == b"\r":
             line = line[:-1]
         if line.startswith(b"data:"):
             self._data.append(line[6:] if line[5:6] == b" " else line[5:])

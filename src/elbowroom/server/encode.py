@@ -5,6 +5,7 @@ import math
 import secrets
 import time
 from collections.abc import Sequence
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from elbowroom.agents.answer import Answer, AnswerEvent, ToolCall
@@ -13,7 +14,7 @@ from elbowroom.providers.events import ReasoningDelta, TextDelta
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": elbowroom\n\n"
-NO_FINISH = b',"finish_reason":null}]}\n\n'
+NO_FINISH = ',"finish_reason":null}]}\n\n'
 
 
 def new_completion_id() -> str:
@@ -31,8 +32,8 @@ class FrameEncoder:
             "created": int(time.time()),
             "model": model,
         }
-        opened = json.dumps({**self._head, "choices": []}, separators=(",", ":"))
-        self._prefix = b"data: " + opened.removesuffix("]}").encode() + b'{"index":0,"delta":'
+        opened = to_json({**self._head, "choices": []})
+        self._prefix = "data: " + opened.removesuffix("]}") + '{"index":0,"delta":'
         self._calls = 0
         self._has_begun = False
 
@@ -44,11 +45,10 @@ class FrameEncoder:
                 case TextDelta():
                     frames.append(self._text(event))
                 case ReasoningDelta():
-                    delta = b'{"content":"",' + _json({event.field: event.text})[1:]
-                    frames.append(self._prefix + delta + NO_FINISH)
+                    frames.append(self._frame('{"content":"",' + to_json({event.field: event.text})[1:]))
                 case ToolCall():
                     frames.append(self._tool_call(event))
-        return b"".join(frames)
+        return "".join(frames).encode("ascii")
 
     def end(self, answer: Answer, *, wants_usage: bool, usage_at_finish: bool) -> bytes:
         """Return the last frames: the finish_reason, the usage where it is wanted, and [DONE]."""
@@ -59,35 +59,36 @@ class FrameEncoder:
         frames = [self._beginning()]
         if usage_at_finish and not wants_usage and answer.usage is not None:
             finish["usage"] = answer.usage
-        frames.append(b"data: " + _json(finish) + b"\n\n")
+        frames.append(f"data: {to_json(finish)}\n\n")
         if wants_usage and answer.usage is not None:
-            frames.append(b"data: " + _json({**self._head, "choices": [], "usage": answer.usage}) + b"\n\n")
-        return b"".join([*frames, DONE])
+            frames.append(f"data: {to_json({**self._head, 'choices': [], 'usage': answer.usage})}\n\n")
+        return "".join(frames).encode("ascii") + DONE
 
     def failure(self, error: ElbowroomError) -> bytes:
         """Return the frame that ends a stream which cannot be finished."""
-        return b"data: " + _json(error.as_openai()) + b"\n\n"
+        return f"data: {to_json(error.as_openai())}\n\n".encode("ascii")
 
-    def _beginning(self) -> bytes:
-        if self._has_begun:
-            return b""
-        self._has_begun = True
-        return self._prefix + b'{"role":"assistant","content":""}' + NO_FINISH
-
-    def _text(self, event: TextDelta) -> bytes:
-        delta = b'{"content":' + _json(event.text) + b"}"
-        if event.logprobs is not None:
-            delta += b',"logprobs":' + _json(event.logprobs)
+    def _frame(self, delta: str) -> str:
         return self._prefix + delta + NO_FINISH
 
-    def _tool_call(self, call: ToolCall) -> bytes:
+    def _beginning(self) -> str:
+        if self._has_begun:
+            return ""
+        self._has_begun = True
+        return self._frame('{"role":"assistant","content":""}')
+
+    def _text(self, event: TextDelta) -> str:
+        delta = '{"content":' + encode_basestring_ascii(event.text) + "}"
+        if event.logprobs is not None:
+            delta += f',"logprobs":{to_json(event.logprobs)}'
+        return self._prefix + delta + NO_FINISH
+
+    def _tool_call(self, call: ToolCall) -> str:
         index = self._calls
         self._calls += 1
         opening = {"index": index, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
         arguments = {"index": index, "function": {"arguments": call.arguments}}
-        return b"".join(
-            self._prefix + _json({"content": "", "tool_calls": [delta]}) + NO_FINISH for delta in (opening, arguments)
-        )
+        return "".join(self._frame(to_json({"content": "", "tool_calls": [delta]})) for delta in (opening, arguments))
 
 
 def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
@@ -147,7 +148,3 @@ def _finite(value: Any) -> Any:
             return None
         case _:
             return value
-
-
-def _json(value: Any) -> bytes:
-    return to_json(value).encode("ascii")
