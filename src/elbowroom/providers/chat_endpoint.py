@@ -20,6 +20,7 @@ from elbowroom.providers.failures import (
     not_json,
     overflow_error,
 )
+from elbowroom.providers.silence_watch import SilenceWatch
 from elbowroom.providers.sse import EventReader, ServerSentEvent
 from elbowroom.providers.upstream_json import parse_upstream_json
 
@@ -28,6 +29,7 @@ FIRST_BYTE_SECONDS = 1800.0  # a large prompt on a slow machine is read for many
 SILENCE_SECONDS = 300.0
 IDLE_SECONDS = 2.0  # shorter than the five seconds after which LM Studio's server closes an idle connection
 RETRY_AFTER_SECONDS = 0.2
+LARGE_BODY_BYTES = 64 * 1024
 MAX_ERROR_BYTES = 256 * 1024
 ERROR_BODY_SECONDS = 3.0
 
@@ -112,7 +114,7 @@ class ChatEndpoint:
 
     async def _connect(self, data: bytes) -> aiohttp.ClientResponse:
         # As a file it is sent piece by piece; megabytes of images in one piece would hold up the event loop.
-        body = io.BytesIO(data)
+        body = data if len(data) < LARGE_BODY_BYTES else io.BytesIO(data)
         return await self._http.post(self._url, data=body, headers=self._headers, allow_redirects=False)
 
     async def _connect_or_explain(self, data: bytes) -> aiohttp.ClientResponse:
@@ -128,32 +130,38 @@ class ChatEndpoint:
         self, response: aiohttp.ClientResponse, reader: ChunkReader
     ) -> AsyncGenerator[list[StreamEvent], None]:
         sse = EventReader()
-        while not reader.done:
-            received = await self._read(response, has_begun=reader.has_output)
-            said, failure = _read_all(sse.feed(received) if received else sse.close(), reader)
-            if said:
-                yield said
-            if failure is not None:
-                raise failure
-            if not received:
-                return
-
-    async def _read(self, response: aiohttp.ClientResponse, *, has_begun: bool) -> bytes:
+        watch = SilenceWatch(response, SILENCE_SECONDS)
         try:
-            if not has_begun:
-                return await response.content.readany()
-            async with asyncio.timeout(SILENCE_SECONDS):
-                return await response.content.readany()
-        except TimeoutError as error:
-            raise UpstreamTimeout(
-                f"{self._source.name} fell silent in the middle of its answer. It may still be computing; "
-                "its log tells more."
-            ) from error
-        except aiohttp.ClientError as error:
+            while not reader.done:
+                received = await self._read(response, watch)
+                said, failure = _read_all(sse.feed(received) if received else sse.close(), reader)
+                if reader.has_output:
+                    watch.heard()
+                if said:
+                    yield said
+                if failure is not None:
+                    raise failure
+                if not received:
+                    return
+        finally:
+            watch.end()
+
+    async def _read(self, response: aiohttp.ClientResponse, watch: SilenceWatch) -> bytes:
+        watch.is_reading = True
+        try:
+            return await response.content.readany()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            if watch.has_expired or isinstance(error, TimeoutError):
+                raise UpstreamTimeout(
+                    f"{self._source.name} fell silent in the middle of its answer. It may still be computing; "
+                    "its log tells more."
+                ) from error
             raise StreamCut(
                 f"The connection to {self._source.name} broke in the middle of the answer ({error}). "
                 "The text so far is kept; ask again to go on."
             ) from error
+        finally:
+            watch.is_reading = False
 
     async def _read_json(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
         try:

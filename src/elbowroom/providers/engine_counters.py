@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from elbowroom.errors import UpstreamError
 from elbowroom.providers.http_api import JsonApi
-from elbowroom.providers.lmstudio_rpc import LMStudioRpc
+from elbowroom.providers.lmstudio_rpc import LMStudioRpc, RpcUnavailable
 from elbowroom.tokens.count import CannotCount, TokenCount
 
 REMEMBERED: Final = 4096
@@ -63,7 +63,7 @@ class RouteCounter:
                 raise CannotCount(f"The engine did not count: {error.message}") from error
             if (count := _number_in(answer)) is not None:
                 return count
-        raise CannotCount(UNKNOWN_ROUTE)
+        raise CannotCount(UNKNOWN_ROUTE, is_lasting=True)
 
 
 def _number_in(answer: Any) -> int | None:
@@ -97,7 +97,7 @@ class RpcCounter:
         try:
             prompt = await self._rpc.render(self._model, messages, tools)
         except UpstreamError as error:
-            raise CannotCount(error.message) from error
+            raise _cannot(error) from error
         pieces = [piece for piece in SPECIAL.split(prompt) if piece]
         counts = await asyncio.gather(*(self._count(piece) for piece in pieces))
         return TokenCount(sum(counts), "engine")
@@ -111,8 +111,12 @@ class RpcCounter:
             async with self._turn:
                 count = len(await self._rpc.tokenize(self._model, text))
         except UpstreamError as error:
-            raise CannotCount(error.message) from error
+            raise _cannot(error) from error
         self._counts[digest] = count
         if len(self._counts) > REMEMBERED:
             self._counts.popitem(last=False)
         return count
+
+
+def _cannot(error: UpstreamError) -> CannotCount:
+    return CannotCount(error.message, is_lasting=isinstance(error, RpcUnavailable))

@@ -27,6 +27,10 @@ class RpcError(UpstreamError):
     code = "upstream_rpc_error"
 
 
+class RpcUnavailable(RpcError):
+    """LM Studio does not offer this interface at all just now."""
+
+
 class LMStudioRpc:
     """The `/llm` namespace of one LM Studio; connects at the first call and again after a loss."""
 
@@ -94,7 +98,7 @@ class LMStudioRpc:
         except TimeoutError as error:
             raise RpcError(f"LM Studio did not answer {endpoint} at {self._url} in time.") from error
         except (aiohttp.ClientError, ConnectionError) as error:
-            raise RpcError(f"LM Studio's websocket at {self._url} cannot be used: {error}.") from error
+            raise RpcUnavailable(f"LM Studio's websocket at {self._url} cannot be used: {error}.") from error
         finally:
             self._calls.pop(call_id, None)
         if not isinstance(result, dict):

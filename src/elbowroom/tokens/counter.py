@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,10 +20,14 @@ from elbowroom.tokens.anchoring import (
 from elbowroom.tokens.count import CannotCount, Counter, Method, StreamingCounter, TokenCount
 from elbowroom.tokens.families import Family, family_of
 from elbowroom.tokens.family_counter import FamilyCounter
+from elbowroom.tokens.file_counter import INLINE_CHARACTERS
 from elbowroom.tokens.stream_count import StreamCounter
 
 log = logging.getLogger(__name__)
 FAMILIES_KEPT: Final = 3
+SET_ASIDE_SECONDS: Final = 30.0
+TOOL_CHARACTERS: Final = 700
+"""About what the description of a tool takes."""
 Message = Mapping[str, Any]
 
 
@@ -47,7 +52,9 @@ class TokenCounter:
         self._ways = ways
         self._anchors = UsageAnchors()
         self._offsets = ExactOffsets()
+        self._aside_until: dict[int, float] = {}
         self._complaints: set[str] = set()
+        self._family_counted_by: FamilyCounter | None = None
 
     async def warm_up(self) -> None:
         """Load the model's own tokenizer, where it is on this machine, before somebody waits for it."""
@@ -56,11 +63,11 @@ class TokenCounter:
 
     async def count_text(self, text: str) -> TokenCount:
         """Return the size of a bare text."""
-        for way in self._ways:
+        for way in self._usable_ways():
             try:
                 return await way.count_text(text)
             except CannotCount as error:
-                self._complain(error)
+                self._set_aside(way, error)
         family = await self._family_counter()
         tokens = await asyncio.to_thread(family.count_text, text)
         return TokenCount(tokens, _method(family.family), ceil(tokens * family.family.error.p95))
@@ -77,11 +84,11 @@ class TokenCounter:
         counted as one that the engine continues.
         """
         arguments = arguments or {}
-        for way in self._ways:
+        for way in self._usable_ways():
             try:
                 count = await way.count_chat(messages, tools, arguments)
             except CannotCount as error:
-                self._complain(error)
+                self._set_aside(way, error)
                 continue
             offset = self._offsets.offset(self.model, arguments)
             count = TokenCount(max(0, count.tokens + offset), count.method, count.error_bound, offset)
@@ -90,12 +97,12 @@ class TokenCounter:
 
     async def stream(self) -> StreamCounter:
         """Return a running count for an answer that grows."""
-        for way in self._ways:
+        for way in self._usable_ways():
             if isinstance(way, StreamingCounter):
                 try:
                     return await way.stream()
                 except CannotCount as error:
-                    self._complain(error)
+                    self._set_aside(way, error)
         return StreamCounter((await self._family_counter()).tokenizer)
 
     async def observe(
@@ -120,7 +127,10 @@ class TokenCounter:
         self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]
     ) -> TokenCount:
         family = await self._family_counter()
-        counted = await asyncio.to_thread(family.count_chat, messages, tools, arguments=arguments)
+        if sum(map(_rough_size, messages)) + TOOL_CHARACTERS * len(tools) <= INLINE_CHARACTERS:
+            counted = family.count_chat(messages, tools, arguments=arguments)
+        else:
+            counted = await asyncio.to_thread(family.count_chat, messages, tools, arguments=arguments)
         anchored = self._anchors.corrected(self._keys(messages, tools, arguments), counted.tokens)
         bound = ceil(anchored.estimated * counted.error.p95)
         return TokenCount(anchored.tokens, counted.method, bound, anchored.tokens - counted.tokens)
@@ -140,12 +150,22 @@ class TokenCounter:
         return replace(count, tokens=anchored.tokens, method="estimate", learned=learned)
 
     async def _family_counter(self) -> FamilyCounter:
-        return await asyncio.to_thread(_family_counter, self._family)
+        if self._family_counted_by is None:
+            self._family_counted_by = await asyncio.to_thread(_family_counter, self._family)
+        return self._family_counted_by
 
     def _keys(self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]) -> list[Key]:
         return conversation_keys(self.model, messages, tools, arguments)
 
-    def _complain(self, error: CannotCount) -> None:
+    def _usable_ways(self) -> list[Counter]:
+        """Return the ways that are not set aside."""
+        now = time.monotonic()
+        return [way for way in self._ways if self._aside_until.get(id(way), 0.0) <= now]
+
+    def _set_aside(self, way: Counter, error: CannotCount) -> None:
+        """Try a way that cannot work at all again later, and say once why."""
+        if error.is_lasting:
+            self._aside_until[id(way)] = time.monotonic() + SET_ASIDE_SECONDS
         if error.message not in self._complaints:
             self._complaints.add(error.message)
             log.warning("Counting for %s falls back to the next way: %s", self.model, error.message)
@@ -158,6 +178,12 @@ def _family_counter(family: Family) -> FamilyCounter:
 
 def _method(family: Family) -> Method:
     return "family" if family.has_vocabulary else "estimate"
+
+
+def _rough_size(message: Message) -> int:
+    """Return about how many characters a message has."""
+    content = message.get("content")
+    return len(content) if isinstance(content, str) else len(str(content)) + 500 * len(message.get("tool_calls") or ())
 
 
 def _has_media(message: Message) -> bool:
