@@ -42,8 +42,12 @@ class AgentRuntime:
         """
         if target.agent is None:
             return await answer_raw(target, request, sink)
+        loading = self._begin_loading()
+        if not loading.done():
+            # What the provider has to say does not wait for the SDK, and a model is loaded meanwhile.
+            await target.provider.ready(target.model)
         # A client that leaves while the SDK is being loaded must not take the loading with it.
-        await asyncio.wait([loading := self._begin_loading()])
+        await asyncio.wait([loading])
         return await loading.result()(target, target.agent, request, sink, self._toolbox(target))
 
     def _begin_loading(self) -> "asyncio.Task[RunAgent]":
