@@ -1,42 +1,36 @@
-"""Fixtures for all tests, and the rule that a skip has to be on the list in `skips.txt`."""
+"""The rule that a skip has to be on the list in `skips.txt`; it also holds when several processes run the tests."""
 
 import fnmatch
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 SKIPS = Path(__file__).with_name("skips.txt")
-skipped = pytest.StashKey[dict[str, str]]()
+
+
+class SkipRule:
+    """Collects the skips of a run; those that are not on the list fail it."""
+
+    def __init__(self) -> None:
+        self.unlisted: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail") and not _is_listed(report.nodeid):
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            self.unlisted[report.nodeid] = reason.removeprefix("Skipped: ")
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if self.unlisted and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for test, reason in self.unlisted.items():
+            line = f"FAILED: skipped without being listed in tests/skips.txt: {test}: {reason}"
+            terminalreporter.line(line, red=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[skipped] = {}
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.skipped and not hasattr(report, "wasxfail"):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        item.config.stash[skipped][item.nodeid] = reason.removeprefix("Skipped: ")
-    return report
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    unlisted = [test for test in session.config.stash[skipped] if not _is_listed(test)]
-    if unlisted and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for test, reason in config.stash[skipped].items():
-        if not _is_listed(test):
-            terminalreporter.line(
-                f"FAILED: skipped without being listed in tests/skips.txt: {test}: {reason}", red=True
-            )
+    config.pluginmanager.register(SkipRule(), "skip-rule")
 
 
 def _is_listed(test: str) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ContextOverflow, ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.tokens.anchoring import Usage
 from elbowroom.tokens.count import TokenCount
@@ -21,6 +21,16 @@ class PromptSize:
     count: TokenCount
     counter: TokenCounter
     body: Mapping[str, Any]
+
+    def refuse_overflow(self, window: int) -> None:
+        """Raise ContextOverflow where the prompt surely does not fit: LM Studio would cut its middle out silently."""
+        if self.count.is_exact and self.count.tokens >= window:
+            raise ContextOverflow(
+                f"This model's maximum context length is {window} tokens. The request needs {self.count.tokens}. "
+                "Shorten the conversation, or load the model with a larger context length.",
+                window=window,
+                prompt_tokens=self.count.tokens,
+            )
 
     async def compare(self, usage: Mapping[str, Any] | None) -> Truncation | None:
         """Learn from the engine's usage; return and log it where the engine has silently cut the prompt."""

@@ -6,11 +6,12 @@ from typing import Any
 
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.prompt_size import prompt_size_if_countable
+from elbowroom.agents.prompt_size import PromptSize, prompt_size_if_countable
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.request_body import step_body, with_instructions
 from elbowroom.agents.step import Step
+from elbowroom.providers.base import ModelInfo
 
 
 class Turn:
@@ -52,10 +53,19 @@ class Turn:
             step=self.answer.steps + 1,
         )
         info = await self.target.provider.ready(self.target.model)
-        size = await prompt_size_if_countable(self.target.provider, info, body)
+        size = await self._checked_size(info, body)
         offered = [name for tool in body.get("tools", ()) if (name := tool_name(tool))]
         step = Step(self.answer, self._sink, offered, is_for_client)
         reply = await step.run(self.target.provider, body, info)
         if size is not None:
             await size.compare(step.usage)
         return reply
+
+    async def _checked_size(self, info: ModelInfo, body: dict[str, Any]) -> PromptSize | None:
+        """Count the prompt where the provider's windows are watched over, and refuse one that surely does not fit."""
+        if not self.target.provider.manages_context:
+            return None
+        size = await prompt_size_if_countable(self.target.provider, info, body)
+        if size is not None and info.loaded_context is not None:
+            size.refuse_overflow(info.loaded_context)
+        return size
