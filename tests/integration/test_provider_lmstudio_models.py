@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_upstream import fake_upstream, says
+from fake_upstream import completion, fake_upstream, says
 from outcome import chat
 from serving import Served, serve, settings_for
 
@@ -102,6 +102,17 @@ async def test_an_answer_by_another_instance_of_the_model_is_taken(
     outcome = await chat(served, "lmstudio/tiny", stream=stream)
     assert outcome.error is None
     assert studio.chats[-1].instance_id == "tiny:2"
+
+
+async def test_an_instance_may_answer_under_the_models_key(tmp_path: Path) -> None:
+    """Where `tiny:2` was asked and the answer names the model's key, it is the same model, too."""
+    instances = [{"id": name, "config": {"context_length": 4096}} for name in ("tiny", "tiny:2")]
+    answers = {
+        "/api/v1/models": says({"models": [{"key": "tiny", "loaded_instances": instances}]}),
+        "/v1/chat/completions": says(completion("Hi", model="tiny")),
+    }
+    async with fake_upstream(answers) as upstream, serve(tmp_path, settings_for(upstream.url)) as served:
+        assert (await chat(served, "lmstudio/tiny:2", stream=True)).text == "Hi"
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -102,7 +102,7 @@ def chunk(delta: Mapping[str, Any], finish_reason: str | None = None, **fields: 
 def completion(text: str = "Hi", **fields: Any) -> dict[str, Any]:
     """Return a whole chat completion."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], **fields}
+    return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]} | fields
 
 
 @asynccontextmanager

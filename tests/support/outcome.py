@@ -1,10 +1,18 @@
 """How a chat ended for the client: its status, its text, and its error, streamed or whole."""
 
+import importlib
 import json
 from dataclasses import dataclass
 from typing import Any
 
 from serving import Served, parse_frames, text_of
+
+from elbowroom.agents.sdk import load_sdk
+
+# Loaded here, so that no test's first request waits for it: on a busy machine that takes long enough for a comment
+# to be sent, after which a failure can no longer have a status.
+load_sdk()
+importlib.import_module("elbowroom.agents.run")
 
 
 @dataclass(frozen=True, slots=True)
