@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from elbowroom.tokens.bundled_vocabularies import bundled_tokenizer
 from elbowroom.tokens.chat_messages import Capabilities, Message, canonical_messages, canonical_tools, fit_messages
 from elbowroom.tokens.chat_template import ChatTemplate
 from elbowroom.tokens.chat_template_errors import TemplateFailed
-from elbowroom.tokens.families import SAME, SPECIAL_TOKENS, ErrorBound, Family, Format
+from elbowroom.tokens.families import SAME, ErrorBound, Family
+from elbowroom.tokens.family_formats import SPECIAL_TOKENS, template_source
 from elbowroom.tokens.segments import SegmentCounter
 from elbowroom.tokens.special_token_pattern import special_token_pattern
 from elbowroom.tokens.writing import script_runs
@@ -132,8 +132,3 @@ def without_reasoning(message: Message) -> Message:
     """Return an answer without its thinking, whether that stands beside the text or in front of it in tags."""
     rest = {key: value for key, value in message.items() if key != "reasoning_content"}
     return {**rest, "content": THINKING.sub("", rest["content"])}
-
-
-def template_source(name: Format) -> str:
-    """Return the Jinja source of a family's format."""
-    return files("elbowroom.tokens").joinpath("family_templates", f"{name}.jinja").read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 
 --write         put the tables into docs/counting.md
 --ratios        print how many tokens of each real vocabulary stand for one of the shipped ones, by kind of text
---transcripts   a folder of recorded conversations to measure as well; ../shared/data/transcripts where it is there
+--transcripts   a folder of recorded conversations to measure as well; one beside the repository is found by itself
 """
 
 import argparse
@@ -19,25 +19,23 @@ from pathlib import Path
 from typing import Final
 
 import platformdirs
+from accuracy_texts import KINDS, Conversation, Texts, generated, transcripts
+from llama_cpp_archive import llama_cpp_archive, unpack_models
+
+from elbowroom.tokens import families
+from elbowroom.tokens.anchoring import Usage, UsageAnchors, conversation_keys
+from elbowroom.tokens.bundled_vocabularies import VOCABULARIES, VocabularyName, bundled_tokenizer
+from elbowroom.tokens.chat_prompt import ChatPrompt, ChatRequest
+from elbowroom.tokens.chat_template_errors import ConversationNotContinuable, TemplateFailed
+from elbowroom.tokens.families import Family
+from elbowroom.tokens.family_counter import FamilyCounter
+from elbowroom.tokens.family_formats import SPECIAL_TOKENS
+from elbowroom.tokens.gguf_header import read_gguf_header
+from elbowroom.tokens.gguf_tokenizer import build_tokenizer
+from elbowroom.tokens.special_token_pattern import special_token_pattern
+from elbowroom.tokens.tokenizer import Tokenizer
 
 REPOSITORY: Final = Path(__file__).parents[2]
-sys.path.insert(0, str(REPOSITORY / "tests" / "support"))
-
-from accuracy_texts import KINDS, Conversation, Texts, generated, transcripts  # noqa: E402
-from llama_cpp_archive import llama_cpp_archive, unpack_models  # noqa: E402
-
-from elbowroom.tokens import families  # noqa: E402
-from elbowroom.tokens.anchoring import Usage, UsageAnchors, conversation_keys  # noqa: E402
-from elbowroom.tokens.bundled_vocabularies import VOCABULARIES, VocabularyName, bundled_tokenizer  # noqa: E402
-from elbowroom.tokens.chat_prompt import ChatPrompt, ChatRequest  # noqa: E402
-from elbowroom.tokens.chat_template_errors import ConversationNotContinuable, TemplateFailed  # noqa: E402
-from elbowroom.tokens.families import SPECIAL_TOKENS, Family  # noqa: E402
-from elbowroom.tokens.family_counter import FamilyCounter  # noqa: E402
-from elbowroom.tokens.gguf_header import read_gguf_header  # noqa: E402
-from elbowroom.tokens.gguf_tokenizer import build_tokenizer  # noqa: E402
-from elbowroom.tokens.special_token_pattern import special_token_pattern  # noqa: E402
-from elbowroom.tokens.tokenizer import Tokenizer  # noqa: E402
-
 DOCUMENT: Final = REPOSITORY / "docs" / "counting.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 CONVERSATIONS: Final = 60
@@ -202,7 +200,7 @@ def table(models: Path, conversations: Sequence[Conversation]) -> list[str]:
         refused = f" ({errors.refused} conversations refused by the template)" if errors.refused else ""
         bias = statistics.median(errors.first)
         rows.append(f"| {case.family.name} | {by}{refused} | {len(errors.first)} | {numbers} |")
-        print(rows[-1], f"bias {bias:+.2%}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"{rows[-1]} bias {bias:+.2%}\n")
     return rows
 
 
@@ -233,28 +231,34 @@ def ratios(models: Path) -> Iterator[str]:
             yield f"{path.stem.removeprefix('ggml-vocab-'):16} {name:18} text {text:.3f}: {listed}"
 
 
+def recordings() -> Path | None:
+    """Return the folder `data/transcripts` of a neighbour of the repository, if there is one."""
+    return next(REPOSITORY.parent.glob("*/data/transcripts"), None)
+
+
 def main() -> None:
     """Measure and print, or write into the document."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--write", action="store_true")
     arguments.add_argument("--ratios", action="store_true")
-    arguments.add_argument("--transcripts", type=Path, default=REPOSITORY.parent / "shared" / "data" / "transcripts")
+    arguments.add_argument("--transcripts", type=Path, default=recordings())
     given = arguments.parse_args()
     archive = llama_cpp_archive(platformdirs.user_cache_path("elbowroom-tests", appauthor=False))
     with tempfile.TemporaryDirectory() as folder:
         models = Path(folder)
         unpack_models(archive, models)
         if given.ratios:
-            for line in ratios(models):
-                print(line)
+            sys.stdout.writelines(f"{line}\n" for line in ratios(models))
             return
-        conversations = [generated(seed) for seed in range(CONVERSATIONS)] + transcripts(given.transcripts)
+        conversations = [generated(seed) for seed in range(CONVERSATIONS)]
+        if given.transcripts:
+            conversations += transcripts(given.transcripts)
         rows = "\n".join(table(models, conversations))
     if given.write:
         before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
         DOCUMENT.write_text(f"{before}{BEGIN}\n{rows}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
     else:
-        print(rows)
+        sys.stdout.write(f"{rows}\n")
 
 
 if __name__ == "__main__":
