@@ -67,7 +67,7 @@ CASES: Final = (
     Case(families.NEMO, OWN, "mistralai-Mistral-Nemo-Instruct-2407"),
     Case(families.MISTRAL_SMALL, OWN, "Mistral-Small-3.2-24B-Instruct-2506"),
     Case(families.GPT_OSS, OWN, "openai-gpt-oss-120b"),
-    Case(families.DEEPSEEK_LLAMA, "llama-bpe", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B"),
+    Case(families.DEEPSEEK_LLAMA, "llama-bpe", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B", tools=False),
     Case(families.DEEPSEEK_QWEN, "qwen2", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B"),
     Case(families.GEMMA4, "gemma-4", "google-gemma-4-31B-it"),
     Case(families.PHI3, "phi-3", "microsoft-Phi-3.5-mini-instruct", tools=False),

@@ -151,21 +151,30 @@ DEEPSEEK_LLAMA: Final = replace(
     name="deepseek-distill-llama",
     format="deepseek",
     error=ErrorBound(0.01, 0.07),
-    preamble=Preamble(always=3),
+    preamble=Preamble(always=2),
+    options=frozenset({"fenced_calls"}),
 )
-DEEPSEEK_QWEN: Final = replace(QWEN2, name="deepseek-distill-qwen", format="deepseek", preamble=Preamble(always=3))
-GEMMA: Final = Family("gemma", "o200k with digits", "gemma", ErrorBound(0.03, 0.1), ratios=GEMMA_RATIOS)
+DEEPSEEK_QWEN: Final = replace(
+    QWEN2,
+    name="deepseek-distill-qwen",
+    format="deepseek",
+    preamble=Preamble(always=3),
+    options=frozenset({"fenced_calls"}),
+)
+GEMMA: Final = Family("gemma", "o200k with digits", "gemma", ErrorBound(0.03, 0.14), ratios=GEMMA_RATIOS)
 GEMMA4: Final = replace(GEMMA, name="gemma4", format="gemma4")
 PHI3: Final = Family("phi3", "mistral", "phi", ErrorBound(0.01, 0.07), ratios=LLAMA2_RATIOS)
 PHI4: Final = Family("phi4", "cl100k", "chatml", ErrorBound(0.01, 0.03), has_vocabulary=True)
 PHI4_MINI: Final = Family("phi4-mini", "o200k", "phi", ErrorBound(0.01, 0.03), has_vocabulary=True)
-COMMAND_R: Final = Family("command-r", "o200k with digits", "command", ErrorBound(0.02, 0.07), ratios=COMMAND_R_RATIOS)
-COMMAND_R7B: Final = replace(COMMAND_R, name="command-r7b", preamble=Preamble(always=520, with_tools=660))
+COMMAND_R: Final = Family("command-r", "o200k with digits", "command", ErrorBound(0.03, 0.12), ratios=COMMAND_R_RATIOS)
+COMMAND_R7B: Final = replace(
+    COMMAND_R, name="command-r7b", error=ErrorBound(0.035, 0.15), preamble=Preamble(always=520, with_tools=660)
+)
 GRANITE: Final = Family(
     "granite",
     "qwen",
     "granite",
-    ErrorBound(0.03, 0.1),
+    ErrorBound(0.03, 0.12),
     ratios=GRANITE_RATIOS,
     preamble=Preamble(without_system=48, with_tools=20),
 )

@@ -41,7 +41,7 @@ SPECIAL_TOKENS: Final[Mapping[Format, frozenset[str]]] = {
             "<\uff5cAssistant\uff5c>",
             *(
                 f"<\uff5ctool\u2581{part}\u2581{end}\uff5c>"
-                for part in ("calls", "call", "output")
+                for part in ("calls", "call", "outputs", "output")
                 for end in ("begin", "end")
             ),
             "<\uff5ctool\u2581sep\uff5c>",
