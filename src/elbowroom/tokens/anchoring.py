@@ -68,8 +68,13 @@ def conversation_keys(
     """
     keys = [_digest(b"", [model, list(tools or ()), dict(arguments or {})])]
     for message in messages:
-        keys.append(_digest(keys[-1], _meaning(message)))
+        keys.append(next_key(keys[-1], message))
     return keys
+
+
+def next_key(key: Key, message: Mapping[str, Any]) -> Key:
+    """Return the key of a beginning with one more message."""
+    return _digest(key, _meaning(message))
 
 
 class UsageAnchors:
@@ -85,24 +90,31 @@ class UsageAnchors:
     def __len__(self) -> int:
         return len(self._anchors)
 
-    def observe_prompt(self, keys: Sequence[Key], estimate: int, usage: Usage) -> None:
+    def observe(self, keys: Sequence[Key], estimate: int, usage: Usage) -> None:
         """Take in what the engine counted for a request whose whole prompt was counted here as `estimate`."""
         self._remember(keys[-1], Anchor(estimate, usage.prompt_tokens - estimate))
 
     def observe_answer(
-        self, keys: Sequence[Key], estimate: int, usage: Usage, *, template_strips_reasoning: bool = False
+        self,
+        keys: Sequence[Key],
+        answer: Mapping[str, Any],
+        estimate: int,
+        answer_estimate: int,
+        usage: Usage,
+        *,
+        template_strips_reasoning: bool = False,
     ) -> None:
-        """Take in prompt and answer together, for the conversation with the answer as its last message.
+        """Take in the answer to that request as well, so that its tokens need not be estimated in the next one.
 
-        `estimate` is the count of that conversation without a generation prompt. Where the template strips the
-        thinking of earlier answers, it is taken off what the engine counted. Nothing is learned from an answer
-        whose thinking would have to be taken off and was not told.
+        `answer_estimate` is the count of the answer's text and its end of turn. Where the template strips the
+        thinking of earlier answers, that is taken off what the engine counted; where the engine does not tell how
+        much it was, nothing is learned.
         """
         reasoning = usage.reasoning_tokens if template_strips_reasoning else 0
         if reasoning is None:
             return
-        tokens = usage.prompt_tokens + usage.completion_tokens - reasoning
-        self._remember(keys[-1], Anchor(estimate, tokens - estimate))
+        difference = usage.prompt_tokens - estimate + usage.completion_tokens - reasoning - answer_estimate
+        self._remember(next_key(keys[-1], answer), Anchor(estimate + answer_estimate, difference))
 
     def corrected(self, keys: Sequence[Key], estimate: int) -> Anchored:
         """Return the count of a prompt, corrected by the anchor of its longest beginning that has one."""

@@ -1,12 +1,18 @@
-"""The vocabularies that come with elbowroom, for models whose own files cannot be read."""
+"""The vocabularies that come with elbowroom, for models whose own files cannot be read.
+
+Four are shipped: Mistral's SentencePiece v3, its Tekken, Qwen's, and OpenAI's o200k. Others follow from them. Qwen's
+begins with all of cl100k but the numbers, so that with numbers put back it is cl100k, or close to vocabularies
+that have cl100k as their core, such as Llama 3's.
+"""
 
 import lzma
 import re
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -15,14 +21,39 @@ from elbowroom.tokens.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import tiktoken
 
-VocabularyName = Literal["mistral", "tekken", "qwen", "o200k"]
+ShippedName = Literal["mistral", "tekken", "qwen", "o200k"]
+VocabularyName = Literal[ShippedName, "cl100k", "qwen with numbers", "o200k with digits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """How a byte-level vocabulary is made: a shipped file, its first tokens, numbers added, the split patterns' name.
+
+    With `single_digits` a token holds one digit at most, whatever the patterns say.
+    """
+
+    file: ShippedName
+    split: str
+    first: int | None = None
+    adds_numbers: bool = False
+    single_digits: bool = False
+
+
+VOCABULARIES: Final[Mapping[VocabularyName, Vocabulary]] = {
+    "tekken": Vocabulary("tekken", "tekken"),
+    "qwen": Vocabulary("qwen", "qwen2"),
+    "o200k": Vocabulary("o200k", "gpt-4o"),
+    "cl100k": Vocabulary("qwen", "llama3", first=99_156, adds_numbers=True),
+    "qwen with numbers": Vocabulary("qwen", "llama3", adds_numbers=True),
+    "o200k with digits": Vocabulary("o200k", "gpt-4o", single_digits=True),
+}
+"""All but Mistral's, which is no byte-level vocabulary."""
 
 FOLDER: Final = "vocabularies"
 COUNT: Final = struct.Struct(">I")
-SPLIT_KINDS: Final[Mapping[VocabularyName, str]] = {"tekken": "tekken", "qwen": "qwen2", "o200k": "gpt-4o"}
-"""The vocabularies that tiktoken runs, and the names under which their split patterns are known."""
 THREE_DIGITS: Final = r"\p{N}{1,3}"
 ONE_DIGIT: Final = r"\p{N}"
+NUMBER_LENGTHS: Final = (2, 3)
 FIRST_SPECIAL_ID: Final = 1_000_000
 """Special tokens are added behind every vocabulary: they are counted, their own ids do not matter."""
 LAST_MERGED: Final = ("\u2581\u2581", "\u2581\u2581\u2581\u2581")
@@ -32,8 +63,8 @@ BYTE_PIECE: Final = re.compile("<0x[0-9A-F]{2}>")
 KEPT: Final = 3
 
 
-def bundled_tokens(name: VocabularyName) -> Iterator[bytes]:
-    """Yield the tokens of a vocabulary in the order of their ids."""
+def bundled_tokens(name: ShippedName) -> Iterator[bytes]:
+    """Yield the tokens of a shipped vocabulary in the order of their ids."""
     packed = files("elbowroom.tokens").joinpath(FOLDER, f"{name}.xz").read_bytes()
     content = lzma.decompress(packed)
     (count,) = COUNT.unpack_from(content)
@@ -42,37 +73,44 @@ def bundled_tokens(name: VocabularyName) -> Iterator[bytes]:
     return (content[begin:end] for begin, end in pairwise(ends))
 
 
-def bundled_tokenizer(
-    name: VocabularyName, specials: frozenset[str], *, bos_token: str = "", single_digits: bool = False
-) -> Tokenizer:
+def bundled_tokenizer(name: VocabularyName, specials: frozenset[str]) -> Tokenizer:
     """Return a tokenizer over a vocabulary, with `specials` as the texts that are one token each.
 
-    It adds nothing around a prompt. `single_digits` makes o200k take one digit for a token, as other families do,
-    not up to three. Loading takes a tenth of a second; no model's tokenizer library is imported before.
+    It adds nothing around a prompt. Loading takes some tenths of a second, and is what imports the libraries.
     """
     if name == "mistral":
-        return _mistral(specials, bos_token)
+        return _mistral(specials)
     from elbowroom.tokens.fast_bpe import FastBpe
 
     ids = {text: FIRST_SPECIAL_ID + place for place, text in enumerate(sorted(specials))}
-    engine = FastBpe(_encoding(name, single_digits=single_digits), ids)
-    return Tokenizer(name, "byte-level", engine, specials, specials, bos_token=bos_token)
+    return Tokenizer(name, "byte-level", FastBpe(_encoding(name), ids), specials, specials)
 
 
 @lru_cache(maxsize=KEPT)
-def _encoding(name: VocabularyName, *, single_digits: bool) -> "tiktoken.Encoding":
+def _encoding(name: VocabularyName) -> "tiktoken.Encoding":
     import tiktoken
 
     from elbowroom.tokens.split_patterns import SPLIT_PATTERNS
 
-    pattern = SPLIT_PATTERNS[SPLIT_KINDS[name]].joined or ""
-    if single_digits:
+    vocabulary = VOCABULARIES[name]
+    pattern = SPLIT_PATTERNS[vocabulary.split].joined or ""
+    if vocabulary.single_digits:
         pattern = pattern.replace(THREE_DIGITS, ONE_DIGIT)
-    ranks = {token: rank for rank, token in enumerate(bundled_tokens(name))}
+    ranks = {token: rank for rank, token in enumerate(islice(bundled_tokens(vocabulary.file), vocabulary.first))}
+    if vocabulary.adds_numbers:
+        for number in _numbers():
+            ranks.setdefault(number, len(ranks))
     return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
 
 
-def _mistral(specials: frozenset[str], bos_token: str) -> Tokenizer:
+def _numbers() -> Iterator[bytes]:
+    """Yield all numbers of two digits, then all of three: a number is a word of its own and one token."""
+    for length in NUMBER_LENGTHS:
+        for number in range(10**length):
+            yield f"{number:0{length}}".encode()
+
+
+def _mistral(specials: frozenset[str]) -> Tokenizer:
     """Build the SentencePiece vocabulary in the way that a GGUF file with it is built."""
     from elbowroom.tokens.gguf_header import GgufHeader, GgufVocabulary
     from elbowroom.tokens.gguf_tokenizer import build_tokenizer
@@ -86,9 +124,8 @@ def _mistral(specials: frozenset[str], bos_token: str) -> Tokenizer:
         token_types=[_type_of(text, specials) for text in tokens],
         scores=[-len(tokens) if text in LAST_MERGED else -number for number, text in enumerate(tokens)],
     )
-    header = GgufHeader(Path("mistral"), "llama", "mistral", None, {}, vocabulary)
-    built = build_tokenizer(header)
-    return Tokenizer("mistral", built.kind, built.engine, built.special_tokens, built.cut_points, bos_token=bos_token)
+    built = build_tokenizer(GgufHeader(Path("mistral"), "llama", "mistral", None, {}, vocabulary))
+    return Tokenizer("mistral", built.kind, built.engine, built.special_tokens, built.cut_points)
 
 
 def _type_of(text: str, specials: frozenset[str]) -> int:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 from typing import Any, Final
@@ -21,6 +21,7 @@ from elbowroom.tokens.count import CannotCount, Counter, Method, StreamingCounte
 from elbowroom.tokens.families import Family, family_of
 from elbowroom.tokens.family_counter import FamilyCounter
 from elbowroom.tokens.file_counter import INLINE_CHARACTERS
+from elbowroom.tokens.images import CAUTIOUS_TOKENS, ImageTokens, image_rule_of, images_in
 from elbowroom.tokens.stream_count import StreamCounter
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,8 @@ class TokenCounter:
         self.model = model
         self._family = family_of(model, architecture)
         self._ways = ways
+        self._image_rule = image_rule_of(model, architecture)
+        self._images = ImageTokens()
         self._anchors = UsageAnchors()
         self._offsets = ExactOffsets()
         self._aside_until: dict[int, float] = {}
@@ -92,7 +95,7 @@ class TokenCounter:
                 continue
             offset = self._offsets.offset(self.model, arguments)
             count = TokenCount(max(0, count.tokens + offset), count.method, count.error_bound, offset)
-            return self._with_images(messages, tools, arguments, count)
+            return self._with_media(messages, tools, arguments, count) if _has_media(messages) else count
         return await self._count_by_family(messages, tools, arguments)
 
     async def stream(self) -> StreamCounter:
@@ -115,12 +118,15 @@ class TokenCounter:
     ) -> Truncation | None:
         """Learn from what the engine reports for a request that was counted here; tell if it has cut the prompt."""
         raw = count.tokens - count.learned
+        if pictures := sum(1 for _ in images_in(messages)):
+            text = raw - self._images.count(self.model, messages, self._image_rule)
+            self._images.observe(self.model, pictures, usage.prompt_tokens - text)
         if count.method in ("exact", "engine"):
             self._offsets.observe(self.model, arguments, raw, usage.prompt_tokens)
             if is_truncated(count.tokens, usage.prompt_tokens):
                 return Truncation(count.tokens, usage.prompt_tokens)
             return None
-        self._anchors.observe_prompt(self._keys(messages, tools, arguments), raw, usage)
+        self._anchors.observe(self._keys(messages, tools, arguments), raw, usage)
         return None
 
     async def _count_by_family(
@@ -131,23 +137,32 @@ class TokenCounter:
             counted = family.count_chat(messages, tools, arguments=arguments)
         else:
             counted = await asyncio.to_thread(family.count_chat, messages, tools, arguments=arguments)
-        anchored = self._anchors.corrected(self._keys(messages, tools, arguments), counted.tokens)
-        bound = ceil(anchored.estimated * counted.error.p95)
-        return TokenCount(anchored.tokens, counted.method, bound, anchored.tokens - counted.tokens)
+        tokens = counted.tokens + self._images.count(self.model, messages, self._image_rule)
+        anchored = self._anchors.corrected(self._keys(messages, tools, arguments), tokens)
+        bound = ceil(anchored.estimated * counted.error.p95) + self._media_bound(messages, tools, arguments)
+        return TokenCount(anchored.tokens, counted.method, bound, anchored.tokens - tokens)
 
-    def _with_images(
+    def _with_media(
         self,
         messages: Sequence[Message],
         tools: Sequence[Message],
         arguments: Mapping[str, Any],
         count: TokenCount,
     ) -> TokenCount:
-        """Correct a count of text by what images took before: a tokenizer alone cannot tell."""
-        if not any(_has_media(message) for message in messages):
-            return count
-        anchored = self._anchors.corrected(self._keys(messages, tools, arguments), count.tokens)
-        learned = count.learned + anchored.tokens - count.tokens
-        return replace(count, tokens=anchored.tokens, method="estimate", learned=learned)
+        """Add what pictures take to a count of text: by the model's rule, corrected by what was reported before."""
+        tokens = count.tokens + self._images.count(self.model, messages, self._image_rule)
+        anchored = self._anchors.corrected(self._keys(messages, tools, arguments), tokens)
+        bound = count.error_bound + self._media_bound(messages, tools, arguments)
+        return TokenCount(anchored.tokens, "estimate", bound, count.learned + anchored.tokens - tokens)
+
+    def _media_bound(self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]) -> int:
+        """Return how far off media may be, 0 where an engine has reported the size of a prompt with them all."""
+        places = [place for place, message in enumerate(messages) if _media_in(message)]
+        if not places:
+            return 0
+        keys = self._keys(messages, tools, arguments)[places[-1] + 1 :]
+        is_known = self._anchors.corrected(keys, 1).estimated == 0
+        return 0 if is_known else sum(map(_media_in, messages)) * CAUTIOUS_TOKENS
 
     async def _family_counter(self) -> FamilyCounter:
         if self._family_counted_by is None:
@@ -186,8 +201,12 @@ def _rough_size(message: Message) -> int:
     return len(content) if isinstance(content, str) else len(str(content)) + 500 * len(message.get("tool_calls") or ())
 
 
-def _has_media(message: Message) -> bool:
+def _media_in(message: Message) -> int:
+    """Return how many pictures, sounds and files a message has."""
     content = message.get("content")
-    return isinstance(content, list) and any(
-        isinstance(part, Mapping) and part.get("type") not in ("text", "refusal") for part in content
-    )
+    parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+    return sum(part.get("type", "text") not in ("text", "refusal") for part in parts)
+
+
+def _has_media(messages: Sequence[Message]) -> bool:
+    return any(map(_media_in, messages))

@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from elbowroom.tokens.bundled_vocabularies import bundled_tokenizer
 from elbowroom.tokens.chat_messages import Capabilities, Message, canonical_messages, canonical_tools, fit_messages
 from elbowroom.tokens.chat_template import ChatTemplate
 from elbowroom.tokens.chat_template_errors import TemplateFailed
-from elbowroom.tokens.families import SPECIAL_TOKENS, ErrorBound, Family, Format, Ratios
+from elbowroom.tokens.families import SAME, ErrorBound, Family
+from elbowroom.tokens.family_formats import SPECIAL_TOKENS, template_source
 from elbowroom.tokens.segments import SegmentCounter
+from elbowroom.tokens.special_token_pattern import special_token_pattern
+from elbowroom.tokens.writing import script_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from elbowroom.tokens.tokenizer import Tokenizer
 
-CJK: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
-TOKENS_PER_CJK_CHARACTER: Final = 0.75
-"""A rough measure of how much of a text's tokens is Chinese and Japanese."""
 TEXT_ONLY: Final = Capabilities()
 THINKING: Final = re.compile(r"^\s*<think>.*?</think>\s*", re.DOTALL)
 
@@ -48,9 +47,9 @@ class FamilyCounter:
 
     def __init__(self, family: Family) -> None:
         self.family = family
-        self._segments = SegmentCounter(
-            bundled_tokenizer(family.vocabulary, SPECIAL_TOKENS[family.format], single_digits=family.single_digits)
-        )
+        specials = SPECIAL_TOKENS[family.format]
+        self._specials = special_token_pattern(specials)
+        self._segments = SegmentCounter(bundled_tokenizer(family.vocabulary, specials))
         self._template = ChatTemplate(template_source(family.format), name=family.name)
 
     @property
@@ -60,7 +59,15 @@ class FamilyCounter:
 
     def count_text(self, text: str) -> int:
         """Return about how many tokens a text takes."""
-        return scaled(self._segments.count(text), text, self.family.ratios)
+        tokens = self._segments.count(text)
+        ratios = self.family.ratios
+        if ratios is SAME:
+            return tokens
+        specials = len(self._specials.findall(text)) if self._specials else 0
+        parts = {script: run for script, run in script_runs(text).items() if script in ratios.scripts}
+        counts = {script: self._segments.tokenizer.count(run) for script, run in parts.items()}
+        scaled = sum(ratios.scripts[script] * count for script, count in counts.items())
+        return specials + round(scaled + ratios.text * (tokens - specials - sum(counts.values())))
 
     def count_chat(
         self,
@@ -100,6 +107,7 @@ class FamilyCounter:
             ]
         continues = add_generation_prompt and bool(fitted) and fitted[-1]["role"] == "assistant"
         variables = {
+            **dict.fromkeys(self.family.options, True),
             **(arguments or {}),
             "messages": fitted,
             "tools": canonical_tools(tools),
@@ -112,21 +120,17 @@ class FamilyCounter:
             return json.dumps([fitted, variables["tools"]], ensure_ascii=False)
 
 
-def scaled(tokens: int, text: str, ratios: Ratios) -> int:
-    """Return the tokens of a text in a vocabulary as tokens of a family that cuts it `ratios` as fine."""
-    if ratios == Ratios():
-        return tokens
-    characters = sum(map(len, CJK.findall(text)))
-    cjk = min(tokens, TOKENS_PER_CJK_CHARACTER * characters)
-    return round((tokens - cjk) * ratios.text + cjk * ratios.cjk)
-
-
 def with_reasoning_of(family: Family, messages: list[Message]) -> list[Message]:
     """Return canonical messages with as much of the thinking in them as the family's templates keep."""
     last_user = max((place for place, message in enumerate(messages) if message["role"] == "user"), default=-1)
     kept_from = last_user if family.reasoning == "until answered" else len(messages)
+    no_thinking = {"reasoning_content": ""} if "always_thinks" in family.options else {}
     return [
-        without_reasoning(message) if place < kept_from and message["role"] == "assistant" else message
+        message
+        if message["role"] != "assistant"
+        else without_reasoning(message)
+        if place < kept_from
+        else no_thinking | message
         for place, message in enumerate(messages)
     ]
 
@@ -135,8 +139,3 @@ def without_reasoning(message: Message) -> Message:
     """Return an answer without its thinking, whether that stands beside the text or in front of it in tags."""
     rest = {key: value for key, value in message.items() if key != "reasoning_content"}
     return {**rest, "content": THINKING.sub("", rest["content"])}
-
-
-def template_source(name: Format) -> str:
-    """Return the Jinja source of a family's format."""
-    return files("elbowroom.tokens").joinpath("family_templates", f"{name}.jinja").read_text(encoding="utf-8")

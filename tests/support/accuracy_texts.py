@@ -7,14 +7,17 @@ import string
 import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 Message = dict[str, Any]
 
-MODULES: Final = ("argparse", "calendar", "datetime", "difflib", "gettext", "heapq", "inspect", "ipaddress", "logging/__init__",
-    "optparse", "pathlib", "pickle", "random", "shutil", "statistics", "string", "subprocess", "tarfile", "textwrap",
-    "threading", "turtle", "typing", "unittest/case", "urllib/request", "zipfile")  # fmt: skip
+MODULES: Final = (
+    *("argparse", "calendar", "datetime", "difflib", "gettext", "heapq", "inspect", "ipaddress", "logging/__init__"),
+    *("optparse", "pathlib", "pickle", "random", "shutil", "statistics", "string", "subprocess", "tarfile"),
+    *("textwrap", "threading", "turtle", "typing", "unittest/case", "urllib/request", "zipfile"),
+)
 JAPANESE: Final = (
     "昨日の会議で決まったことを、まず簡単にまとめておきます。",
     "新しい設定は来週の月曜日から有効になりますので、ご注意ください。",
@@ -94,27 +97,41 @@ class Texts:
 
     def part(self, kind: str) -> str:
         """Return one line or sentence of a kind."""
-        pick, number = self.chance.choice, self.chance.randint
-        if kind == "json":
-            row = {
-                pick(self.words): pick([number(0, 10**6), pick(self.words), self.chance.random(), None, True])
-                for _ in range(6)
-            }
-            return json.dumps(row, indent=pick([None, None, 2])) + "\n"
-        if kind == "log":
-            time = (
-                f"2024-{number(1, 12):02}-{number(1, 28):02}T{number(0, 23):02}:{number(0, 59):02}:{number(0, 59):02}"
-            )
-            return f"{time}.{number(0, 999):03}Z {pick(['INFO', 'WARN', 'DEBUG'])} [{pick(self.words)}] 0x{self.chance.getrandbits(40):010x} {pick(self.words)}={number(0, 99999)}\n"
-        if kind == "listing":
-            return f"-rw-r--r-- 1 {pick(['root', 'me'])} {number(10, 9_999_999):>9} Mar {number(1, 28):2} {number(10, 23)}:{number(10, 59)} {pick(self.words)}_{pick(self.words)}.{pick(['py', 'md', 'so.6'])}\n"
-        if kind == "base64":
-            return "".join(self.chance.choices(string.ascii_letters + string.digits + "+/", k=76)) + "\n"
-        if kind == "emoji":
-            return " ".join([pick(self.words), pick(EMOJI), pick(self.words), pick(EMOJI) + pick(EMOJI)]) + "! "
-        return pick({"japanese": JAPANESE, "chinese": CHINESE, "european": EUROPEAN}[kind]) + (
-            "" if kind != "european" else " "
-        )
+        pick = self.chance.choice
+        match kind:
+            case "json":
+                return json.dumps(self.record(), indent=pick([None, None, 2])) + "\n"
+            case "log":
+                return self.log_line()
+            case "listing":
+                name = f"{pick(self.words)}_{pick(self.words)}.{pick(['py', 'md', 'so.6'])}"
+                size = self.chance.randint(10, 9_999_999)
+                return f"-rw-r--r-- 1 {pick(['root', 'me'])} {size:>9} Mar {self.time('%d %H:%M')} {name}\n"
+            case "base64":
+                return "".join(self.chance.choices(string.ascii_letters + string.digits + "+/", k=76)) + "\n"
+            case "emoji":
+                return f"{pick(self.words)} {pick(EMOJI)} {pick(self.words)} {pick(EMOJI)}{pick(EMOJI)}! "
+            case "european":
+                return pick(EUROPEAN) + " "
+            case _:
+                return pick({"japanese": JAPANESE, "chinese": CHINESE}[kind])
+
+    def record(self) -> dict[str, object]:
+        """Return an object with values of several types."""
+        chance = self.chance
+        values = (chance.randint(0, 10**6), chance.choice(self.words), chance.random(), None, True)
+        return {chance.choice(self.words): chance.choice(values) for _ in range(6)}
+
+    def log_line(self) -> str:
+        """Return a line with times, hexadecimal and other numbers."""
+        pick, bits = self.chance.choice, self.chance.getrandbits(40)
+        time = f"{self.time('%Y-%m-%dT%H:%M:%S')}.{self.chance.randint(0, 999):03}Z"
+        value = f"{pick(self.words)}={self.chance.randint(0, 99999)}"
+        return f"{time} {pick(['INFO', 'WARN', 'DEBUG'])} [{pick(self.words)}] 0x{bits:010x} {value}\n"
+
+    def time(self, pattern: str) -> str:
+        """Return a time of the year 2024, written by a pattern of `strftime`."""
+        return datetime.fromtimestamp(1_704_067_200 + self.chance.randrange(31_536_000), UTC).strftime(pattern)
 
     def some(self) -> str:
         """Return a text of any kind, most of them short."""

@@ -3,7 +3,7 @@
 
 --write         put the tables into docs/counting.md
 --ratios        print how many tokens of each real vocabulary stand for one of the shipped ones, by kind of text
---transcripts   a folder of recorded conversations to measure as well; ../shared/data/transcripts where it is there
+--transcripts   a folder of recorded conversations to measure as well; one beside the repository is found by itself
 """
 
 import argparse
@@ -19,25 +19,23 @@ from pathlib import Path
 from typing import Final
 
 import platformdirs
+from accuracy_texts import KINDS, Conversation, Texts, generated, transcripts
+from llama_cpp_archive import llama_cpp_archive, unpack_models
+
+from elbowroom.tokens import families
+from elbowroom.tokens.anchoring import Usage, UsageAnchors, conversation_keys
+from elbowroom.tokens.bundled_vocabularies import VOCABULARIES, VocabularyName, bundled_tokenizer
+from elbowroom.tokens.chat_prompt import ChatPrompt, ChatRequest
+from elbowroom.tokens.chat_template_errors import ConversationNotContinuable, TemplateFailed
+from elbowroom.tokens.families import Family
+from elbowroom.tokens.family_counter import FamilyCounter
+from elbowroom.tokens.family_formats import SPECIAL_TOKENS
+from elbowroom.tokens.gguf_header import read_gguf_header
+from elbowroom.tokens.gguf_tokenizer import build_tokenizer
+from elbowroom.tokens.special_token_pattern import special_token_pattern
+from elbowroom.tokens.tokenizer import Tokenizer
 
 REPOSITORY: Final = Path(__file__).parents[2]
-sys.path.insert(0, str(REPOSITORY / "tests" / "support"))
-
-from accuracy_texts import KINDS, Conversation, Texts, generated, transcripts  # noqa: E402
-from llama_cpp_archive import llama_cpp_archive, unpack_models  # noqa: E402
-
-from elbowroom.tokens import families  # noqa: E402
-from elbowroom.tokens.anchoring import Usage, UsageAnchors, conversation_keys  # noqa: E402
-from elbowroom.tokens.bundled_vocabularies import VocabularyName, bundled_tokenizer  # noqa: E402
-from elbowroom.tokens.chat_prompt import ChatPrompt, ChatRequest  # noqa: E402
-from elbowroom.tokens.chat_template_errors import ConversationNotContinuable, TemplateFailed  # noqa: E402
-from elbowroom.tokens.families import SPECIAL_TOKENS, Family  # noqa: E402
-from elbowroom.tokens.family_counter import CJK, FamilyCounter  # noqa: E402
-from elbowroom.tokens.gguf_header import read_gguf_header  # noqa: E402
-from elbowroom.tokens.gguf_tokenizer import build_tokenizer  # noqa: E402
-from elbowroom.tokens.special_token_pattern import special_token_pattern  # noqa: E402
-from elbowroom.tokens.tokenizer import Tokenizer  # noqa: E402
-
 DOCUMENT: Final = REPOSITORY / "docs" / "counting.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 CONVERSATIONS: Final = 60
@@ -46,36 +44,40 @@ OWN: Final = "own"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A family, and a real vocabulary and template to measure it by; "own" is the family's own."""
+    """A family, and a real vocabulary and template to measure it by; "own" is the family's own.
+
+    Without `tools` only conversations that have none are measured, for templates that leave them out.
+    """
 
     family: Family
     vocabulary: str
     template: str
+    tools: bool = True
 
 
 CASES: Final = (
     Case(families.LLAMA3, "llama-bpe", "meta-llama-Llama-3.1-8B-Instruct"),
-    Case(families.LLAMA3, "llama-bpe", "meta-llama-Llama-3.3-70B-Instruct"),
+    Case(families.LLAMA3, "llama-bpe", "meta-llama-Llama-3.2-3B-Instruct"),
     Case(families.LLAMA2, "llama-spm", OWN),
     Case(families.QWEN2, "qwen2", "Qwen-Qwen2.5-7B-Instruct"),
     Case(families.QWEN3, "qwen2", "Qwen-Qwen3-0.6B"),
-    Case(families.QWEN3, "qwen2", "Qwen3-Coder"),
-    Case(families.QWEN3, "qwen35", "Qwen3.5-4B"),
+    Case(families.QWEN3_CODER, "qwen2", "Qwen3-Coder"),
+    Case(families.QWEN35, "qwen35", "Qwen3.5-4B"),
     Case(families.MISTRAL, OWN, "mistralai-Mistral-Nemo-Instruct-2407"),
-    Case(families.TEKKEN, OWN, "Mistral-Small-3.2-24B-Instruct-2506"),
-    Case(families.TEKKEN, OWN, "mistralai-Mistral-Nemo-Instruct-2407"),
+    Case(families.NEMO, OWN, "mistralai-Mistral-Nemo-Instruct-2407"),
+    Case(families.MISTRAL_SMALL, OWN, "Mistral-Small-3.2-24B-Instruct-2506"),
     Case(families.GPT_OSS, OWN, "openai-gpt-oss-120b"),
-    Case(families.DEEPSEEK, "deepseek-llm", "deepseek-ai-DeepSeek-V3.1"),
-    Case(families.DEEPSEEK_LLAMA, "llama-bpe", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B"),
+    Case(families.DEEPSEEK_LLAMA, "llama-bpe", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B", tools=False),
     Case(families.DEEPSEEK_QWEN, "qwen2", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B"),
-    Case(families.GEMMA, "gemma-4", "google-gemma-4-31B-it"),
-    Case(families.PHI3, "phi-3", "microsoft-Phi-3.5-mini-instruct"),
-    Case(families.COMMAND_R, "command-r", "CohereForAI-c4ai-command-r7b-12-2024-tool_use"),
+    Case(families.GEMMA4, "gemma-4", "google-gemma-4-31B-it"),
+    Case(families.PHI3, "phi-3", "microsoft-Phi-3.5-mini-instruct", tools=False),
+    Case(families.COMMAND_R, "command-r", OWN),
+    Case(families.COMMAND_R7B, "command-r", "CohereForAI-c4ai-command-r7b-12-2024-tool_use"),
     Case(families.GRANITE, "refact", "ibm-granite-granite-3.3-2B-Instruct"),
+    Case(families.UNKNOWN, "deepseek-llm", OWN),
     Case(families.UNKNOWN, "falcon", OWN),
     Case(families.UNKNOWN, "mpt", OWN),
     Case(families.UNKNOWN, "starcoder", OWN),
-    Case(families.UNKNOWN, "deepseek-coder", OWN),
 )
 
 
@@ -150,6 +152,8 @@ def measure(case: Case, models: Path, conversations: Sequence[Conversation]) -> 
     later: list[float] = []
     refused = 0
     for conversation in conversations:
+        if not case.tools and has_tools(conversation):
+            continue
         try:
             for number, (fresh, anchored) in enumerate(requests(truth, conversation)):
                 first.append(fresh)
@@ -158,6 +162,11 @@ def measure(case: Case, models: Path, conversations: Sequence[Conversation]) -> 
         except (TemplateFailed, ConversationNotContinuable):
             refused += 1
     return Errors(first, later, refused)
+
+
+def has_tools(conversation: Conversation) -> bool:
+    """Tell whether tools are offered or used in a conversation."""
+    return bool(conversation.tools) or any(message["role"] == "tool" for message in conversation.messages)
 
 
 def requests(truth: Truth, conversation: Conversation) -> Iterator[tuple[float, float]]:
@@ -171,13 +180,11 @@ def requests(truth: Truth, conversation: Conversation) -> Iterator[tuple[float, 
         guess = counter.count_chat(conversation.messages[:place], conversation.tools).tokens
         anchored = anchors.corrected(keys[: place + 1], guess).tokens
         yield guess / real - 1, anchored / real - 1
-        finished = counter.count_chat(
-            conversation.messages[: place + 1], conversation.tools, add_generation_prompt=False
-        ).tokens
-        answer = truth.count_piece(message["content"]) + 1
-        anchors.observe_prompt(keys[: place + 1], guess, Usage(real))
+        usage = Usage(real, truth.count_piece(message["content"]) + 1)
+        anchors.observe(keys[: place + 1], guess, usage)
         if message["content"] and not message.get("tool_calls"):
-            anchors.observe_answer(keys[: place + 2], finished, Usage(real, answer))
+            answer = counter.count_text(message["content"]) + 1
+            anchors.observe_answer(keys[: place + 1], message, guess, answer, usage)
 
 
 def table(models: Path, conversations: Sequence[Conversation]) -> list[str]:
@@ -193,7 +200,7 @@ def table(models: Path, conversations: Sequence[Conversation]) -> list[str]:
         refused = f" ({errors.refused} conversations refused by the template)" if errors.refused else ""
         bias = statistics.median(errors.first)
         rows.append(f"| {case.family.name} | {by}{refused} | {len(errors.first)} | {numbers} |")
-        print(rows[-1], f"bias {bias:+.2%}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"{rows[-1]} bias {bias:+.2%}\n")
     return rows
 
 
@@ -209,25 +216,24 @@ def ratios(models: Path) -> Iterator[str]:
     """Yield, for real vocabularies, the ratio of counts by kind of text to those of the shipped ones."""
     texts = Texts(1)
     samples = {kind: [texts.of(kind, 1500) for _ in range(12)] for kind in KINDS}
-    candidates: list[tuple[VocabularyName, bool]] = [
-        ("o200k", False),
-        ("o200k", True),
-        ("qwen", False),
-        ("tekken", False),
-        ("mistral", False),
-    ]
+    candidates: tuple[VocabularyName, ...] = (*VOCABULARIES, "mistral")
     for path in sorted(models.glob("ggml-vocab-*.gguf")):
         if "bert" in path.name:
             continue
         real = real_tokenizer(path)
-        for name, single in candidates:
-            near = bundled_tokenizer(name, frozenset(), single_digits=single)
+        for name in candidates:
+            near = bundled_tokenizer(name, frozenset())
             shares = {
                 kind: sum(map(real.count, parts)) / sum(map(near.count, parts)) for kind, parts in samples.items()
             }
-            text = statistics.median(share for kind, share in shares.items() if not CJK.search(samples[kind][0]))
+            text = statistics.median(share for kind, share in shares.items() if samples[kind][0].isascii())
             listed = " ".join(f"{kind} {share:.2f}" for kind, share in shares.items())
-            yield f"{path.stem.removeprefix('ggml-vocab-'):16} {name}{' 1' if single else '':3} text {text:.3f}: {listed}"
+            yield f"{path.stem.removeprefix('ggml-vocab-'):16} {name:18} text {text:.3f}: {listed}"
+
+
+def recordings() -> Path | None:
+    """Return the folder `data/transcripts` of a neighbour of the repository, if there is one."""
+    return next(REPOSITORY.parent.glob("*/data/transcripts"), None)
 
 
 def main() -> None:
@@ -235,23 +241,24 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--write", action="store_true")
     arguments.add_argument("--ratios", action="store_true")
-    arguments.add_argument("--transcripts", type=Path, default=REPOSITORY.parent / "shared" / "data" / "transcripts")
+    arguments.add_argument("--transcripts", type=Path, default=recordings())
     given = arguments.parse_args()
     archive = llama_cpp_archive(platformdirs.user_cache_path("elbowroom-tests", appauthor=False))
     with tempfile.TemporaryDirectory() as folder:
         models = Path(folder)
         unpack_models(archive, models)
         if given.ratios:
-            for line in ratios(models):
-                print(line)
+            sys.stdout.writelines(f"{line}\n" for line in ratios(models))
             return
-        conversations = [generated(seed) for seed in range(CONVERSATIONS)] + transcripts(given.transcripts)
+        conversations = [generated(seed) for seed in range(CONVERSATIONS)]
+        if given.transcripts:
+            conversations += transcripts(given.transcripts)
         rows = "\n".join(table(models, conversations))
     if given.write:
         before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
         DOCUMENT.write_text(f"{before}{BEGIN}\n{rows}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
     else:
-        print(rows)
+        sys.stdout.write(f"{rows}\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,132 @@
+"""How many tokens pictures take: by the model's own rule where it is known, else by what its engine reported.
+
+The rules are those of llama.cpp's image processing (MIT License; see THIRD_PARTY_NOTICES): the sizes of patches and
+the limits that its `clip.cpp` sets for each kind of projector, the way its `mtmd-image.cpp` fits a picture into
+them, and the tokens that its `mtmd.cpp` puts around. Mistral's agrees with its own package, mistral-common.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from elbowroom.tokens.image_size import ImageSize, size_in_data_url
+
+LIKELY_SIZE: Final = ImageSize(1024, 1024)
+"""Taken for pictures whose size cannot be seen, such as those behind a link."""
+CAUTIOUS_TOKENS: Final = 1024
+"""Taken for every picture of a model of which nothing is known."""
+CAPACITY: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class FixedImages:
+    """Every picture takes as many tokens as any other."""
+
+    tokens: int
+
+    def count(self, size: ImageSize) -> int:
+        """Return the tokens of one picture."""
+        del size
+        return self.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class PatchedImages:
+    """A picture is fitted into `least` to `most` squares of `side` pixels, a token each.
+
+    `around` are tokens that mark its beginning and end; with `breaks` every row but the last ends with one more.
+    """
+
+    side: int
+    least: int
+    most: int
+    around: int = 2
+    breaks: bool = False
+
+    def count(self, size: ImageSize) -> int:
+        """Return the tokens of one picture."""
+        columns, rows = self._squares(size.width), self._squares(size.height)
+        area, square = size.width * size.height, self.side**2
+        if columns * rows > self.most:
+            shrunk = math.sqrt(area / (self.most * square))
+            columns, rows = (max(1, math.floor(length / shrunk / self.side)) for length in (size.width, size.height))
+        elif columns * rows < self.least:
+            grown = math.sqrt(self.least * square / area)
+            columns, rows = (math.ceil(length * grown / self.side) for length in (size.width, size.height))
+        return columns * rows + (rows - 1 if self.breaks else 0) + self.around
+
+    def _squares(self, length: int) -> int:
+        return max(1, math.floor(length / self.side + 0.5))
+
+
+ImageRule = FixedImages | PatchedImages
+
+GEMMA3: Final = FixedImages(258)
+GEMMA4: Final = PatchedImages(48, 70, 1120)
+QWEN2_VL: Final = PatchedImages(28, 8, 4096)
+QWEN3_VL: Final = PatchedImages(32, 8, 4096)
+PIXTRAL: Final = PatchedImages(16, 8, 1024, around=1, breaks=True)
+MISTRAL3: Final = PatchedImages(28, 8, 1024, around=1, breaks=True)
+LLAVA: Final = FixedImages(576)
+
+RULES: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE), rule)
+    for pattern, rule in (
+        (r"gemma[-_. ]?4", GEMMA4),
+        (r"gemma[-_. ]?3", GEMMA3),
+        (r"qwen[-_. ]?2(?:[._]5)?[-_. ]?vl", QWEN2_VL),
+        (r"qwen[-_. ]?3", QWEN3_VL),
+        (r"pixtral", PIXTRAL),
+        (r"mistral[-_. ]?3|mistral[-_. ]?small[-_. ]?3|ministral[-_. ]?3|magistral|devstral", MISTRAL3),
+        (r"llava", LLAVA),
+    )
+)
+"""What to look for in a model's name or architecture."""
+
+
+def image_rule_of(name: str, architecture: str | None = None) -> ImageRule | None:
+    """Return a model's rule, by its name, else by its architecture; None where it is not known."""
+    for text in (name, architecture or ""):
+        for pattern, rule in RULES:
+            if pattern.search(text):
+                return rule
+    return None
+
+
+def images_in(messages: Sequence[Mapping[str, Any]]) -> Iterator[ImageSize | None]:
+    """Yield the size of every picture in OpenAI-style messages, None where it cannot be seen."""
+    for message in messages:
+        content = message.get("content")
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, Mapping) and part.get("type") in ("image_url", "input_image"):
+                url = part.get("image_url")
+                url = url.get("url") if isinstance(url, Mapping) else url
+                yield size_in_data_url(url) if isinstance(url, str) else None
+
+
+class ImageTokens:
+    """Counts the pictures of conversations; what engines report teaches it models without a rule."""
+
+    def __init__(self) -> None:
+        self._learned: OrderedDict[str, float] = OrderedDict()
+
+    def count(self, model: str, messages: Sequence[Mapping[str, Any]], rule: ImageRule | None) -> int:
+        """Return about how many tokens all pictures in the messages take."""
+        sizes = list(images_in(messages))
+        if rule is None:
+            return round(self._learned.get(model, CAUTIOUS_TOKENS) * len(sizes))
+        return sum(rule.count(size or LIKELY_SIZE) for size in sizes)
+
+    def observe(self, model: str, images: int, tokens: int) -> None:
+        """Take in that so many pictures took so many tokens: what a prompt had beyond the count of its text."""
+        if images <= 0 or tokens <= 0:
+            return
+        self._learned[model] = tokens / images
+        self._learned.move_to_end(model)
+        while len(self._learned) > CAPACITY:
+            self._learned.popitem(last=False)
