@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ SECOND_INDEX = "apps/bionic/.internal/model-index-cache.json"
 
 def info(model: str = "qwen/qwen3-8b", **fields: Any) -> ModelInfo:
     """Return a model as LM Studio lists it."""
-    return ModelInfo(model, "lmstudio", model, **({"size_bytes": SIZE, "format": "gguf", "key": model} | fields))
+    listed = ModelInfo(model, "lmstudio", model, size_bytes=SIZE, format="gguf", key=model)
+    return replace(listed, **fields)
 
 
 def write(path: Path, content: bytes | str = b"G" * SIZE) -> Path:
@@ -226,7 +228,7 @@ HOSTILE: dict[str, bytes | str] = {
     "a huge number": b'{"models": ' + b"9" * 10_000 + b"}",
     "rows of all kinds": json.dumps({"models": [None, 7, "x", [], {}, {"entryPoint": 7}, {"entryPoint": {}}]}),
     "names of all kinds": json.dumps(
-        {"models": [entry("/x.gguf", defaultIdentifier=name) for name in (None, [], {}, 7)]}
+        {"models": [entry("/x.gguf", defaultIdentifier=None), entry("/x.gguf", defaultIdentifier=[]), entry("/", "")]}
     ),
     "sizes of all kinds": json.dumps(
         {"models": [entry("/x.gguf", sizeBytes=size) for size in (None, -1, 0, True, "9", 1e300)]}
