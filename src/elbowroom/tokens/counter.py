@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 from typing import Any, Final
@@ -23,6 +23,8 @@ from elbowroom.tokens.stream_count import StreamCounter
 
 log = logging.getLogger(__name__)
 FAMILIES_KEPT: Final = 3
+MEDIUM_TOKENS: Final = 1_500
+"""What an image may take that no engine has counted yet: from 256 (Gemma 3) to 1,400 for a megapixel (Qwen 2.5 VL)."""
 Message = Mapping[str, Any]
 
 
@@ -122,7 +124,7 @@ class TokenCounter:
         family = await self._family_counter()
         counted = await asyncio.to_thread(family.count_chat, messages, tools, arguments=arguments)
         anchored = self._anchors.corrected(self._keys(messages, tools, arguments), counted.tokens)
-        bound = ceil(anchored.estimated * counted.error.p95)
+        bound = ceil(anchored.estimated * counted.error.p95) + self._media_bound(messages, tools, arguments)
         return TokenCount(anchored.tokens, counted.method, bound, anchored.tokens - counted.tokens)
 
     def _with_images(
@@ -133,11 +135,22 @@ class TokenCounter:
         count: TokenCount,
     ) -> TokenCount:
         """Correct a count of text by what images took before: a tokenizer alone cannot tell."""
-        if not any(_has_media(message) for message in messages):
+        if not any(_media_in(message) for message in messages):
             return count
         anchored = self._anchors.corrected(self._keys(messages, tools, arguments), count.tokens)
         learned = count.learned + anchored.tokens - count.tokens
-        return replace(count, tokens=anchored.tokens, method="estimate", learned=learned)
+        bound = count.error_bound + self._media_bound(messages, tools, arguments)
+        return TokenCount(anchored.tokens, "estimate", bound, learned)
+
+    def _media_bound(self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]) -> int:
+        """Return how many tokens images may take, 0 where an engine has reported the size of a prompt with them all."""
+        media = [_media_in(message) for message in messages]
+        if not any(media):
+            return 0
+        last = max(place for place, number in enumerate(media) if number)
+        keys = self._keys(messages, tools, arguments)[last + 1 :]
+        is_known = self._anchors.corrected(keys, 1).estimated == 0
+        return 0 if is_known else sum(media) * MEDIUM_TOKENS
 
     async def _family_counter(self) -> FamilyCounter:
         return await asyncio.to_thread(_family_counter, self._family)
@@ -160,8 +173,7 @@ def _method(family: Family) -> Method:
     return "family" if family.has_vocabulary else "estimate"
 
 
-def _has_media(message: Message) -> bool:
+def _media_in(message: Message) -> int:
     content = message.get("content")
-    return isinstance(content, list) and any(
-        isinstance(part, Mapping) and part.get("type") not in ("text", "refusal") for part in content
-    )
+    parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+    return sum(part.get("type", "text") not in ("text", "refusal") for part in parts)
