@@ -146,7 +146,8 @@ def _greeting(address: str, path: Path, *, asks_for_token: bool) -> str:
 def _count(options: argparse.Namespace) -> int:
     loaded = load_settings(_path(options), os.environ, {}, must_exist=_is_named(options))
     try:
-        text = sys.stdin.read() if options.file == "-" else expanded(options.file).read_text(encoding="utf-8-sig")
+        content = sys.stdin.buffer.read() if options.file == "-" else expanded(options.file).read_bytes()
+        text = content.decode("utf-8-sig")
     except OSError as error:
         raise ElbowroomError(f"{options.file} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:

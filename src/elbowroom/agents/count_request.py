@@ -9,6 +9,7 @@ from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.agents.request_body import step_body, with_instructions
 from elbowroom.errors import ModelNotFound
 from elbowroom.providers.base import ModelInfo
+from elbowroom.providers.lmstudio_models import find_model
 from elbowroom.tokens.count import TokenCount
 
 
@@ -47,9 +48,10 @@ async def count_input(target: Target, text: str) -> SizedRequest:
 
 
 async def _info_of(target: Target) -> ModelInfo:
+    if not target.provider.manages_context:
+        return await target.provider.ready(target.model)
     models = await target.provider.models()
-    for info in models:
-        if target.model == info.id or target.model in (info.instances or {}):
-            return info
+    if info := find_model(models, target.model):
+        return info
     there = ", ".join(info.id for info in models) or "none"
     raise ModelNotFound(f"The provider {target.provider.id!r} has no model {target.model!r}. It has: {there}.")

@@ -37,9 +37,13 @@ class PromptSize:
         reported = _as_usage(usage)
         if reported is None:
             return None
-        truncation = await self.counter.observe(
-            self.body["messages"], self.body.get("tools") or (), template_arguments(self.body), self.count, reported
-        )
+        try:
+            truncation = await self.counter.observe(
+                self.body["messages"], self.body.get("tools") or (), template_arguments(self.body), self.count, reported
+            )
+        except Exception:  # the answer is there already, and must not be lost for its count
+            log.exception("What the engine counted for %s could not be compared.", self.counter.model)
+            return None
         if truncation is not None:
             log.warning(
                 "%s was sent %d tokens and read only %d: the middle of the conversation was cut out silently. "
@@ -62,12 +66,19 @@ async def prompt_size(provider: Provider, info: ModelInfo, body: Mapping[str, An
 
 
 async def prompt_size_if_countable(provider: Provider, info: ModelInfo, body: Mapping[str, Any]) -> PromptSize | None:
-    """Count a prompt that is sent in any case: what cannot be counted is the engine's to judge."""
+    """Count a prompt that is sent in any case: what cannot be counted is the engine's to judge.
+
+    Without context management nobody needs the count, and the upstream is asked nothing but the chat.
+    """
+    if not provider.manages_context:
+        return None
     try:
         return await prompt_size(provider, info, body)
     except ElbowroomError as error:
         log.warning("The prompt for %s could not be counted: %s", info.id, error)
-        return None
+    except Exception:  # a chat must not fail for its count
+        log.exception("The prompt for %s could not be counted.", info.id)
+    return None
 
 
 def template_arguments(body: Mapping[str, Any]) -> dict[str, Any]:

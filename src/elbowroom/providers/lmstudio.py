@@ -120,6 +120,7 @@ class LMStudio:
     async def aclose(self) -> None:
         """Give up on loads that are under way, and close the websocket."""
         await self._loads.aclose()
+        await self._counting.aclose()
         await self._rpc.aclose()
 
     async def _fetch_models(self) -> Sequence[ModelInfo]:

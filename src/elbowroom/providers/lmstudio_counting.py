@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from elbowroom.errors import UpstreamError
+from elbowroom.errors import ElbowroomError, UpstreamError
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.engine_counters import RpcCounter
 from elbowroom.providers.lmstudio_files import find_home, find_model_path
@@ -17,6 +18,7 @@ from elbowroom.settings.paths import expanded
 from elbowroom.tokens.count import CannotCount, Counter, TokenCount
 from elbowroom.tokens.counter import TokenCounter
 from elbowroom.tokens.file_counter import FileCounter
+from elbowroom.tokens.loading import LoadedModel
 from elbowroom.tokens.stream_count import StreamCounter
 from elbowroom.tokens.tools import CountingTools
 
@@ -28,6 +30,12 @@ SAMPLE: Final[tuple[dict[str, str], ...]] = (
     {"role": "user", "content": "Danke! 谢谢"},
 )
 """What both sides render once for each load: every role, digits, other scripts."""
+
+
+PATIENCE: Final = 1.5
+"""Seconds that the first count after a load waits for the comparison; then the file is believed until it is done."""
+ASK_AGAIN: Final = 30.0
+"""Seconds after which LM Studio, which did not answer the comparison, is asked once more."""
 
 
 class LMStudioCounting:
@@ -42,23 +50,37 @@ class LMStudioCounting:
         self._home = home
         self._model_files = model_files
         self._counters: dict[str, tuple[ModelInfo, TokenCounter]] = {}
+        self._compared: dict[str, ComparedCounter] = {}
 
     async def counter(self, info: ModelInfo) -> TokenCounter:
         """Return the model's counter; a new one where it was loaded anew, with another window or another file."""
-        known = self._counters.get(info.id)
-        if known is None or known[0] != info:
-            ways = await self._ways(info)
-            counter = TokenCounter(info.key or info.id, info.architecture, ways)
-            self._counters[info.id] = known = (info, counter)
-        return known[1]
+        load = _load_of(info)
+        path = None if self._is_known(load) else await asyncio.to_thread(self._path_of, info)
+        if not self._is_known(load):  # asked again: somebody else may have come here meanwhile
+            counter = TokenCounter(info.key or info.id, info.architecture, self._ways(info, path))
+            self._counters[info.id] = (load, counter)
+        return self._counters[info.id][1]
 
-    async def _ways(self, info: ModelInfo) -> list[Counter]:
+    async def aclose(self) -> None:
+        """End the comparisons that are under way."""
+        for compared in self._compared.values():
+            await compared.aclose()
+
+    def _is_known(self, load: ModelInfo) -> bool:
+        known = self._counters.get(load.id)
+        return known is not None and known[0] == load
+
+    def _ways(self, info: ModelInfo, path: Path | None) -> list[Counter]:
         engine = RpcCounter(self._rpc, info.id)
-        path = await asyncio.to_thread(self._path_of, info)
         if path is None:
             return [engine] if info.loaded_context else []
         file = FileCounter(path, self._tools.loader, self._tools.renderer)
-        return [ComparedCounter(file, self._rpc, info.id), engine] if info.loaded_context else [file]
+        if not info.loaded_context:
+            return [file]
+        if before := self._compared.get(info.id):
+            before.cancel()
+        self._compared[info.id] = compared = ComparedCounter(file, self._rpc, info.id)
+        return [compared, engine]
 
     def _path_of(self, info: ModelInfo) -> Path | None:
         if named := self._model_files.get(info.id) or self._model_files.get(info.key or ""):
@@ -67,60 +89,124 @@ class LMStudioCounting:
         return find_model_path(home, info) if home is not None else None
 
 
+def _load_of(info: ModelInfo) -> ModelInfo:
+    """Return what stays the same as long as a model stays loaded, whatever other instances come and go."""
+    return ModelInfo(
+        info.id,
+        info.provider,
+        info.name,
+        loaded_context=info.loaded_context,
+        architecture=info.architecture,
+        key=info.key,
+        size_bytes=info.size_bytes,
+        format=info.format,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """In words, how LM Studio differs from the model's file: in the prompts it renders, in the tokens it cuts."""
+
+    prompt: str | None = None
+    tokens: str | None = None
+
+
 class ComparedCounter:
     """Counts with the model's file as long as LM Studio renders the same prompt from it.
 
     A person can override a model's template in LM Studio, and an index can name the wrong file: one sample is
-    compared before the first count, and where it differs this way of counting is given up. Where LM Studio does not
-    answer, the file is believed.
+    compared at the first count, and again when the file has changed; where it differs this way of counting is given
+    up. Where LM Studio does not answer, the file is believed, and LM Studio asked again later.
     """
 
     def __init__(self, file: FileCounter, rpc: LMStudioRpc, model: str) -> None:
         self.file = file
         self._rpc = rpc
         self._model = model
-        self._comparison: asyncio.Task[str | None] | None = None
+        self._compared: LoadedModel | None = None
+        self._comparison: asyncio.Task[Difference | None] | None = None
+        self._begun_at = 0.0
+        self._wait_until = 0.0
 
     async def count_text(self, text: str) -> TokenCount:
         """Return the size of a bare text. Raises CannotCount where LM Studio's tokens differ."""
-        await self._agree()
+        await self._agree_on_tokens()
         return await self.file.count_text(text)
 
     async def count_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
     ) -> TokenCount:
         """Return the size of the whole prompt. Raises CannotCount where LM Studio renders another one."""
-        await self._agree()
+        difference = await self._agree_on_tokens()
+        if difference.prompt:
+            raise CannotCount(difference.prompt)
         return await self.file.count_chat(messages, tools, arguments)
 
     async def stream(self) -> StreamCounter:
         """Return a counter for an answer that grows. Raises CannotCount where LM Studio's tokens differ."""
-        await self._agree()
+        await self._agree_on_tokens()
         return await self.file.stream()
 
-    async def _agree(self) -> None:
-        if self._comparison is None or self._comparison.cancelled():
-            self._comparison = asyncio.create_task(self._difference())
-        if difference := await asyncio.shield(self._comparison):
-            raise CannotCount(difference)
+    def cancel(self) -> None:
+        """Give the comparison up where it is under way."""
+        if self._comparison is not None:
+            self._comparison.cancel()
 
-    async def _difference(self) -> str | None:
-        """Return in words how LM Studio's prompt for the sample differs from the file's, None where it does not."""
+    async def aclose(self) -> None:
+        """Give the comparison up, and return when it has ended."""
+        self.cancel()
+        if self._comparison is not None:
+            await asyncio.wait([self._comparison])
+
+    async def _agree_on_tokens(self) -> Difference:
+        difference = await self._difference()
+        if difference.tokens:
+            raise CannotCount(difference.tokens)
+        return difference
+
+    async def _difference(self) -> Difference:
+        """Return what the comparison has found by now; where it is not done in time, that nothing differs."""
+        model = await self.file.load()
+        now = asyncio.get_running_loop().time()
+        if self._comparison is None or self._compared is not model or self._is_to_be_repeated(now):
+            self.cancel()
+            # Somebody waits for the first comparison only; LM Studio may be busy or gone.
+            self._wait_until = now if self._compared is model else now + PATIENCE
+            self._compared, self._begun_at = model, now
+            self._comparison = asyncio.create_task(self._compare(model))
+        comparison = self._comparison
+        if not comparison.done() and now < self._wait_until:
+            await asyncio.wait([comparison], timeout=self._wait_until - now)
+        is_done = comparison.done() and not comparison.cancelled()
+        return (comparison.result() if is_done else None) or Difference()
+
+    def _is_to_be_repeated(self, now: float) -> bool:
+        if self._comparison is None or not self._comparison.done():
+            return False
+        unanswered = self._comparison.cancelled() or self._comparison.result() is None
+        return unanswered and now - self._begun_at > ASK_AGAIN
+
+    async def _compare(self, model: LoadedModel) -> Difference | None:
+        """Compare the sample; None where LM Studio does not answer."""
         try:
             theirs = await self._rpc.render(self._model, SAMPLE, ())
             tokens = await self._rpc.tokenize(self._model, SAMPLE[1]["content"])
         except UpstreamError as error:
             log.debug("LM Studio does not render or tokenize: %s", error)
             return None
-        model = await self.file.load()
-        ours = await self.file.render(model, SAMPLE, (), {})
-        bos = model.text.tokenizer.bos_token
-        if not _same_prompt(ours.removeprefix(bos), theirs.removeprefix(bos)):
-            return f"LM Studio renders {self._model}'s prompts in another way than {self.file.path} does."
         own = model.text.tokenizer.encode(SAMPLE[1]["content"])
-        if own not in (tokens, tokens[1:], tokens[:-1]):
-            return f"LM Studio cuts {self._model}'s text in another way than {self.file.path} does."
-        return None
+        cut = None
+        if own not in (tokens, tokens[1:], tokens[:-1], tokens[1:-1]):
+            cut = f"LM Studio cuts {self._model}'s text in another way than {self.file.path} does."
+        try:
+            ours = await self.file.render(model, SAMPLE, (), {})
+        except ElbowroomError:
+            return Difference(tokens=cut)  # a template that fails tells so at every count
+        bos = model.text.tokenizer.bos_token
+        if _same_prompt(ours.removeprefix(bos), theirs.removeprefix(bos)):
+            return Difference(tokens=cut)
+        rendered = f"LM Studio renders {self._model}'s prompts in another way than {self.file.path} does."
+        return Difference(rendered, cut)
 
 
 def _same_prompt(ours: str, theirs: str) -> bool:

@@ -23,7 +23,8 @@ DEPTH_OF_FILES = "*/*/*.gguf"  # publisher/repository/file
 class IndexEntry:
     """One model of the index; `size` in bytes of the file, or of all files of a folder."""
 
-    names: frozenset[str]
+    identifier: str
+    aliases: frozenset[str]
     path: Path
     size: int | None
     format: str | None
@@ -41,7 +42,7 @@ def find_home(configured: str, user_home: Path) -> Path | None:
     places = [user_home / ".cache" / "lm-studio", user_home / ".lmstudio"]
     if named is not None and named.is_absolute():
         places.insert(0, named)
-    return next((place for place in places if place.is_dir()), None)
+    return next((place for place in places if _is_folder(place)), None)
 
 
 def find_model_path(home: Path, info: ModelInfo) -> Path | None:
@@ -51,28 +52,37 @@ def find_model_path(home: Path, info: ModelInfo) -> Path | None:
     file of exactly the model's size.
     """
     key = info.key or info.id
-    there = [entry for entry in _read_index(home) if key in entry.names and _fits(entry, info)]
+    there = [entry for entry in _read_index(home) if _names(entry, key) and _fits(entry, info)]
+    there = [entry for entry in there if entry.identifier == key] or there
     if len({entry.path for entry in there}) == 1:
         return there[0].path
-    if len(there) > 1:
+    if there:
         log.debug("LM Studio's model index has several files for %s; none is taken.", key)
         return None
     return _only_file_of_size(_models_folder(home), info.size_bytes) if info.size_bytes else None
 
 
+def _names(entry: IndexEntry, key: str) -> bool:
+    return key == entry.identifier or key in entry.aliases
+
+
 def _fits(entry: IndexEntry, info: ModelInfo) -> bool:
-    if info.format and entry.format and entry.format != info.format:
+    if info.format and entry.format and _format(entry.format) != _format(info.format):
         return False
     if info.size_bytes and entry.size and entry.size != info.size_bytes:
         return False
-    if entry.path.is_dir():
-        return (entry.path / "tokenizer.json").is_file()
-    try:
-        size = entry.path.stat().st_size
-    except OSError:
+    if _is_folder(entry.path):
+        return _is_file(entry.path / "tokenizer.json")
+    size = _size_of(entry.path)
+    if size is None:
         return False
     # A vision model's size includes its projector, a split model's all its parts: the file may be smaller.
     return entry.size is None or size <= entry.size
+
+
+def _format(name: str) -> str:
+    """Return the one name of a format: LM Studio says mlx in one list and safetensors in the other."""
+    return "safetensors" if name == "mlx" else name
 
 
 def _read_index(home: Path) -> Iterator[IndexEntry]:
@@ -89,10 +99,10 @@ def _entry(row: dict[str, Any], folder: Path) -> IndexEntry | None:
     if path is None:
         return None
     aliases = row.get("autoIdentifiers")
-    names = [row.get("defaultIdentifier"), *(aliases if isinstance(aliases, list) else [])]
     size, kind = row.get("sizeBytes"), row.get("format")
     return IndexEntry(
-        frozenset(name for name in names if isinstance(name, str)),
+        str(row.get("defaultIdentifier")),
+        frozenset(name for name in aliases if isinstance(name, str)) if isinstance(aliases, list) else frozenset(),
         path,
         size if isinstance(size, int) and size > 0 else None,
         kind if isinstance(kind, str) else None,
@@ -108,17 +118,38 @@ def _path_of(row: dict[str, Any], folder: Path) -> Path | None:
     if named is None:
         return None
     path = Path(named)
-    if path.suffix == ".gguf" or path.is_dir():
+    if path.suffix == ".gguf" or _is_folder(path):
         return path
-    return path.parent if (path.parent / MLX_MARK).is_file() else None
+    return path.parent if _is_file(path.parent / MLX_MARK) else None
 
 
 def _only_file_of_size(folder: Path, size: int) -> Path | None:
     try:
-        found = [path for path in folder.glob(DEPTH_OF_FILES) if path.stat().st_size == size]
-    except OSError:
+        found = {path.resolve() for path in folder.glob(DEPTH_OF_FILES) if _size_of(path) == size}
+    except (OSError, RuntimeError):  # a loop of links is one or the other
         return None
-    return found[0] if len(found) == 1 else None
+    return found.pop() if len(found) == 1 else None
+
+
+def _size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except (OSError, ValueError):  # a link to nothing, a file that has just gone, a name that no file can have
+        return None
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that is too long, a folder that may not be looked into
+        return False
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _models_folder(home: Path) -> Path:
@@ -128,7 +159,7 @@ def _models_folder(home: Path) -> Path:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > MAX_INDEX_BYTES:
+        if not path.is_file() or path.stat().st_size > MAX_INDEX_BYTES:
             return {}
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -6,19 +6,20 @@ by its identifier, so that counting never causes a load.
 
 import asyncio
 import itertools
-import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
 from elbowroom.errors import UpstreamError
+from elbowroom.providers.lmstudio_socket import RpcSocket, SocketLost
+from elbowroom.tokens.chat_messages import arguments_as_object, canonical_message
 
 TOKEN_FORM = re.compile(r"sk-lm-(?P<identifier>[A-Za-z0-9]{8}):(?P<passkey>[A-Za-z0-9]{20})")
-ANSWER_SECONDS = 10.0
-MAX_FRAME_BYTES = 64 * 1024 * 1024
+REFUSED_SECONDS = 5.0  # for which an LM Studio without this interface is not asked again
 
 
 class RpcError(UpstreamError):
@@ -27,22 +28,34 @@ class RpcError(UpstreamError):
     code = "upstream_rpc_error"
 
 
-class RpcUnavailable(RpcError):
-    """LM Studio does not offer this interface at all just now."""
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds: for opening a socket, for an answer, and for which nothing is asked after a silence."""
+
+    connect: float = 2.0
+    answer: float = 5.0
+    pause: float = 30.0
 
 
 class LMStudioRpc:
-    """The `/llm` namespace of one LM Studio; connects at the first call and again after a loss."""
+    """The `/llm` namespace of one LM Studio; connects at the first call and again after a loss.
 
-    def __init__(self, http: aiohttp.ClientSession, root: str, api_key: str | None) -> None:
+    Where it falls silent it is left alone for a while: every call fails at once, so that chats need not wait for it.
+    """
+
+    def __init__(
+        self, http: aiohttp.ClientSession, root: str, api_key: str | None, *, patience: Patience | None = None
+    ) -> None:
         self._http = http
         self._url = root + "/llm"
         self._login = _login(api_key)
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._patience = patience or Patience()
         self._ids = itertools.count(1)
-        self._calls: dict[int, asyncio.Future[Any]] = {}
         self._opening = asyncio.Lock()
-        self._socket: aiohttp.ClientWebSocketResponse | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._socket: RpcSocket | None = None
+        self._paused_until = float("-inf")
+        self._pause_reason = ""
 
     async def render(
         self, model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
@@ -59,86 +72,84 @@ class LMStudioRpc:
         result = await self._call(
             "applyPromptTemplate", model, history=history, predictionConfigStack=stack, opts=options
         )
-        return str(result["formatted"])
+        if not isinstance(prompt := result.get("formatted"), str):
+            raise RpcError("LM Studio answered applyPromptTemplate without a prompt.")
+        return prompt
 
     async def tokenize(self, model: str, text: str) -> list[int]:
         """Return the tokens of a text."""
-        tokens: list[int] = (await self._call("tokenize", model, inputString=text))["tokens"]
+        tokens = (await self._call("tokenize", model, inputString=text)).get("tokens")
+        if not isinstance(tokens, list):
+            raise RpcError("LM Studio answered tokenize without tokens.")
         return tokens
 
     async def prediction_config(self, model: str) -> dict[str, Any]:
         """Return the model's prediction settings by key, among them `llm.prediction.contextOverflowPolicy`."""
-        result = await self._call("getBasePredictionConfig", model)
-        return {field["key"]: field.get("value") for field in result.get("fields", [])}
+        fields = (await self._call("getBasePredictionConfig", model)).get("fields")
+        rows = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+        return {key: field.get("value") for field in rows if isinstance(key := field.get("key"), str)}
 
     async def aclose(self) -> None:
         """Close the socket."""
         if self._socket is not None:
             await self._socket.close()
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.wait([self._reader])
 
     async def _call(self, endpoint: str, model: str, **parameters: Any) -> dict[str, Any]:
-        call_id = next(self._ids)
+        if asyncio.get_running_loop().time() < self._paused_until:
+            raise RpcError(self._pause_reason)
         specifier = {"type": "query", "query": {"identifier": model}}
-        frame = {
+        call = {
             "type": "rpcCall",
             "endpoint": endpoint,
-            "callId": call_id,
+            "callId": next(self._ids),
             "parameter": {"specifier": specifier, **parameters},
         }
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(self._patience.connect):
                 socket = await self._connected()
-                self._calls[call_id] = answer
-                await socket.send_str(json.dumps(frame))
-                result = await answer
+            async with asyncio.timeout(self._patience.answer):
+                answer = await socket.ask(call)
         except TimeoutError as error:
+            await self._give_up()
             raise RpcError(f"LM Studio did not answer {endpoint} at {self._url} in time.") from error
-        except (aiohttp.ClientError, ConnectionError) as error:
-            raise RpcUnavailable(f"LM Studio's websocket at {self._url} cannot be used: {error}.") from error
-        finally:
-            self._calls.pop(call_id, None)
-        if not isinstance(result, dict):
-            raise RpcError(f"LM Studio answered {endpoint} with something that is no result.")
-        return result
+        except (aiohttp.ClientError, ConnectionError, SocketLost) as error:
+            raise RpcError(self._unusable(error)) from error
+        return _result_of(answer, endpoint)
 
-    async def _connected(self) -> aiohttp.ClientWebSocketResponse:
+    async def _connected(self) -> RpcSocket:
         async with self._opening:
-            if self._socket is None or self._socket.closed:
-                socket = await self._http.ws_connect(self._url, max_msg_size=MAX_FRAME_BYTES)
-                await socket.send_str(json.dumps(self._login))
-                greeting = await socket.receive_json()
-                if not isinstance(greeting, dict) or not greeting.get("success"):
-                    await socket.close()
-                    raise RpcError(f"LM Studio refuses elbowroom at {self._url}: {greeting}.")
-                self._socket = socket
-                self._reader = asyncio.create_task(self._read(socket))
+            if self._socket is None or not self._socket.is_open:
+                try:
+                    self._socket = await RpcSocket.open(self._http, self._url, self._login, self._headers)
+                except aiohttp.WSServerHandshakeError as error:
+                    self._pause(REFUSED_SECONDS, self._unusable(error))
+                    raise
             return self._socket
 
-    async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        try:
-            async for frame in socket:
-                if frame.type is aiohttp.WSMsgType.TEXT:
-                    self._settle(json.loads(frame.data))
-        except (ValueError, KeyError, TypeError):
-            await socket.close()
-        finally:
-            for call in self._calls.values():
-                if not call.done():
-                    call.set_exception(RpcError(f"LM Studio closed its websocket at {self._url}."))
+    def _unusable(self, error: Exception) -> str:
+        return f"LM Studio's websocket at {self._url} cannot be used: {error}."
 
-    def _settle(self, frame: dict[str, Any]) -> None:
-        call = self._calls.get(frame.get("callId", 0))
-        if call is None or call.done():
-            return
-        if frame["type"] == "rpcResult":
-            call.set_result(frame.get("result"))
-        elif frame["type"] == "rpcError":
-            error = frame.get("error") or {}
-            call.set_exception(RpcError(f"LM Studio: {error.get('rootTitle') or error.get('title') or error}"))
+    def _pause(self, seconds: float, reason: str) -> None:
+        """Ask nothing for a while, and say to everybody why."""
+        self._paused_until = asyncio.get_running_loop().time() + seconds
+        self._pause_reason = reason
+
+    async def _give_up(self) -> None:
+        reason = f"LM Studio's websocket at {self._url} was silent a moment ago and is left alone for now."
+        self._pause(self._patience.pause, reason)
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            await socket.close()
+
+
+def _result_of(answer: Mapping[str, Any], endpoint: str) -> dict[str, Any]:
+    if answer.get("type") == "rpcError":
+        error = answer.get("error")
+        title = (error.get("rootTitle") or error.get("title")) if isinstance(error, dict) else None
+        raise RpcError(f"LM Studio: {title or error}")
+    if answer.get("type") != "rpcResult" or not isinstance(result := answer.get("result"), dict):
+        raise RpcError(f"LM Studio answered {endpoint} with something that is no result.")
+    return result
 
 
 def _login(api_key: str | None) -> dict[str, Any]:
@@ -149,34 +160,24 @@ def _login(api_key: str | None) -> dict[str, Any]:
 
 
 def _to_history(message: Mapping[str, Any]) -> dict[str, Any]:
-    role = message["role"]
-    if role == "tool":
-        result = {
-            "type": "toolCallResult",
-            "content": _text(message.get("content")),
-            "toolCallId": message.get("tool_call_id"),
-        }
+    message = canonical_message(message)
+    content = message["content"]
+    texts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if any(part["type"] != "text" for part in texts):
+        raise RpcError("LM Studio's counting takes text only, no images.")
+    if message["role"] == "tool":
+        text = "".join(part["text"] for part in texts)
+        result = {"type": "toolCallResult", "content": text, "toolCallId": message.get("tool_call_id")}
         return {"role": "tool", "content": [result]}
-    text = _text(message.get("content"))
-    parts: list[dict[str, Any]] = [{"type": "text", "text": text}] if text or not message.get("tool_calls") else []
-    parts += [
-        {"type": "toolCallRequest", "toolCallRequest": _to_request(call)} for call in message.get("tool_calls") or []
-    ]
-    return {"role": "system" if role == "developer" else role, "content": parts}
+    calls = [_to_request(call) for call in message.get("tool_calls", ())]
+    parts = [] if calls and not content else texts
+    return {"role": "system" if message["role"] == "developer" else message["role"], "content": [*parts, *calls]}
 
 
 def _to_request(call: Mapping[str, Any]) -> dict[str, Any]:
     function = call["function"]
-    try:
-        arguments = json.loads(function.get("arguments") or "{}")
-    except ValueError as error:
-        raise RpcError("A tool call's arguments are not JSON; LM Studio's counting takes only objects.") from error
-    return {"id": call.get("id"), "type": "function", "name": function["name"], "arguments": arguments}
-
-
-def _text(content: Any) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    if all(isinstance(part, dict) and part.get("type") == "text" for part in content):
-        return "".join(part["text"] for part in content)
-    raise RpcError("LM Studio's counting takes text only, no images.")
+    arguments = arguments_as_object(function["arguments"])
+    if not isinstance(arguments, Mapping):
+        raise RpcError("A tool call's arguments are no JSON object; LM Studio's counting takes only objects.")
+    request = {"id": call.get("id"), "type": "function", "name": function["name"], "arguments": arguments}
+    return {"type": "toolCallRequest", "toolCallRequest": request}

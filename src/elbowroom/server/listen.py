@@ -97,10 +97,11 @@ async def _warm_up(provider: Provider, models: Sequence[ModelInfo]) -> None:
     """Load the tokenizers of loaded models, so that the first chat need not wait for them."""
     if not provider.manages_context:
         return
-    for info in [info for info in models if info.loaded_context][:TOKENIZERS_KEPT]:
+    loaded = [info for info in models if info.loaded_context and info.kind != "embedding"]
+    for info in loaded[:TOKENIZERS_KEPT]:
         try:
             await (await provider.counter(info)).warm_up()
-        except ElbowroomError as error:
+        except Exception as error:  # noqa: BLE001  # the server runs on, whatever a model's file is like
             log.warning("The tokenizer of %s cannot be loaded: %s", info.id, error)
 
 

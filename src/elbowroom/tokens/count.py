@@ -31,16 +31,9 @@ class TokenCount:
 
 
 class CannotCount(ElbowroomError):
-    """This way of counting is not to be had for this request; the message says why, for the log.
-
-    `is_lasting` says that it will not be to be had for the next request either, so that asking can wait a while.
-    """
+    """This way of counting is not to be had for this request; the message says why, for the log."""
 
     code = "cannot_count"
-
-    def __init__(self, message: str, *, is_lasting: bool = False) -> None:
-        super().__init__(message)
-        self.is_lasting = is_lasting
 
 
 class Counter(Protocol):

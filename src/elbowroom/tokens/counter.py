@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,7 +25,6 @@ from elbowroom.tokens.stream_count import StreamCounter
 
 log = logging.getLogger(__name__)
 FAMILIES_KEPT: Final = 3
-SET_ASIDE_SECONDS: Final = 30.0
 TOOL_CHARACTERS: Final = 700
 """About what the description of a tool takes."""
 Message = Mapping[str, Any]
@@ -55,7 +53,6 @@ class TokenCounter:
         self._images = ImageTokens()
         self._anchors = UsageAnchors()
         self._offsets = ExactOffsets()
-        self._aside_until: dict[int, float] = {}
         self._complaints: set[str] = set()
         self._family_counted_by: FamilyCounter | None = None
 
@@ -66,11 +63,11 @@ class TokenCounter:
 
     async def count_text(self, text: str) -> TokenCount:
         """Return the size of a bare text."""
-        for way in self._usable_ways():
+        for way in self._ways:
             try:
                 return await way.count_text(text)
             except CannotCount as error:
-                self._set_aside(way, error)
+                self._complain(error)
         family = await self._family_counter()
         tokens = await asyncio.to_thread(family.count_text, text)
         return TokenCount(tokens, _method(family.family), ceil(tokens * family.family.error.p95))
@@ -87,11 +84,11 @@ class TokenCounter:
         counted as one that the engine continues.
         """
         arguments = arguments or {}
-        for way in self._usable_ways():
+        for way in self._ways:
             try:
                 count = await way.count_chat(messages, tools, arguments)
             except CannotCount as error:
-                self._set_aside(way, error)
+                self._complain(error)
                 continue
             offset = self._offsets.offset(self.model, arguments)
             count = TokenCount(max(0, count.tokens + offset), count.method, count.error_bound, offset)
@@ -100,12 +97,12 @@ class TokenCounter:
 
     async def stream(self) -> StreamCounter:
         """Return a running count for an answer that grows."""
-        for way in self._usable_ways():
+        for way in self._ways:
             if isinstance(way, StreamingCounter):
                 try:
                     return await way.stream()
                 except CannotCount as error:
-                    self._set_aside(way, error)
+                    self._complain(error)
         return StreamCounter((await self._family_counter()).tokenizer)
 
     async def observe(
@@ -121,6 +118,7 @@ class TokenCounter:
         if pictures := sum(1 for _ in images_in(messages)):
             text = raw - self._images.count(self.model, messages, self._image_rule)
             self._images.observe(self.model, pictures, usage.prompt_tokens - text)
+            raw = text + self._images.count(self.model, messages, self._image_rule)
         if count.method in ("exact", "engine"):
             self._offsets.observe(self.model, arguments, raw, usage.prompt_tokens)
             if is_truncated(count.tokens, usage.prompt_tokens):
@@ -172,15 +170,7 @@ class TokenCounter:
     def _keys(self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]) -> list[Key]:
         return conversation_keys(self.model, messages, tools, arguments)
 
-    def _usable_ways(self) -> list[Counter]:
-        """Return the ways that are not set aside."""
-        now = time.monotonic()
-        return [way for way in self._ways if self._aside_until.get(id(way), 0.0) <= now]
-
-    def _set_aside(self, way: Counter, error: CannotCount) -> None:
-        """Try a way that cannot work at all again later, and say once why."""
-        if error.is_lasting:
-            self._aside_until[id(way)] = time.monotonic() + SET_ASIDE_SECONDS
+    def _complain(self, error: CannotCount) -> None:
         if error.message not in self._complaints:
             self._complaints.add(error.message)
             log.warning("Counting for %s falls back to the next way: %s", self.model, error.message)
