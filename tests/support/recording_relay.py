@@ -32,10 +32,12 @@ class RecordingRelay:
     """Listens on 127.0.0.1 and passes requests to `upstream`, answers back as they come.
 
     A client that leaves takes its upstream request with it. Unlike the engine's own record of prompts, this
-    one is complete when requests arrive at the same time.
+    one is complete when requests arrive at the same time. `own_answers` are JSON values for paths that the relay
+    answers itself.
     """
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, own_answers: Mapping[str, Any] | None = None) -> None:
+        self._own_answers = own_answers or {}
         self.requests: list[Request] = []
         self.base_url = ""
         self._upstream = upstream
@@ -64,6 +66,8 @@ class RecordingRelay:
         ]
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
+        if request.path in self._own_answers:
+            return web.json_response(self._own_answers[request.path])
         headers = without_hop(request.headers.copy())
         body = await request.read()
         self.requests.append(Request(request.method, request.path_qs, dict(request.headers), body))

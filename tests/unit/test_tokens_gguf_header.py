@@ -116,6 +116,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     ),
     "2**63 tokens": (header(pair(TOKENS, 9, array(8, 1 << 63))), "strings"),
     "2**63 numbers": (header(pair(b"x", 9, array(4, 1 << 63))), "entries in x"),
+    "token of a megabyte": (header(pair(TOKENS, 9, array(8, 1, text(bytes(1 << 20))))), "an entry of 1,048,576 bytes"),
     "array in an array": (header(pair(b"x", 9, array(9, 1, array(4, 0)))), "arrays in an array"),
     "array of unknown type": (header(pair(b"x", 9, array(55, 1))), "value type 55"),
     "tokens that are a number": (

@@ -168,6 +168,22 @@ def test_file_without_a_tokenizer_is_told(tmp_path: Path) -> None:
         built(tmp_path, Vocabulary({}))
 
 
+def test_millions_of_special_characters_are_refused(tmp_path: Path) -> None:
+    """A file whose special tokens would take gigabytes to look for is refused by name."""
+    tokens = [f"{number:04}" + "x" * 4000 for number in range(600)]
+    with pytest.raises(UnsupportedTokenizer, match="600 special tokens"):
+        built(tmp_path, vocabulary("gpt2", "qwen2", tokens, [CONTROL] * 600, {}))
+
+
+def test_no_bos_is_added_where_there_is_none(tmp_path: Path) -> None:
+    """A model without a BOS token gets none, whatever its kind usually does."""
+    tables = byte_level("glm4", size=400)
+    entries = {key: entry for key, entry in tables.entries.items() if "bos" not in key}
+    entries["tokenizer.ggml.add_bos_token"] = Entry(True, GGUFValueType.BOOL)
+    tokenizer = built(tmp_path, Vocabulary(entries))
+    assert (tokenizer.adds_bos, tokenizer.bos_token) == (False, "")
+
+
 def test_wordpiece_without_an_unknown_token_is_told(tmp_path: Path) -> None:
     """WordPiece needs a token for what it does not know; a file without one is refused when it is loaded."""
     with pytest.raises(TokenizerError):

@@ -46,6 +46,12 @@ def test_template_file_wins_over_the_configuration(tmp_path: Path) -> None:
     assert read_model_folder(folder).chat_templates == {"default": "{{ file }}", "tool_use": "{{ tools }}"}
 
 
+def test_template_may_stand_in_json(tmp_path: Path) -> None:
+    """A chat template in a JSON file of its own is read."""
+    folder = write_folder(tmp_path, byte_level_tokenizer(), {}, chat_template__json='{"chat_template": "{{ json }}"}')
+    assert read_model_folder(folder).chat_template == "{{ json }}"
+
+
 def test_list_of_templates_is_read(tmp_path: Path) -> None:
     """A configuration with several named templates gives each by its name."""
     templates = [{"name": "default", "template": "one"}, {"name": "rag", "template": "two"}, "no template"]

@@ -123,3 +123,10 @@ def test_longest_special_token_is_found_first() -> None:
     assert pattern is not None
     assert pattern.findall("<a>+b <a>+ <a> [x] x a.c abc") == ["<a>+b", "<a>+", "<a>", "[x]", "a.c", "a"]
     assert special_token_pattern([]) is None
+
+
+def test_long_runs_may_be_special_tokens() -> None:
+    """Special tokens that are runs of one character, up to hundreds long, are found, the longest first."""
+    pattern = special_token_pattern([" " * length for length in range(2, 600)])
+    assert pattern is not None
+    assert [len(run) for run in pattern.findall(f"a b{'':599}c{'':900}d{'':7}")] == [599, 599, 301, 7]

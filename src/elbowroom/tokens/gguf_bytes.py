@@ -46,6 +46,7 @@ MAX_KEYS: Final = 1 << 16
 MAX_KEY_BYTES: Final = 1 << 16
 MAX_TEXT_BYTES: Final = 4 << 20
 MAX_STRINGS: Final = 2_000_000
+MAX_TOKEN_BYTES: Final = 4096
 MAX_KEPT_BYTES: Final = 40 << 20
 
 FIRST_CHUNK: Final = 4 << 20
@@ -157,6 +158,8 @@ class MetadataReader:
                 data, end = self._filled(start)
             (length,) = length_at(data, position)
             position = start + length
+            if keep and length > MAX_TOKEN_BYTES:
+                raise self._failure(f"has an entry of {length:,} bytes in {key}")
             if position > end:
                 data, end = self._filled(position)
             if keep:  # bytes that are no UTF-8 stay apart from every real text: no two tokens fall together

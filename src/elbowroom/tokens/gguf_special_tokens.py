@@ -6,10 +6,9 @@ The lists of texts are llama.cpp's (MIT License; see THIRD_PARTY_NOTICES).
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from elbowroom.tokens.gguf_header import GgufHeader, GgufVocabulary
+from elbowroom.tokens.gguf_header import GgufHeader, GgufVocabulary
 
 
 class TokenType(IntEnum):
@@ -28,18 +27,27 @@ FULLWIDTH_BAR: Final = "\uff5c"
 SPACE_MARK: Final = "\u2581"
 
 END_OF_ANSWER: Final = (
-    *(
-        "<|eot_id|>",
-        "<|im_end|>",
-        "<|end|>",
-        "<|return|>",
-        "<|call|>",
-        "<|flush|>",
-        "<|calls|>",
-        "<end_of_turn>",
-    ),
-    *("<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<eos>"),
-    *("<end_of_utterance>", "<turn|>", "<|tool_response>", "[e~["),
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<eos>",
+    "<end_of_utterance>",
+    "<turn|>",
+    "<|tool_response>",
+    "[e~[",
     f"<{FULLWIDTH_BAR}end{SPACE_MARK}of{SPACE_MARK}sentence{FULLWIDTH_BAR}>",
 )
 FILL_IN_THE_MIDDLE: Final = {
@@ -86,7 +94,7 @@ class SpecialToken:
     strips_right: bool = False
 
 
-def special_tokens(header: "GgufHeader", vocabulary: "GgufVocabulary") -> tuple[SpecialToken, ...]:
+def special_tokens(header: GgufHeader, vocabulary: GgufVocabulary) -> tuple[SpecialToken, ...]:
     """Return the special tokens of a model in the order of their ids."""
     types = special_types(vocabulary)
     ids = {text: number for number, text in enumerate(vocabulary.tokens) if text in types}
@@ -98,7 +106,7 @@ def special_tokens(header: "GgufHeader", vocabulary: "GgufVocabulary") -> tuple[
     )
 
 
-def special_types(vocabulary: "GgufVocabulary") -> dict[str, TokenType]:
+def special_types(vocabulary: GgufVocabulary) -> dict[str, TokenType]:
     """Return the type of every special token, by its text."""
     types = {
         text: TokenType(number)
@@ -115,7 +123,7 @@ def special_types(vocabulary: "GgufVocabulary") -> dict[str, TokenType]:
     return types
 
 
-def named_id(vocabulary: "GgufVocabulary", name: str) -> int | None:
+def named_id(vocabulary: GgufVocabulary, name: str) -> int | None:
     """Return the id of "bos", "eos" or "unknown": the file's own, else the algorithm's usual one."""
     number = vocabulary.ids.get(name)
     if number is not None and number < len(vocabulary.tokens):
@@ -126,13 +134,13 @@ def named_id(vocabulary: "GgufVocabulary", name: str) -> int | None:
     return usual if usual is not None and usual < len(vocabulary.tokens) else None
 
 
-def named_text(vocabulary: "GgufVocabulary", name: str) -> str:
+def named_text(vocabulary: GgufVocabulary, name: str) -> str:
     """Return the text of a named token, "" where the model has none."""
     number = named_id(vocabulary, name)
     return "" if number is None else vocabulary.tokens[number]
 
 
-def _forced_control(vocabulary: "GgufVocabulary") -> set[str]:
+def _forced_control(vocabulary: GgufVocabulary) -> set[str]:
     """Return the texts that make a token a control token, whatever its type in the file."""
     forced = set(END_OF_ANSWER)
     for names, texts in FILL_IN_THE_MIDDLE.items():
@@ -149,7 +157,7 @@ def _right_stripping(model_name: str, types: Mapping[str, TokenType]) -> set[str
     return set(types) - {"<unk>", "<s>", "<|endoftext|>"}
 
 
-def _left_stripping(header: "GgufHeader", vocabulary: "GgufVocabulary") -> set[str]:
+def _left_stripping(header: GgufHeader, vocabulary: GgufVocabulary) -> set[str]:
     """Return the tokens that take the spaces before them along: the mask of some embedding models."""
     if any(name in vocabulary.pre for name in ("jina-v2-de", "jina-v2-es", "jina-v2-code")) or any(
         name in header.architecture for name in ("nomic-bert-moe", "jina-bert-v3")

@@ -26,6 +26,7 @@ SENTENCEPIECE_MERGES: Final = ("gemma4", "granite-embed-multi-311m", "sarvam-moe
 ALWAYS_ADDS_BOS: Final = ("gemma4", "granite-embed-multi-311m")
 MARKED_WORDS: Final = f"{SPACE_MARK}*[^{SPACE_MARK}]+|{SPACE_MARK}+"
 LONGEST_WORD: Final = 10_000
+MAX_SPECIAL_CHARACTERS: Final = 2_000_000
 
 
 def model_text(header: GgufHeader) -> ModelText:
@@ -45,6 +46,8 @@ def build_tokenizer(header: GgufHeader, *, fast: bool = True) -> Tokenizer:
             " name the first one; otherwise download or convert it again."
         )
     specials = tuple(token for token in special_tokens(header, vocabulary) if _is_sound(token.text))
+    if sum(len(token.text) for token in specials) > MAX_SPECIAL_CHARACTERS:
+        raise UnsupportedTokenizer(f"The model file {header.path} has {len(specials):,} special tokens: too many.")
     kind, engine, adds_bos = _engine(header, vocabulary, specials, fast=fast)
     return Tokenizer(
         name=header.name or header.path.stem,
@@ -54,7 +57,7 @@ def build_tokenizer(header: GgufHeader, *, fast: bool = True) -> Tokenizer:
         cut_points=frozenset(token.text for token in specials if not token.strips_left),
         bos_token=named_text(vocabulary, "bos"),
         eos_token=named_text(vocabulary, "eos"),
-        adds_bos=adds_bos,
+        adds_bos=adds_bos and named_id(vocabulary, "bos") is not None,
         adds_eos=vocabulary.model == "bert" or bool(vocabulary.adds_eos),
     )
 

@@ -18,7 +18,9 @@ FOLDER_FILES: Final = (
     "special_tokens_map.json",
     "config.json",
     "chat_template.jinja",
+    "chat_template.json",
 )
+MORE_TEMPLATES: Final = "additional_chat_templates/*.jinja"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +101,10 @@ def fingerprint_of(path: Path) -> Fingerprint:
     """Look at a model's files without opening them. Raises `UnreadableModelFile` where there is none."""
     try:
         path = path.resolve(strict=True)
-        candidates = [path / name for name in FOLDER_FILES] if path.is_dir() else [path]
+        if path.is_dir():
+            candidates = [*(path / name for name in FOLDER_FILES), *sorted(path.glob(MORE_TEMPLATES))]
+        else:
+            candidates = [path]
         states = [(file.name, file.stat()) for file in candidates if file.is_file()]
     except OSError as error:
         reason = error.strerror or str(error)

@@ -17,8 +17,8 @@ CONFIG: Final = "tokenizer_config.json"
 SPECIAL_TOKENS: Final = "special_tokens_map.json"
 MODEL_CONFIG: Final = "config.json"
 TEMPLATE: Final = "chat_template.jinja"
+JSON_TEMPLATE: Final = "chat_template.json"
 MORE_TEMPLATES: Final = "additional_chat_templates"
-FILES: Final = (TOKENIZER, CONFIG, SPECIAL_TOKENS, MODEL_CONFIG, TEMPLATE)
 MAX_TOKENIZER_BYTES: Final = 256 << 20
 MAX_CONFIG_BYTES: Final = 16 << 20
 
@@ -76,7 +76,7 @@ def _is_cut_point(token: AddedToken) -> bool:
 def _chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """Return the templates by name; a file of its own wins over the configuration."""
     templates = {}
-    stated = config.get("chat_template")
+    stated = config.get("chat_template") or _json_object(folder / JSON_TEMPLATE).get("chat_template")
     if isinstance(stated, str):
         templates["default"] = stated
     elif isinstance(stated, list):

@@ -6,13 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
 Branches = dict[str, "Branches"]
 END = ""
 
 
-def special_token_pattern(texts: Iterable[str]) -> re.Pattern[str] | None:
+def special_token_pattern(texts: Collection[str]) -> re.Pattern[str] | None:
     """Return the expression, None for no texts.
 
     It is built as a tree of common beginnings: with a flat list of a thousand alternatives each of them would
@@ -24,7 +24,12 @@ def special_token_pattern(texts: Iterable[str]) -> re.Pattern[str] | None:
         for character in text:
             branch = branch.setdefault(character, {})
         branch[END] = {}
-    return re.compile(_expression(tree)) if tree else None
+    if not tree:
+        return None
+    try:
+        return re.compile(_expression(tree))
+    except RecursionError:  # runs of one character, hundreds long, each a token of its own
+        return re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)))
 
 
 def _expression(branches: Branches) -> str:

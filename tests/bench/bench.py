@@ -1,0 +1,122 @@
+"""Measures what elbowroom costs, beside the upstream directly and a plain aiohttp relay as the control.
+
+Loads: paced, flood, frame_flood, first_token, next_turn, new_body, many_streams, stall; and start.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import report
+from figures import Row, rows_of
+from load import LOADS
+from processes import StartFailed
+from rounds import Run, run
+from servers import ELBOWROOM, NAMES, Rig, rig, servers_running
+from start_up import Start, starts
+
+IDLE = 5.0
+START = "start"
+TOO_SMALL = "; A QUICK RUN, too small and too cold to judge anything by"
+
+
+def arguments(given: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    names = [load.name for load in LOADS] + [START]
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="interleaved rounds per load (default 5, below 4 says little)"
+    )
+    parser.add_argument("--only", action="append", choices=names, metavar="LOAD", help="this load only; repeatable")
+    parser.add_argument(
+        "--servers", default=",".join(NAMES), help="which to compare (default direct,control,elbowroom)"
+    )
+    parser.add_argument(
+        "--command",
+        type=shlex.split,
+        metavar="COMMAND",
+        help="start this instead of elbowroom; {port} and {upstream} are filled in",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="two small rounds without warming up, to see that everything works",
+    )
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed or cannot be judged")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all rounds to a file")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the shuffled order")
+    options = parser.parse_args(given)
+    options.servers = options.servers.split(",")
+    if unknown := set(options.servers) - set(NAMES):
+        parser.error(f"--servers knows {', '.join(NAMES)}, not {', '.join(sorted(unknown))}")
+    return options
+
+
+async def measure_starts(options: argparse.Namespace, rig: Rig, rng: random.Random) -> list[Start]:
+    """Start the chosen servers again and again; and scripts/run, unless a command stands in for elbowroom."""
+    if options.only and START not in options.only:
+        return []
+    say("start ...")
+    idle, count = (0.2, 1) if options.quick else (IDLE, 3)
+    done = await starts([name for name in options.servers if name != "direct"], rig, idle, count, rng)
+    if "elbowroom" in options.servers and not options.command:
+        done += await starts(["scripts/run"], rig, 0.0, count, rng)
+    return done
+
+
+async def measure_loads(options: argparse.Namespace, rig: Rig, rng: random.Random) -> dict[str, Run]:
+    """Run the chosen loads, one after another, over all chosen servers."""
+    runs: dict[str, Run] = {}
+    chosen = [load for load in LOADS if not options.only or load.name in options.only]
+    with servers_running(options.servers if chosen else [], rig) as servers:
+        for load in chosen:
+            say(f"{load.name} ...")
+            size, warm_up = (load.quick(), None) if options.quick else (load, load.quick())
+            runs[load.name] = await run(size, warm_up, servers, rig.upstream, options.rounds, rng)
+    return runs
+
+
+def say(text: str) -> None:
+    """Tell the person who waits what is going on."""
+    sys.stderr.write(f"{text}\n")
+
+
+async def measure(options: argparse.Namespace) -> list[Row]:
+    """Measure, print the report, write the raw rounds; return the rows."""
+    rng = random.Random(options.seed)
+    before = report.load_average()
+    with rig(options.command or ELBOWROOM) as ready:
+        started = await measure_starts(options, ready, rng)
+        runs = await measure_loads(options, ready, rng)
+        where = report.environment(ready.cores)
+    where |= {
+        "rounds": f"{options.rounds}, shuffled with seed {options.seed}{TOO_SMALL if options.quick else ''}",
+        "load average": report.load_averages(before, report.load_average()),
+    }
+    rows = rows_of(runs, started)
+    sys.stdout.write(report.text(where, rows, runs, started))
+    if options.json:
+        options.json.write_text(json.dumps(report.raw(where, rows, runs, started), indent=1))
+    return rows
+
+
+def main(given: Sequence[str]) -> int:
+    """Run the bench; return 1 if it is to check and a target was missed, 2 if a server did not start."""
+    options = arguments(given)
+    if options.quick:
+        options.rounds = min(options.rounds, 2)
+    try:
+        rows = asyncio.run(measure(options))
+    except StartFailed as reason:
+        say(str(reason))
+        return 2
+    return int(options.check and any(row.is_missed for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

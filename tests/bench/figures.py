@@ -1,0 +1,176 @@
+"""What is read out of the rounds, and the targets it is held to."""
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rounds import Measure, Run, Spread
+from servers import NAMES
+from start_up import Start
+from visit import Visit
+
+Verdict = Literal["pass", "MISSED", "void", "broken", "-"]
+MICRO, MILLI = 1e6, 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One row about one load.
+
+    `against` names the server whose value of the same round is divided by ("control") or taken away
+    ("direct"), before the median of the rounds is taken; with None the value stands for itself.
+    `worst` holds the target against the worst round instead of the median.
+    """
+
+    load: str
+    title: str
+    measure: Measure
+    scale: float = 1.0
+    against: Literal["control", "direct"] | None = None
+    target: float | None = None
+    worst: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: the spread of each server's values, elbowroom against another, a verdict."""
+
+    title: str
+    spreads: Mapping[str, Spread]
+    compared: Spread | None = None
+    against: Literal["control", "direct"] | None = None
+    target: str = "-"
+    verdict: Verdict = "-"
+
+    @property
+    def is_missed(self) -> bool:
+        """Tell whether a check has to fail: a target is not met, cannot be judged, or answers were wrong."""
+        return self.verdict == "broken" or (self.target != "-" and self.verdict in ("MISSED", "void"))
+
+
+def cpu(seen: Visit) -> float | None:
+    """CPU seconds per frame or request."""
+    return seen.cpu_per_unit
+
+
+def first_token_p50(seen: Visit) -> float | None:
+    """Median seconds to the first token."""
+    return seen.first_token(50)
+
+
+def first_token_p99(seen: Visit) -> float | None:
+    """99th percentile of seconds to the first token."""
+    return seen.first_token(99)
+
+
+FIGURES = (
+    Figure("paced", "CPU per frame, 20 streams of 50 tokens/s (µs)", cpu, MICRO, "control", target=2),
+    Figure("flood", "CPU per frame, flood of 20,000 frames (µs)", cpu, MICRO, "control", target=6),
+    Figure("frame_flood", "CPU per frame, flood with one frame per write (µs)", cpu, MICRO, "control"),
+    Figure("flood", "frames per second in the flood (thousands)", lambda seen: seen.units / seen.wall, 1e-3),
+    Figure("first_token", "time to first token, p50 (ms)", first_token_p50, MILLI, "direct", target=4),
+    Figure("first_token", "time to first token, p99 (ms)", first_token_p99, MILLI, "direct"),
+    Figure("first_token", "CPU per small request (ms)", cpu, MILLI, "control"),
+    Figure("next_turn", "CPU per 400 KB body, next turn of a known history (ms)", cpu, MILLI, "control"),
+    Figure("next_turn", "time to first token, the same, p50 (ms)", first_token_p50, MILLI, "direct"),
+    Figure("new_body", "CPU per 400 KB body, never seen before (ms)", cpu, MILLI, "control"),
+    Figure("new_body", "time to first token, the same, p50 (ms)", first_token_p50, MILLI, "direct"),
+    Figure(
+        "stall",
+        "longest wait for /health while 400 KB bodies arrive (ms)",
+        lambda seen: seen.longest_wait,
+        MILLI,
+        target=200,
+        worst=True,
+    ),
+)
+START_FIGURES: tuple[tuple[str, str, Callable[[Start], float], float], ...] = (
+    ("elbowroom", "process start to listening (s)", lambda start: start.seconds, 1.0),
+    ("scripts/run", "second start of scripts/run to listening (s)", lambda start: start.seconds, 2.0),
+    ("elbowroom", "RSS when listening (MiB)", lambda start: start.rss_listening, 70),
+    ("elbowroom", "RSS idle (MiB)", lambda start: start.rss_idle, 130),
+    ("elbowroom", "RSS after 20 chats (MiB)", lambda start: start.rss_after_chats, 160),
+)
+
+
+def rows_of(runs: Mapping[str, Run], starts: Sequence[Start]) -> list[Row]:
+    """Return every row for which something was measured."""
+    rows = [row_of(figure, runs[figure.load]) for figure in FIGURES if figure.load in runs]
+    if "many_streams" in runs:
+        rows.append(row_of_complete(runs["many_streams"]))
+    return rows + rows_of_starts(starts)
+
+
+def row_of(figure: Figure, run: Run) -> Row:
+    """Read one figure out of a load's rounds and hold it against its target."""
+    spreads = spreads_of({name: run.values(name, figure.measure) for name in NAMES}, figure.scale)
+    compared = None
+    if figure.against == "control":
+        compared = Spread.of(run.paired("elbowroom", "control", figure.measure, operator.truediv))
+    elif figure.against == "direct":
+        added = run.paired("elbowroom", "direct", figure.measure, operator.sub)
+        compared = Spread.of([value * figure.scale for value in added])
+    held = compared if figure.against else spreads.get("elbowroom")
+    value = None if held is None else held.high if figure.worst else held.median
+    return Row(
+        figure.title,
+        spreads,
+        compared,
+        figure.against,
+        target_text(figure),
+        verdict_of(run, value, figure.target),
+    )
+
+
+def spreads_of(values: Mapping[str, Sequence[float]], scale: float = 1.0) -> dict[str, Spread]:
+    """Return the spread of the values of each server that has any."""
+    return {name: spread for name, of in values.items() if (spread := Spread.of([value * scale for value in of]))}
+
+
+def target_text(figure: Figure) -> str:
+    """Say a figure's target in the table's words."""
+    if figure.target is None:
+        return "-"
+    unit = {"control": " x control", "direct": " added", None: ""}[figure.against]
+    return f"at most {figure.target:g}{unit}{', every round' if figure.worst else ''}"
+
+
+def verdict_of(run: Run, value: float | None, target: float | None) -> Verdict:
+    """Judge a value; rounds with wrong answers, or from an unsteady machine, are judged as that."""
+    if run.broken():
+        return "broken"
+    if run.is_void:
+        return "void"
+    if value is None or target is None:
+        return "-"
+    return "pass" if value <= target else "MISSED"
+
+
+def row_of_complete(run: Run) -> Row:
+    """Count the streams that came whole, and hold the worst round against all of them."""
+    spreads = spreads_of({name: run.values(name, lambda seen: len(seen.first_tokens)) for name in NAMES})
+    held = spreads.get("elbowroom")
+    verdict: Verdict = "-" if held is None else "pass" if held.low == run.load.answers else "MISSED"
+    title = f"complete answers of {run.load.streams} concurrent streams"
+    return Row(title, spreads, target=f"{run.load.answers}, every round", verdict=verdict)
+
+
+def rows_of_starts(starts: Sequence[Start]) -> list[Row]:
+    """Return the rows about starting up; the median of the starts is held against the target."""
+    rows = []
+    for subject, title, measure, target in START_FIGURES:
+        shown = {"control": "control", "elbowroom": subject}
+        values = {name: [measure(start) for start in starts if start.server == of] for name, of in shown.items()}
+        if subject == "scripts/run":
+            del values["control"]
+        spreads = spreads_of(values)
+        held = spreads.get("elbowroom")
+        verdict: Verdict = "-"
+        if any(start.broken for start in starts):
+            verdict = "broken"
+        elif held:
+            verdict = "pass" if held.median <= target else "MISSED"
+        if spreads:
+            rows.append(Row(title, spreads, target=f"at most {target:g}", verdict=verdict))
+    return rows

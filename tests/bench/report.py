@@ -1,0 +1,155 @@
+"""Prints a run: where it was made, the table, and what a reader has to know to trust it."""
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+from figures import Row
+from processes import Cores
+from rounds import STEADY, Round, Run, Spread
+from servers import NAMES
+from start_up import Start
+
+BUSY = 0.5
+PACKAGES = ("elbowroom", "aiohttp", "openai-agents", "pydantic", "psutil", "uvloop")
+READING = """\
+How to read it: a value is the median of the rounds [smallest..largest]. "compared" is elbowroom against
+another server *of the same round*: divided by the control (x), or the direct value taken away (+). CPU is
+user and system time of the server's processes until 0.1 s after the last answer. The control is an aiohttp
+relay that copies bytes, one write per read. Every answer was parsed after the clock had stopped, and counts
+only if each token came once, in order, and was followed by finish_reason and [DONE]."""
+
+
+def environment(cores: Cores) -> dict[str, str]:
+    """Describe the machine, the versions and the pinning."""
+    pinned = "not pinned (the system cannot, or has one core)"
+    if cores.server is not None:
+        pinned = f"server on core {cores.server}, upstream and client on core {cores.client}"
+    return {
+        "date": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "machine": f"{os.cpu_count()} cores, {processor()}, {platform.platform()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "packages": ", ".join(f"{name} {version}" for name, version in versions().items()),
+        "pinning": pinned,
+    }
+
+
+def processor() -> str:
+    """Name the processor as well as the system can."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that decide about the numbers, of those that are installed."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def load_average() -> tuple[float, ...]:
+    """Return the system's load average over 1, 5 and 15 minutes; empty where it has none."""
+    return os.getloadavg() if hasattr(os, "getloadavg") else ()
+
+
+def load_averages(before: tuple[float, ...], after: tuple[float, ...]) -> str:
+    """Say how busy the machine was, and whether others must have been at work before the run began."""
+    if not before:
+        return "unknown"
+    first, last = (" ".join(f"{value:.2f}" for value in of) for of in (before, after))
+    warning = "; THE MACHINE WAS BUSY, repeat this on a quiet one" if before[0] > BUSY else ""
+    return f"{first} before, {last} after{warning}"
+
+
+def number(value: float) -> str:
+    """Write a number with three digits that mean something."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def cell(spread: Spread | None, sign: str = "{}") -> str:
+    """Write a spread as `median [low..high]`."""
+    if spread is None:
+        return "-"
+    return f"{sign.format(number(spread.median))} [{number(spread.low)}..{number(spread.high)}]"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the rows as a Markdown table."""
+    signs = {"control": "{} x", "direct": "{}", None: "{}"}
+    lines: list[tuple[str, ...]] = [
+        ("measure", *NAMES, "compared", "target", "verdict"),
+        ("---", *["--:"] * 4, *["---"] * 2),
+    ]
+    for row in rows:
+        compared = cell(row.compared, "+{}" if row.against == "direct" else signs[row.against])
+        lines.append((row.title, *(cell(row.spreads.get(name)) for name in NAMES), compared, row.target, row.verdict))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def notes(runs: Mapping[str, Run], starts: Sequence[Start]) -> list[str]:
+    """Say what went wrong or was different: wrong answers, rounds thrown away, merged chunks."""
+    found = []
+    for name, run in runs.items():
+        found += [f"{name}: WRONG ANSWER from {reason}" for reason in run.broken()[:3]]
+        if run.discarded:
+            found.append(f"{name}: {len(run.discarded)} set(s) of rounds thrown away, the machine was unsteady")
+        if run.is_void:
+            found.append(f"{name}: void, the control's own cost differed by {run.unsteadiness():.2f} (over {STEADY})")
+        found += [f"{name}: {reason}" for reason in merged(run)]
+    return found + [f"start of {start.server}: WRONG ANSWER {start.broken[0]}" for start in starts if start.broken]
+
+
+def merged(run: Run) -> list[str]:
+    """Name the servers that put several tokens into one chunk: that makes a frame look cheaper than it is."""
+    sent = run.load.answers * run.load.reply.tokens * len(run.rounds)
+    received = {name: sum(round_[name].deltas for round_ in run.rounds) for name in run.rounds[0]}
+    return [
+        f"{name} delivered {count} content chunks for {sent} tokens"
+        for name, count in received.items()
+        if count != sent and not run.broken()
+    ]
+
+
+def text(where: Mapping[str, str], rows: Sequence[Row], runs: Mapping[str, Run], starts: Sequence[Start]) -> str:
+    """Return the whole report as Markdown."""
+    facts = "\n".join(f"- {name}: {value}" for name, value in where.items())
+    listed = "\n".join(f"- {note}" for note in notes(runs, starts)) or "- no wrong answer, no rounds thrown away"
+    judged = [row.verdict for row in rows if row.target != "-" and row.verdict != "-"]
+    total = f"{judged.count('pass')} of {len(judged)} targets met." if judged else "No target was measured."
+    return f"# elbowroom bench\n\n{facts}\n\n{table(rows)}\n\n{READING}\n\nNotes:\n\n{listed}\n\n{total}\n"
+
+
+def raw(
+    where: Mapping[str, str], rows: Sequence[Row], runs: Mapping[str, Run], starts: Sequence[Start]
+) -> dict[str, object]:
+    """Return everything that was measured, round by round, for JSON."""
+
+    def plain(rounds: Sequence[Round]) -> list[dict[str, object]]:
+        return [{name: asdict(seen) for name, seen in round_.items()} for round_ in rounds]
+
+    loads = {
+        name: {
+            "load": asdict(run.load),
+            "rounds": plain(run.rounds),
+            "discarded": [plain(rounds) for rounds in run.discarded],
+        }
+        for name, run in runs.items()
+    }
+    return {
+        "environment": dict(where),
+        "rows": [asdict(row) for row in rows],
+        "loads": loads,
+        "starts": [asdict(start) for start in starts],
+    }

@@ -1,0 +1,94 @@
+"""The servers that are compared: the upstream directly, the control relay, and elbowroom in front of it."""
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from processes import Command, Cores, Program, pin
+from upstream import MODEL
+
+HERE = Path(__file__).parent
+NAMES = ("direct", "control", "elbowroom")
+SERVE = ("serve", "--host", "127.0.0.1", "--port", "{port}")
+ELBOWROOM = (sys.executable, "-m", "elbowroom", *SERVE)
+SCRIPTS_RUN = (sys.executable, str(HERE.parents[1] / "scripts" / "run"), *SERVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One way to the upstream's answers, and the program that serves it."""
+
+    name: str
+    program: Program
+
+    @property
+    def is_direct(self) -> bool:
+        """Tell whether this is the upstream itself, which has no server in between that could cost CPU."""
+        return self.name == "direct"
+
+    @property
+    def model(self) -> str:
+        """The name under which this server knows the upstream's model."""
+        return MODEL if self.name in ("direct", "control") else f"lmstudio/{MODEL}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """What every measurement needs: the running upstream, the cores, a folder, how elbowroom is started."""
+
+    upstream: Program
+    cores: Cores
+    folder: Path
+    elbowroom: Sequence[str]
+
+    def command(self, name: str) -> Command:
+        """Return the command that starts a server by name, or elbowroom through "scripts/run"."""
+        url = f"http://127.0.0.1:{self.upstream.port}"
+        if name == "control":
+            return Command((sys.executable, str(HERE / "control_relay.py"), "{port}", url))
+        chosen = SCRIPTS_RUN if name == "scripts/run" else self.elbowroom
+        settings, home, data = self.folder / "settings.toml", self.folder / "lmstudio", self.folder / "data"
+        home.mkdir(exist_ok=True)  # an empty one: the models of this machine's own LM Studio are none of ours
+        provider = {"id": "lmstudio", "kind": "lmstudio", "base_url": url, "home": str(home)}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in provider.items()]
+        settings.write_text("\n".join(["[[providers]]", *lines, ""]))
+        environment = {"ELBOWROOM_CONFIG": str(settings), "ELBOWROOM_DATA_DIR": str(data)}
+        return Command(tuple(argument.replace("{upstream}", url) for argument in chosen), environment)
+
+    @contextlib.contextmanager
+    def running(self, name: str) -> Iterator[Program]:
+        """Run a server on the server core for as long as the block lasts; it may not listen yet."""
+        log = self.folder / f"{name.replace('/', '-')}.log"
+        with self.command(name).running(self.cores.server, self.cores, log) as program:
+            yield program
+
+
+@contextlib.contextmanager
+def rig(elbowroom: Sequence[str]) -> Iterator[Rig]:
+    """Pin this process to the client's core, and run the upstream beside it."""
+    cores = Cores.of_this_machine()
+    pin(cores.client)
+    upstream = Command((sys.executable, str(HERE / "upstream.py"), "{port}"))
+    with tempfile.TemporaryDirectory(prefix="elbowroom-bench-") as name:
+        folder = Path(name)
+        with upstream.running(cores.client, cores, folder / "upstream.log") as program:
+            program.wait_until_healthy()
+            yield Rig(program, cores, folder, elbowroom)
+
+
+@contextlib.contextmanager
+def servers_running(names: Sequence[str], rig: Rig) -> Iterator[list[Server]]:
+    """Run the servers of these names side by side; those that are not visited wait without work."""
+    with contextlib.ExitStack() as stack:
+        servers = []
+        for name in names:
+            program = rig.upstream
+            if name != "direct":
+                program = stack.enter_context(rig.running(name))
+                program.wait_until_healthy()
+            servers.append(Server(name, program))
+        yield servers

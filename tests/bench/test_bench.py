@@ -1,0 +1,80 @@
+"""The bench measures what it says, and does not count wrong answers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from figures import FIGURES, START_FIGURES, row_of
+from load import LOADS
+from rounds import Round, Run
+from visit import Visit
+
+HERE = Path(__file__).parent
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the bench at its smallest."""
+    command = [sys.executable, str(HERE / "bench.py"), "--quick", "--rounds", "1", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_a_quick_run_reports_every_load_and_counts_every_token(tmp_path: Path) -> None:
+    """Every load, over a real upstream and a real relay, leaves its row, and each token was counted once."""
+    file = tmp_path / "rounds.json"
+    done = bench("--servers", "direct,control", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    for title in [figure.title for figure in FIGURES] + [
+        start[1] for start in START_FIGURES if start[0] == "elbowroom"
+    ]:
+        assert f"| {title} |" in done.stdout
+    raw: dict[str, Any] = json.loads(file.read_text())
+    assert set(raw["loads"]) == {load.name for load in LOADS}
+    for load in LOADS:
+        small = load.quick()
+        for seen in (visit for round_ in raw["loads"][load.name]["rounds"] for visit in round_.values()):
+            assert seen["broken"] == []
+            assert seen["deltas"] == small.answers * small.reply.tokens
+            assert len(seen["first_tokens"]) == small.answers
+
+
+def test_a_server_that_loses_a_token_is_caught() -> None:
+    """Numbers of a server with wrong answers are called broken, and a checking run fails."""
+    relay = f"{sys.executable} {HERE / 'faulty_relay.py'} {{port}} {{upstream}}"
+    done = bench("--servers", "elbowroom", "--command", relay, "--only", "many_streams", "--only", "paced", "--check")
+    assert done.returncode == 1, done.stderr
+    assert "WRONG ANSWER from elbowroom: the text is wrong from character" in done.stdout
+
+
+def seen(server: str, cpu: float, broken: tuple[str, ...] = ()) -> Visit:
+    """Return a visit of 1,000 frames that cost so many CPU seconds."""
+    return Visit(server, units=1000, wall=1.0, cpu=cpu, first_tokens=(0.001,), deltas=1000, broken=broken)
+
+
+def rounds(*costs: tuple[float, float]) -> tuple[Round, ...]:
+    """Return rounds from the CPU seconds of the control and of elbowroom."""
+    return tuple({"control": seen("control", low), "elbowroom": seen("elbowroom", high)} for low, high in costs)
+
+
+def test_ratios_are_formed_within_a_round() -> None:
+    """The table shows the median of the rounds' ratios, which differs from the ratio of the medians."""
+    row = row_of(FIGURES[0], Run(LOADS[0], rounds((1.0, 1.5), (1.2, 2.4), (1.4, 1.6))))
+    assert row.compared is not None
+    assert row.compared.median == pytest.approx(1.5)
+    assert (row.compared.low, row.compared.high) == pytest.approx((1.6 / 1.4, 2.0))
+    assert row.verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("costs", "verdict"),
+    [
+        pytest.param([(1.0, 2.0), (1.1, 2.2)], "pass", id="at most twice the control"),
+        pytest.param([(1.0, 2.1), (1.1, 2.4)], "MISSED", id="over twice the control"),
+        pytest.param([(1.0, 1.0), (1.6, 1.6)], "void", id="the control itself is unsteady"),
+    ],
+)
+def test_a_target_is_judged_only_on_a_steady_machine(costs: list[tuple[float, float]], verdict: str) -> None:
+    """A control that costs over 1.5 times as much in one round as in another makes the rounds void."""
+    assert row_of(FIGURES[0], Run(LOADS[0], rounds(*costs))).verdict == verdict
