@@ -136,6 +136,12 @@ def test_template_may_build_lists() -> None:
     assert messages == [user("U")]
 
 
+def test_what_a_template_does_to_its_lists_is_forgotten() -> None:
+    """A continued answer takes several renderings, and each sees the conversation as it was sent."""
+    source = "{% set _ = messages.append({'role': 'extra', 'content': 'x'}) %}" + PLAIN
+    assert prompt(source, user("U"), answer("It is ")) == ("<s><user>U</s><extra>x</s><assistant>It is ")
+
+
 def test_results_of_an_old_gemma_are_folded_into_the_call() -> None:
     """Calls, results and the answer after them are one turn; results that are JSON are parsed."""
     history = [user("U"), answer("", tool_calls=[call(PLACE)]), result('{"t": 21}'), answer("Sunny."), user("V")]

@@ -49,7 +49,7 @@ async def renderer() -> AsyncIterator[TemplateRenderer]:
 @pytest.fixture
 async def strict_renderer() -> AsyncIterator[TemplateRenderer]:
     """A renderer that knows no template and soon loses patience."""
-    async with TemplateRenderer(deadline=1.0, known=()) as running:
+    async with TemplateRenderer(deadline=2.0, known=()) as running:
         yield running
 
 
@@ -115,7 +115,7 @@ async def test_template_that_takes_too_long_is_killed(strict_renderer: TemplateR
     """It ends at the deadline with an error that names it, and the next template renders in a new worker."""
     assert await strict_renderer.render(ChatPrompt(CHATML), HELLO) == PROMPT
     first = strict_renderer.worker_id
-    with pytest.raises(TemplateOverran, match=r"of evil-7b was stopped: it took more than 1 seconds"):
+    with pytest.raises(TemplateOverran, match=r"of evil-7b was stopped: it took more than 2 seconds"):
         await strict_renderer.render(ChatPrompt(source, name="evil-7b"), HELLO)
     assert first is not None
     assert not psutil.pid_exists(first)
@@ -293,6 +293,19 @@ def test_worker_ends_with_a_killed_parent(source: str, deadline: float) -> None:
         parent.send_signal(signal.SIGKILL)
     psutil.wait_procs([worker], timeout=GENEROUS)
     assert not worker.is_running()
+
+
+@pytest.mark.parametrize("source", [CHATML, ENDLESS], ids=["known", "unknown"])
+async def test_messages_nested_too_deeply_are_refused(source: str) -> None:
+    """Arguments nested beyond what Python can follow are an error to report, in this process and in the worker."""
+    nested: list[object] = []
+    for _ in range(5000):
+        nested = [nested]
+    called = {**call(PLACE), "function": {"name": "f", "arguments": nested}}
+    request = ChatRequest([user(), {"role": "assistant", "tool_calls": [called]}, user()])
+    async with TemplateRenderer(known={sha256_of(CHATML)}) as renderer:
+        with pytest.raises(TemplateFailed, match="nested too deeply"):
+            await renderer.render(ChatPrompt(source), request)
 
 
 def test_images_do_not_travel() -> None:

@@ -154,7 +154,7 @@ class ChatPrompt:
 
     def continued(self, history: list[Message], unfinished: Message, variables: dict[str, Any]) -> str:
         """Render a history, and behind it an answer that goes on: no end of turn, no new generation prompt."""
-        text = self.rendered(history, variables, add_generation_prompt=False)
+        text = self.rendered_apart(history, variables, add_generation_prompt=False)
         if self.family is GPT_OSS:
             text = "<|end|>".join(text.rsplit("<|return|>", 1))
         if unfinished.keys() == {"role", "content"} and not unfinished["content"]:
@@ -180,14 +180,17 @@ class ChatPrompt:
 
     def generation_prompt(self, messages: list[Message], variables: dict[str, Any]) -> str:
         """Return what a generation prompt changes at the end of a rendering."""
-        without = self.rendered(messages, variables, add_generation_prompt=False)
-        with_prompt = self.rendered(messages, variables, add_generation_prompt=True)
-        same = 0
-        for left, right in zip(without, with_prompt, strict=False):
-            if left != right:
-                break
-            same += 1
-        return with_prompt[same:]
+        without = self.rendered_apart(messages, variables, add_generation_prompt=False)
+        with_prompt = self.rendered_apart(messages, variables, add_generation_prompt=True)
+        if with_prompt.startswith(without):
+            return with_prompt[len(without) :]
+        pairs = enumerate(zip(without, with_prompt, strict=False))
+        different = (at for at, (left, right) in pairs if left != right)
+        return with_prompt[next(different, len(with_prompt)) :]
+
+    def rendered_apart(self, messages: list[Message], variables: dict[str, Any], add_generation_prompt: bool) -> str:
+        """Render copies, so that what a template does to its lists is not seen by the next rendering."""
+        return self.rendered(copy.deepcopy(messages), copy.deepcopy(variables), add_generation_prompt)
 
     def rendered(self, messages: list[Message], variables: dict[str, Any], add_generation_prompt: bool) -> str:
         """Render messages; a generation prompt that isn't wanted is undefined, not false."""

@@ -74,12 +74,15 @@ class TemplateRenderer:
         Raises `TemplateRefused` where the template says no to the messages, `TemplateOverran` where it went past a
         limit, `TemplateFailed` where it is broken, and `ConversationNotContinuable`.
         """
-        if prompt.sha256 not in self._known:
-            return await self._render_in_worker(prompt, request)
-        if prompt.is_warm and len(request.messages) <= INLINE_MESSAGES:
-            return prompt.text(request)
-        # A thread shares the interpreter's lock, but hands it over every few milliseconds, which keeps the loop alive.
-        return await asyncio.to_thread(prompt.text, request)
+        try:
+            if prompt.sha256 not in self._known:
+                return await self._render_in_worker(prompt, request)
+            if prompt.is_warm and len(request.messages) <= INLINE_MESSAGES:
+                return prompt.text(request)
+            # A thread shares the interpreter's lock, but hands it over every few milliseconds: the loop stays alive.
+            return await asyncio.to_thread(prompt.text, request)
+        except RecursionError:
+            raise TemplateFailed(prompt.name, "the messages are nested too deeply") from None
 
     async def aclose(self) -> None:
         """End the worker; a later `render` starts another one."""

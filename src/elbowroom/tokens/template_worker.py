@@ -7,13 +7,14 @@ stdin does, so never outlives the process that started it; stuck in a template i
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import functools
 import json
 import os
 import signal
 import sys
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from elbowroom.errors import ElbowroomError
@@ -36,6 +37,19 @@ ERRORS: Mapping[str, type[TemplateFailed]] = {
     "refused": TemplateRefused,
     "overran": TemplateOverran,
 }
+
+
+class OrderClock:
+    """Tells the time that came with the order."""
+
+    now = datetime.fromtimestamp(0, UTC)
+
+    def __call__(self) -> datetime:
+        """Return that time."""
+        return self.now
+
+
+CLOCK = OrderClock()
 
 
 def main() -> None:
@@ -62,7 +76,8 @@ def limit_resources(memory: int) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         _, hardest = resource.getrlimit(kind)
-        resource.setrlimit(kind, (limit if hardest < 0 else min(limit, hardest), hardest))
+        with contextlib.suppress(OSError, ValueError):  # macOS knows some limits only by name
+            resource.setrlimit(kind, (limit if hardest < 0 else min(limit, hardest), hardest))
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
@@ -102,9 +117,8 @@ def answer(frame: bytes, nowhere: int) -> dict[str, Any]:
 
 def render(order: Mapping[str, Any]) -> str:
     """Build the prompt for one order, with the time that came along."""
+    CLOCK.now = datetime.fromisoformat(order["now"])
     prompt = compiled(order["source"], order["name"], order["bos_token"], order["eos_token"])
-    now = datetime.fromisoformat(order["now"])
-    prompt.clock = prompt.template.clock = lambda: now
     return prompt.text(
         ChatRequest(order["messages"], order["tools"], order["arguments"], order["add_generation_prompt"])
     )
@@ -113,7 +127,7 @@ def render(order: Mapping[str, Any]) -> str:
 @functools.lru_cache(COMPILED_TEMPLATES)
 def compiled(source: str, name: str, bos_token: str, eos_token: str) -> ChatPrompt:
     """Return a prompt for a template; the last ones used stay compiled."""
-    return ChatPrompt(source, name=name, bos_token=bos_token, eos_token=eos_token)
+    return ChatPrompt(source, name=name, bos_token=bos_token, eos_token=eos_token, clock=CLOCK)
 
 
 if __name__ == "__main__":
