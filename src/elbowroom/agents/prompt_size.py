@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from elbowroom.agents.reply import Reply
 from elbowroom.errors import ContextOverflow, ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.tokens.anchoring import Usage
@@ -32,14 +33,20 @@ class PromptSize:
                 prompt_tokens=self.count.tokens,
             )
 
-    async def compare(self, usage: Mapping[str, Any] | None) -> Truncation | None:
+    async def compare(self, usage: Mapping[str, Any] | None, reply: Reply) -> Truncation | None:
         """Learn from the engine's usage; return and log it where the engine has silently cut the prompt."""
         reported = _as_usage(usage)
         if reported is None:
             return None
         try:
             truncation = await self.counter.observe(
-                self.body["messages"], self.body.get("tools") or (), template_arguments(self.body), self.count, reported
+                self.body["messages"],
+                self.body.get("tools") or (),
+                template_arguments(self.body),
+                self.count,
+                reported,
+                answer="" if reply.tool_calls else "".join(reply.text),
+                has_reasoning=bool(reply.reasoning),
             )
         except Exception:  # the answer is there already, and must not be lost for its count
             log.exception("What the engine counted for %s could not be compared.", self.counter.model)

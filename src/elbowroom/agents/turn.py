@@ -58,13 +58,11 @@ class Turn:
         step = Step(self.answer, self._sink, offered, is_for_client)
         reply = await step.run(self.target.provider, body, info)
         if size is not None:
-            await size.compare(step.usage)
+            await size.compare(step.usage, reply)
         return reply
 
     async def _checked_size(self, info: ModelInfo, body: dict[str, Any]) -> PromptSize | None:
         """Count the prompt where the provider's windows are watched over, and refuse one that surely does not fit."""
-        if not self.target.provider.manages_context:
-            return None
         size = await prompt_size_if_countable(self.target.provider, info, body)
         if size is not None and info.loaded_context is not None:
             size.refuse_overflow(info.loaded_context)

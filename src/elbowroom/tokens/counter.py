@@ -25,6 +25,7 @@ from elbowroom.tokens.stream_count import StreamCounter
 
 log = logging.getLogger(__name__)
 FAMILIES_KEPT: Final = 3
+END_OF_TURN: Final = 1
 TOOL_CHARACTERS: Final = 700
 """About what the description of a tool takes."""
 Message = Mapping[str, Any]
@@ -112,8 +113,15 @@ class TokenCounter:
         arguments: Mapping[str, Any],
         count: TokenCount,
         usage: Usage,
+        *,
+        answer: str = "",
+        has_reasoning: bool = False,
     ) -> Truncation | None:
-        """Learn from what the engine reports for a request that was counted here; tell if it has cut the prompt."""
+        """Learn from what the engine reports for a request that was counted here; tell if it has cut the prompt.
+
+        `answer` is the text of an answer that was nothing but text, `has_reasoning` tells whether it was thought
+        about first: its tokens are known then, too, and need not be estimated in the next request.
+        """
         raw = count.tokens - count.learned
         if pictures := sum(1 for _ in images_in(messages)):
             text = raw - self._images.count(self.model, messages, self._image_rule)
@@ -124,7 +132,13 @@ class TokenCounter:
             if is_truncated(count.tokens, usage.prompt_tokens):
                 return Truncation(count.tokens, usage.prompt_tokens)
             return None
-        self._anchors.observe(self._keys(messages, tools, arguments), raw, usage)
+        keys = self._keys(messages, tools, arguments)
+        self._anchors.observe(keys, raw, usage)
+        if answer:
+            family = await self._family_counter()
+            size = await asyncio.to_thread(family.count_text, answer) + END_OF_TURN
+            said = {"role": "assistant", "content": answer}
+            self._anchors.observe_answer(keys, said, raw, size, usage, template_strips_reasoning=has_reasoning)
         return None
 
     async def _count_by_family(
