@@ -19,7 +19,7 @@ from chatting import (
 )
 from serving import Served, text_of
 
-from elbowroom.demo import Pause, Raw, Script, SimulatedLMStudio, Text, ToolCall
+from elbowroom.demo import Pause, Raw, Script, SimulatedLMStudio, SimulatedModel, Text, ToolCall
 
 Pair = tuple[Served, SimulatedLMStudio]
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
@@ -39,8 +39,9 @@ EXOTIC = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
-    """Run elbowroom in front of a simulated LM Studio."""
-    async with elbowroom_with_studio(tmp_path) as both:
+    """Run elbowroom in front of a simulated LM Studio, with a window that holds everything in these tests."""
+    large = SimulatedModel(MODEL, max_context_length=1_000_000, loaded_context_length=1_000_000)
+    async with elbowroom_with_studio(tmp_path, model=large) as both:
         yield both
 
 

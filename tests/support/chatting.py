@@ -31,9 +31,7 @@ async def elbowroom_with_studio(
 ) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
     """Run both; at the end, no request may be open upstream and no task may be left."""
     before = asyncio.all_tasks()
-    async with SimulatedLMStudio(
-        [model or SimulatedModel(MODEL, max_context_length=1_000_000, loaded_context_length=1_000_000)]
-    ) as studio:
+    async with SimulatedLMStudio([model or SimulatedModel(MODEL, loaded_context_length=32_768)]) as studio:
         base_url = studio.base_url if kind == "lmstudio" else f"{studio.base_url}/v1"
         settings = settings_for(base_url, agents=agents, kind=kind)
         async with serve(folder, settings, toolbox=toolbox, timing=timing) as served:
