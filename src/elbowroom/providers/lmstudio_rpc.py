@@ -33,7 +33,7 @@ class Patience:
     """Seconds: for opening a socket, for an answer, and for which nothing is asked after a silence."""
 
     connect: float = 2.0
-    answer: float = 5.0
+    answer: float = 3.0
     pause: float = 30.0
 
 
