@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from agents import function_tool
 from chatting import (
+    MODEL,
     RAW_MODEL,
     calls_of,
     chat_body,
