@@ -39,7 +39,7 @@ async def test_usage_is_what_was_counted(
 ) -> None:
     """The count of the model's file is the engine's own, so that no alarm is ever raised for a prompt that fits."""
     files = f'model_files = {{ tiny = "{engine.model}" }}'
-    body = {**body, "model": model, "max_tokens": 4}
+    body = {**body, "model": model, "max_tokens": 4, "ignore_eos": True}
     async with engine_as_lmstudio(engine) as upstream:
         async with serve(tmp_path, settings_for(upstream.base_url, provider=files, agents=AGENT)) as served:
             async with served.http.post(f"{served.chat_url}/input_tokens", json=body) as response:

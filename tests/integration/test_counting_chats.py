@@ -79,10 +79,12 @@ async def test_no_alarm_for_a_prompt_that_was_read(
 async def test_the_alarm_names_the_numbers(
     tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture, *, stream: bool
 ) -> None:
-    """LM Studio cuts the middle out of a prompt and says nothing; elbowroom says how much was sent and read."""
+    """A window that shrank a moment ago: LM Studio cuts the middle out silently, and elbowroom says how much."""
     policy = Overflow(policy="truncateMiddle")
     turns = [{"role": ("user", "assistant")[turn % 2], "content": "bahudo keri " * 30} for turn in range(21)]
-    async with counted(tmp_path, model, window=2048, overflow=policy) as (served, studio):
+    async with counted(tmp_path, model, window=16_384, overflow=policy) as (served, studio):
+        await size_of(served, "Hello")
+        studio.reload("tiny", 2048)
         body = {"model": RAW, "messages": turns, "stream": stream}
         async with served.http.post(served.chat_url, json=body) as response:
             assert response.status == 200

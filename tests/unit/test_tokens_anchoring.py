@@ -194,3 +194,9 @@ def test_truncation_is_never_learned() -> None:
 def test_truncation_is_told_from_small_differences(exact: int, reported: int, truncated: bool) -> None:
     """Only what is missing beyond five per cent and 64 tokens is truncation; more than expected never is."""
     assert is_truncated(exact, reported) is truncated
+
+
+@pytest.mark.parametrize("calls", [[{"function": "f"}], ["f"], [None], [{}]])
+def test_odd_tool_calls_are_messages_like_others(calls: list[Any]) -> None:
+    """A client's odd calls get keys; what to make of them is the engine's business."""
+    assert len(conversation_keys("m", [{"role": "assistant", "content": "", "tool_calls": calls}])) == 2

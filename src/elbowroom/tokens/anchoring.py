@@ -179,12 +179,16 @@ def _settings_key(model: str, arguments: Mapping[str, Any] | None) -> Key:
 def _meaning(message: Mapping[str, Any]) -> list[Any]:
     """Return what makes two messages the same message."""
     content = message.get("content")
-    calls = [call.get("function") or {} for call in message.get("tool_calls") or ()]
+    calls = [_mapping(_mapping(call).get("function")) for call in message.get("tool_calls") or ()]
     return [
         message.get("role"),
         content.strip() if isinstance(content, str) else content,
         [[call.get("name"), _parsed(call.get("arguments"))] for call in calls],
     ]
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _parsed(arguments: object) -> object:
