@@ -109,7 +109,7 @@ async def test_one_alarm_for_each_cut(tmp_path: Path, model: Path, caplog: pytes
         " ".join(
             (
                 f"tiny was sent {size} tokens and read only {size - 65}:",
-                "the middle of the conversation was cut out silently.",
+                "the middle of the conversation was cut out silently (its overflow policy is truncateMiddle).",
                 "Load it with a larger context length, or begin a new conversation.",
             )
         )

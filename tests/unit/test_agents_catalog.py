@@ -1,13 +1,15 @@
 """Which models clients see, and what stands behind each name."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from elbowroom.agents import catalog
 from elbowroom.agents.catalog import Catalog, CatalogRow, describe
-from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamUnreachable
+from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamTimeout, UpstreamUnreachable
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.events import StreamEvent
 from elbowroom.settings.model import AgentSettings
@@ -35,6 +37,10 @@ class Shelf:
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return {}
+
+    async def overflow_policy(self, model: str) -> str | None:
+        """Tell nothing."""
+        return None
 
     async def counter(self, info: ModelInfo) -> TokenCounter:
         """Count by name."""
@@ -171,3 +177,20 @@ def test_description_promises_no_window_that_is_not_loaded() -> None:
     assert described["max_context_length"] == 8192
     assert described["state"] == "not-loaded"
     assert described["capabilities"] == ["a", "b"]
+
+
+class Hanging(Shelf):
+    """A provider that takes the question and never answers."""
+
+    async def models(self) -> Sequence[ModelInfo]:
+        await asyncio.Event().wait()
+        return []
+
+
+async def test_a_provider_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others' models are listed after a moment; with nobody else the silence is said."""
+    monkeypatch.setattr(catalog, "LISTING_SECONDS", 0.05)
+    both = Catalog([], {"mute": Hanging("mute", None), "lm": Shelf("lm", ["tiny"])})
+    assert [row.id for row in await both.rows()] == ["lm/tiny"]
+    with pytest.raises(UpstreamTimeout, match="'mute' did not list its models"):
+        await Catalog([], {"mute": Hanging("mute", None)}).resolve("tiny")

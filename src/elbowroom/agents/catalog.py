@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elbowroom.errors import ElbowroomError, ModelNotFound
+from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamTimeout
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.settings.model import AgentSettings
 
 MOST_NAMED = 20
+LISTING_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +97,14 @@ class Catalog:
 
 
 async def _models_or_failure(provider: Provider) -> Sequence[ModelInfo] | ElbowroomError:
+    """Return a provider's models, or why there are none; one that hangs does not hold up the others."""
     try:
-        return await provider.models()
+        async with asyncio.timeout(LISTING_SECONDS):
+            return await provider.models()
     except ElbowroomError as error:
         return error
+    except TimeoutError:
+        return UpstreamTimeout(f"The provider {provider.id!r} did not list its models in {LISTING_SECONDS:g} seconds.")
 
 
 def _find(infos: Sequence[ModelInfo], model: str) -> ModelInfo | None:

@@ -34,12 +34,12 @@ class PromptSize:
             )
 
     async def compare(self, usage: Mapping[str, Any] | None, reply: Reply) -> Truncation | None:
-        """Learn from the engine's usage; return and log it where the engine has silently cut the prompt."""
+        """Learn from the engine's usage; return by how much the engine has silently cut the prompt, if it has."""
         reported = _as_usage(usage)
         if reported is None:
             return None
         try:
-            truncation = await self.counter.observe(
+            return await self.counter.observe(
                 self.body["messages"],
                 self.body.get("tools") or (),
                 template_arguments(self.body),
@@ -51,15 +51,6 @@ class PromptSize:
         except Exception:  # the answer is there already, and must not be lost for its count
             log.exception("What the engine counted for %s could not be compared.", self.counter.model)
             return None
-        if truncation is not None:
-            log.warning(
-                "%s was sent %d tokens and read only %d: the middle of the conversation was cut out silently. "
-                "Load it with a larger context length, or begin a new conversation.",
-                self.counter.model,
-                truncation.counted,
-                truncation.read,
-            )
-        return truncation
 
 
 async def prompt_size(provider: Provider, info: ModelInfo, body: Mapping[str, Any]) -> PromptSize:

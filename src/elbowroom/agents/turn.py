@@ -1,6 +1,7 @@
 """One request's model calls, step after step, with the SDK's Runner around them or not."""
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.request_body import step_body, with_instructions
 from elbowroom.agents.step import Step
 from elbowroom.providers.base import ModelInfo
+
+log = logging.getLogger(__name__)
 
 
 class Turn:
@@ -58,8 +61,23 @@ class Turn:
         step = Step(self.answer, self._sink, offered, is_for_client)
         reply = await step.run(self.target.provider, body, info)
         if size is not None:
-            await size.compare(step.usage, reply)
+            await self._compare(size, info, step.usage, reply)
         return reply
+
+    async def _compare(self, size: PromptSize, info: ModelInfo, usage: Mapping[str, Any] | None, reply: Reply) -> None:
+        """Learn from what the engine reports, and say where it has silently cut the prompt."""
+        truncation = await size.compare(usage, reply)
+        if truncation is None:
+            return
+        policy = await self.target.provider.overflow_policy(info.id)
+        log.warning(
+            "%s was sent %d tokens and read only %d: the middle of the conversation was cut out silently%s. "
+            "Load it with a larger context length, or begin a new conversation.",
+            size.counter.model,
+            truncation.counted,
+            truncation.read,
+            f" (its overflow policy is {policy})" if policy else "",
+        )
 
     async def _checked_size(self, info: ModelInfo, body: dict[str, Any]) -> PromptSize | None:
         """Count the prompt where the provider's windows are watched over, and refuse one that surely does not fit."""

@@ -67,6 +67,9 @@ class Provider(Protocol):
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a chat request that does not stream and return the completion as the upstream sent it."""
 
+    async def overflow_policy(self, model: str) -> str | None:
+        """Return what the engine does with a prompt that is too long, such as truncateMiddle; None where unknown."""
+
     async def counter(self, info: ModelInfo) -> TokenCounter:
         """Return the counter of this model, the same one as long as the model stays as it is."""
 

@@ -76,6 +76,10 @@ class OpenAICompatible:
         """Send a chat request that does not stream and return the completion as the server sent it."""
         return await self._chat.complete(body)
 
+    async def overflow_policy(self, model: str) -> str | None:
+        """Return None: these servers do not tell."""
+        return None
+
     async def counter(self, info: ModelInfo) -> TokenCounter:
         """Return the counter of this model: by the file that the settings name, by the engine, or by its family."""
         if info.id not in self._counters:
