@@ -148,9 +148,12 @@ class ChatPrompt:
     def answered(self, messages: list[Message], variables: dict[str, Any], add_generation_prompt: bool) -> str:
         """Render a conversation that the model is to answer."""
         text = self.rendered(messages, variables, add_generation_prompt)
-        if add_generation_prompt and self.family in (GEMMA4, OLD_GEMMA4) and text.endswith("<turn|>\n"):
-            return text + "<|turn>model\n"
-        return text
+        return self.with_open_turn(text) if add_generation_prompt else text
+
+    def with_open_turn(self, text: str) -> str:
+        """Open the model's turn where Gemma 4's templates leave that out: after words beside a tool's result."""
+        closed = self.family in (GEMMA4, OLD_GEMMA4) and text.endswith("<turn|>\n")
+        return text + "<|turn>model\n" if closed else text
 
     def continued(self, history: list[Message], unfinished: Message, variables: dict[str, Any]) -> str:
         """Render a history, and behind it an answer that goes on: no end of turn, no new generation prompt."""
@@ -165,7 +168,7 @@ class ChatPrompt:
             opening = self.generation_prompt(history, variables)
             if marks.start:
                 opening = opening.split(marks.start, 1)[0]
-        return text + opening + self.unfinished_answer(unfinished, marks)
+        return self.with_open_turn(text + opening) + self.unfinished_answer(unfinished, marks)
 
     def unfinished_answer(self, unfinished: Message, marks: ReasoningMarks) -> str:
         """Write the reasoning between its marks, and the text; without any text the reasoning stays open."""
