@@ -1,5 +1,6 @@
 """One request's model calls, step after step, with the SDK's Runner around them or not."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from elbowroom.agents.step import Step
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
+POLICY_SECONDS = 0.5  # the client waits for the end of its answer meanwhile
 
 
 class Turn:
@@ -69,7 +71,11 @@ class Turn:
         truncation = await size.compare(usage, reply)
         if truncation is None:
             return
-        policy = await self.target.provider.overflow_policy(info.id)
+        try:
+            async with asyncio.timeout(POLICY_SECONDS):
+                policy = await self.target.provider.overflow_policy(info.id)
+        except TimeoutError:
+            policy = None
         log.warning(
             "%s was sent %d tokens and read only %d: the middle of the conversation was cut out silently%s. "
             "Load it with a larger context length, or begin a new conversation.",

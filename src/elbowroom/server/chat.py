@@ -28,9 +28,9 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     target = await catalog_of(request.app).resolve(chat.model)
     if chat.stream:
         return await _stream(request, chat, target, began)
-    if target.is_relay:
-        return web.json_response(await relay_completion(target, chat), dumps=to_json)
     async with request.app[RUNNING].endable():
+        if target.is_relay:
+            return web.json_response(await relay_completion(target, chat), dumps=to_json)
         answer = await request.app[RUNTIME].run(target, chat, _keep_to_the_end)
     _log_answer(target, answer, began)
     return web.json_response(encode_completion(answer, chat.model), dumps=to_json)
