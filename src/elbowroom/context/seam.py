@@ -1,0 +1,204 @@
+"""Where a streaming answer may be cut, and how its continuation is joined to it without a gap or a repetition."""
+
+import re
+
+ABBREVIATED = {
+    "English": (
+        "e.g i.e etc vs cf viz approx ca c al resp incl est dept fig figs eq ref sec ch vol ed eds p pp no nos mr mrs "
+        "ms dr prof st jr sr inc ltd co corp jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri sat"
+    ),
+    "German": (
+        "z.b d.h u.a u.u s.o s.u o.ä i.d.r bzw usw evtl ggf inkl zzgl abs art aufl bd hr fr nr str tel vgl mind max min"
+    ),
+    "French and Spanish": "p.ex mme mm sra srta ud núm pág",
+}
+ABBREVIATIONS = frozenset(word for words in ABBREVIATED.values() for word in words.split())
+SENTENCE_END = re.compile(
+    r"(?<![.!?…؟।])(?P<marks>[.!?…؟।]++)[\"'”’»)\]*_`]{0,4}[ \t]++(?=\S)"
+    r"|(?<![。！？｡])[。！？｡]++[」』）】”’\"')*_]{0,4}[ \t\u3000]*+(?=[^\s」』）】”’])"
+)
+FENCE = re.compile(r"[ \t>]*+(?P<fence>`{3,}+|~{3,}+)(?P<info>[^\n]*)")
+BLANK_LINES = re.compile(r"(?:[ \t\r]*+\n)*+")
+LONGEST_CONTEXT = 200
+LEAST_OVERLAP = 12
+LEAST_WORDS = 4
+LONGEST_REPEAT = 2000
+LONGEST_PREAMBLE = 160
+LEAST_BEHIND_PREAMBLE = 24
+PREAMBLE_OPENINGS = ("sure", "certainly", "of course", "ok", "alright", "continuing", "here is", "here's", "picking up")
+PREAMBLE = re.compile(
+    r"[^\n]{0,110}?\b(?:continu|left off|rest of|pick(?:ing)? up)[^\n:]{0,60}(?::|\n)\s*+",
+    re.IGNORECASE,
+)
+
+
+class StopFinder:
+    """Is fed an answer as it comes, and tells where it may be cut so that it can go on later.
+
+    A good place is behind a line end, or before the first character of a new sentence. Within a code fence only line
+    ends count. `said` is what of the answer has already come.
+    """
+
+    def __init__(self, said: str = "") -> None:
+        self._fence = ""
+        self._head = ""
+        self._line = ""
+        self.places(said)
+
+    def feed(self, delta: str) -> int | None:
+        """Return after how many characters of this delta the answer may be cut; None if nowhere within it.
+
+        0 means before the delta: it is this delta which shows that a sentence had ended.
+        """
+        places = self.places(delta)
+        if not places:
+            return None
+        blank = BLANK_LINES.match(delta, places[0])
+        return blank.end() if blank else places[0]
+
+    def places(self, delta: str) -> list[int]:
+        """Return every good place in this delta, each as a number of its characters."""
+        found: list[int] = []
+        start = 0
+        while start < len(delta):
+            line_end = delta.find("\n", start)
+            end = len(delta) if line_end == -1 else line_end + 1
+            found += [start + place for place in self._read(delta[start:end])]
+            start = end
+        return found
+
+    def _read(self, piece: str) -> list[int]:
+        """Read on within one line; return the good places in the piece."""
+        known = len(self._line)
+        self._line += piece
+        self._head = (self._head + piece)[:LONGEST_CONTEXT]
+        fence = FENCE.match(self._head)
+        places: list[int] = []
+        if not self._fence and not fence:
+            places = [end.end() - known for end in SENTENCE_END.finditer(self._line) if _is_sentence_end(end)]
+            places = [place for place in places if place >= 0]
+        if piece.endswith("\n"):
+            places.append(len(piece))
+            self._fence = _fence_after(self._fence, fence)
+            self._head = self._line = ""
+        self._line = self._line[-LONGEST_CONTEXT:]
+        return places
+
+
+def last_stop(text: str) -> int:
+    """Return the last good place to cut a text: how many of its characters come before it. 0 if there is none."""
+    places = StopFinder().places(text)
+    return places[-1] if places else 0
+
+
+def _is_sentence_end(end: re.Match[str]) -> bool:
+    """Tell a sentence's end from an abbreviation, an initial, an ordinal or the number of a list."""
+    if end["marks"] is None:
+        return True
+    following = end.string[end.end()]
+    if following.islower() or following in ",;:)]":
+        return False
+    if end["marks"] != ".":
+        return True
+    before = re.search(r"[\w.]*$", end.string[max(0, end.start() - 20) : end.start()])
+    word = before[0].casefold().rstrip(".") if before else ""
+    letters = word.rpartition(".")[2]
+    if letters.isdecimal():
+        return len(letters) > 2
+    if not letters:
+        return end.start() > 0 and not end.string[end.start() - 1].isspace()
+    return word not in ABBREVIATIONS and not (len(letters) == 1 and letters.isascii())
+
+
+def _fence_after(fence: str, line: re.Match[str] | None) -> str:
+    """Return the code fence that is open after a line, given the one before it and the fence that the line holds."""
+    if line is None:
+        return fence
+    marker, info = line["fence"], line["info"].strip()
+    if not fence:
+        return "" if marker.startswith("`") and "`" in info else marker
+    return "" if marker.startswith(fence) and not info else fence
+
+
+class _TooEarly(Exception):
+    """More text has to come before anything can be said."""
+
+
+class Continuation:
+    """Joins what a model writes after "continue exactly where you stopped" to the end of what it had said.
+
+    Text is held back while it may still repeat that end. A repetition of at least 12 characters is dropped, white
+    space at the joint aside, with a sentence such as "Sure, continuing:" that came before it. Shorter ones may be
+    chance and stay, and from the joint on everything passes untouched. A repetition longer than the last 2,000
+    characters is not recognised.
+    """
+
+    def __init__(self, said_tail: str) -> None:
+        said = said_tail[-LONGEST_REPEAT:]
+        self._said = said.rstrip()
+        self._space = said[len(self._said) :]
+        self._held = ""
+        self._is_joined = False
+
+    def feed(self, text: str) -> str:
+        """Take in more of the new text; return what of it may be passed on now."""
+        if self._is_joined:
+            return text
+        self._held += text
+        return self._joined(is_end=False)
+
+    def end(self) -> str:
+        """Return what is still held back: no more text comes."""
+        return "" if self._is_joined else self._joined(is_end=True)
+
+    def _joined(self, *, is_end: bool) -> str:
+        try:
+            rest = self._behind_overlap(self._held, LEAST_OVERLAP, is_end=is_end)
+            if rest is None:
+                rest = self._behind_preamble(is_end=is_end)
+        except _TooEarly:
+            return ""
+        self._is_joined = True
+        return self._held if rest is None else rest
+
+    def _behind_preamble(self, *, is_end: bool) -> str | None:
+        """Return what follows a preamble and a repetition. Without the repetition it is real text for all we know."""
+        text = self._held.lstrip()
+        if not any(text[: len(opening)].casefold() == opening[: len(text)] for opening in PREAMBLE_OPENINGS):
+            return None
+        preamble = PREAMBLE.match(text)
+        if preamble is None:
+            if is_end or len(text) > LONGEST_PREAMBLE or "\n" in text:
+                return None
+            raise _TooEarly
+        return self._behind_overlap(text[preamble.end() :], LEAST_BEHIND_PREAMBLE, is_end=is_end)
+
+    def _behind_overlap(self, new: str, least: int, *, is_end: bool) -> str | None:
+        """Return the new text without what it repeats, None if it repeats nothing."""
+        text = new.lstrip()
+        place = self._said.find(text)
+        if not is_end and -1 < place < len(self._said) - len(text):
+            raise _TooEarly
+        for length in range(min(len(text), len(self._said)), LEAST_WORDS - 1, -1):
+            if not self._said.endswith(text[:length]):
+                continue
+            rest = text[length:]
+            if not is_end and len(rest) < len(self._space) and self._space.startswith(rest):
+                raise _TooEarly
+            if self._repeated(new[: len(new) - len(text)], length, rest) >= least:
+                return rest[_common(rest, self._space) :]
+        return None
+
+    def _repeated(self, lead: str, length: int, rest: str) -> int:
+        """Return how much is repeated together with the white space before and after it."""
+        before = self._said[: len(self._said) - length]
+        after = len(self._space) if rest.startswith(self._space) else 0
+        return length + after + (len(lead) if before.endswith(lead) else 0)
+
+
+def _common(one: str, other: str) -> int:
+    """Return the length of what both begin with."""
+    length = 0
+    while length < min(len(one), len(other)) and one[length] == other[length]:
+        length += 1
+    return length

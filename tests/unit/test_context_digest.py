@@ -1,0 +1,120 @@
+"""The summary that code makes: readable, bounded by what fits, the same for the same conversation."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elbowroom.context.digest import digest
+from elbowroom.context.transcript import Group, Transcript
+
+
+def call(name: str, arguments: Any, call_id: str = "a") -> dict[str, Any]:
+    """Return a message that calls one tool."""
+    function = {"name": name, "arguments": arguments}
+    return {"role": "assistant", "content": None, "tool_calls": [{"id": call_id, "function": function}]}
+
+
+def groups(*messages: dict[str, Any]) -> tuple[Group, ...]:
+    """Return the groups of these messages."""
+    return Transcript.of(messages).groups
+
+
+def chat(turns: int, words: int = 0) -> tuple[Group, ...]:
+    """Return a conversation of so many questions and answers, the answers so much longer."""
+    messages = []
+    for turn in range(turns):
+        messages.append({"role": "user", "content": f"Question {turn}"})
+        messages.append({"role": "assistant", "content": f"Answer {turn}" + " and so on" * words})
+    return groups(*messages)
+
+
+def test_one_line_for_what_each_said_and_did() -> None:
+    """Words, calls with their arguments, and results with their size and beginning."""
+    told = digest(
+        groups(
+            {"role": "user", "content": "Read\n  a.md"},
+            {**call("read", '{"path": "a.md"}'), "content": "I will."},
+            {"role": "tool", "tool_call_id": "a", "content": "# Title\ntext"},
+            {"role": "assistant", "content": [{"type": "text", "text": "It has a title."}]},
+            call("write", {"path": "ä.md"}),
+        ),
+        lambda text: True,
+    )
+    assert told.splitlines() == [
+        "- The user said: Read a.md",
+        "- The assistant said: I will.",
+        '- It used read {"path": "a.md"}: 12 characters, beginning \'# Title text\'',
+        "- The assistant said: It has a title.",
+        '- It used write {"path": "ä.md"}: no result',
+    ]
+
+
+def test_all_results_of_a_wide_call_are_told() -> None:
+    """Each call is told with its own result, in the order of the calls."""
+    calls = [{"id": each, "function": {"name": each, "arguments": ""}} for each in ("f", "g")]
+    told = digest(
+        groups(
+            {"role": "assistant", "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "g", "content": "two"},
+            {"role": "tool", "tool_call_id": "f", "content": ""},
+        ),
+        lambda text: True,
+    )
+    assert told.splitlines() == ["- It used f: nothing", "- It used g: 3 characters, beginning 'two'"]
+
+
+def test_other_messages() -> None:
+    """Images are named, system messages told as such, empty messages left out."""
+    image = {"type": "image_url", "image_url": {"url": "data:,"}}
+    told = digest(
+        groups(
+            {"role": "user", "content": [image]},
+            {"role": "developer", "content": "Be brief."},
+            {"role": "assistant", "content": ""},
+        ),
+        lambda text: True,
+    )
+    lines = ["- The user said: (1 parts that are not text)", "- The system said: Be brief."]
+    assert told.splitlines() == ["(1 step is not listed.)", *lines]
+
+
+def test_long_texts_are_cut() -> None:
+    """Every line is bounded, however long the message, and says that it goes on."""
+    long = "word " * 100_000
+    told = digest(
+        groups(
+            {"role": "user", "content": long},
+            {**call("f", long), "content": long},
+            {"role": "tool", "tool_call_id": "a", "content": long},
+        ),
+        lambda text: True,
+    )
+    assert len(told.splitlines()) == 3
+    assert all(len(line) < 350 and "…" in line for line in told.splitlines())
+
+
+def test_newest_steps_stay_and_the_users_words_go_back_further() -> None:
+    """C28: what does not fit is the old work; what the user wanted is told as far back as there is room."""
+    told = digest(chat(10, words=20), lambda text: len(text) <= 610).splitlines()
+    answers = [line[len("- The assistant said: Answer ")] for line in told if "assistant" in line]
+    questions = [line[len("- The user said: Question ")] for line in told if "user" in line]
+    assert answers == ["8", "9"]
+    assert questions == ["6", "7", "8", "9"]
+    assert told[0] == "(14 steps are not listed.)"
+    assert [line.split()[-1] for line in told[-2:]] == ["9", "…"]
+
+
+def test_nothing_fits() -> None:
+    """Then there is no digest at all, rather than one that breaks the bound."""
+    assert digest(chat(3), lambda text: False) == ""
+    assert digest((), lambda text: True) == ""
+
+
+@given(st.integers(0, 30), st.integers(0, 1500))
+def test_digest_is_bounded_and_deterministic(turns: int, most: int) -> None:
+    """Whatever fits is the bound, the same conversation gives the same text, and more room never tells less."""
+    told = digest(chat(turns), lambda text: len(text) <= most)
+    assert len(told) <= most
+    assert told == digest(chat(turns), lambda text: len(text) <= most)
+    assert len(told.splitlines()) <= len(digest(chat(turns), lambda text: len(text) <= most + 100).splitlines())
