@@ -20,7 +20,6 @@ from elbowroom.context.transcript import Group, Message, Transcript, messages_of
 
 MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
 FACTS_SHARE = 10  # one part in ten of the window
-LAST_MESSAGES = 5
 
 
 class PrunerFailed(Exception):
@@ -232,9 +231,10 @@ class Ladder:
     def _facts(self, removed: Sequence[Group], remaining: str, room: int) -> list[str]:
         facts: list[str] = []
         for fact in lost_facts(removed, remaining):
-            room -= self.counter.text(f"- {fact}\n")
-            if room < 0:
-                break
+            size = self.counter.text(f"- {fact}\n")
+            if size > room:
+                continue
+            room -= size
             facts.append(fact)
         return facts
 

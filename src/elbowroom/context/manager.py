@@ -68,7 +68,7 @@ class AgentContextManager:
             return "too large"
         self.results += size
         occupied = self.budget.occupied(self.prompt + generated + self.results)
-        if occupied > self.budget.trigger:
+        if occupied >= self.budget.trigger:
             self.restart_requested = True
             return "restart"
         return "fits"
