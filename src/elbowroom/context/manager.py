@@ -1,13 +1,16 @@
 """AgentContextManager: what one request's window holds, and what follows from it at each of the three checks."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from elbowroom.context.acceptance import least_gain
 from elbowroom.context.budget import Budget
-from elbowroom.context.decisions import Decision, Measure, plan_step
+from elbowroom.context.compaction import Rung
+from elbowroom.context.decisions import Compact, Decision, Measure, plan_step
 
 StreamVerdict = Literal["go on", "stop at a good place", "stop now"]
 ToolVerdict = Literal["fits", "restart", "too large"]
+MOST_STRIKES = 2
 
 
 @dataclass(slots=True)
@@ -31,7 +34,9 @@ class AgentContextManager:
     """Counts and decides for one request; makes no calls and is shared with no other request.
 
     `prompt` is the size of the prompt last sent, `results` what tools have returned since, in tokens. A restart is
-    a model call that is cut or blocked and sent again after a compaction: at most `max_restarts` for each step.
+    a model call that is cut or blocked and sent again after a compaction: at most `max_restarts` for each step. A
+    strike is a compaction that brought nothing, or to which the pruning agent gave nothing: after two of them it is
+    not asked again within the request.
     """
 
     budget: Budget
@@ -41,11 +46,15 @@ class AgentContextManager:
     results: int = 0
     restart_requested: bool = False
     restarts_of_step: int = 0
+    strikes: int = 0
     statistics: Statistics = field(default_factory=Statistics)
 
     def before_request(self, measure: Measure) -> Decision:
         """Check 1: decide about a prompt that has just been measured."""
-        return plan_step(measure, self.budget, auto=self.auto)
+        decision = plan_step(measure, self.budget, auto=self.auto)
+        if isinstance(decision, Compact) and self.strikes >= MOST_STRIKES:
+            return replace(decision, asks_pruner=False)
+        return decision
 
     def begin_step(self) -> None:
         """Note that the run goes on to its next model step."""
@@ -68,7 +77,7 @@ class AgentContextManager:
             return "too large"
         self.results += size
         occupied = self.budget.occupied(self.prompt + generated + self.results)
-        if occupied > self.budget.trigger:
+        if occupied >= self.budget.trigger:
             self.restart_requested = True
             return "restart"
         return "fits"
@@ -97,10 +106,17 @@ class AgentContextManager:
         self.statistics.restarts += 1
         return True
 
-    def compacted(self, before: int, after: int) -> None:
-        """Note a compaction, with the sizes of the prompt before and after it."""
+    def compacted(self, before: int, after: int, rung: Rung = "plan") -> None:
+        """Note a compaction, with the sizes of the prompt before and after it; what was measured before is void."""
         self.statistics.compactions += 1
         self.statistics.freed_tokens += before - after
+        self.prompt, self.results, self.restart_requested = after, 0, False
+        if rung in ("digest", "last messages") or before - after < least_gain(before):
+            self.strikes += 1
+
+    def could_not_compact(self) -> None:
+        """Note a compaction that reached nothing."""
+        self.strikes += 1
 
     def learn_window(self, window: int) -> None:
         """Take over a smaller window that the engine has named; it never grows within a request."""
