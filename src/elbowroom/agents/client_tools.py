@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, assert_never
 
+from elbowroom.agents.request import ChatRequest
 from elbowroom.settings.model import ClientTools
 
 LONGEST_OF_FUNCTION: Final = 80
@@ -50,6 +52,14 @@ def arrange_tools(tools: Sequence[dict[str, Any]], choice: ClientTools) -> list[
             return []
         case _:
             assert_never(choice)
+
+
+def with_arranged_tools(request: ChatRequest, choice: ClientTools) -> ChatRequest:
+    """Return the request with its tools as the model gets to see them."""
+    if choice == "pass" or not request.tools:
+        return request
+    fields = without_tools(request.fields) if choice == "drop" else request.fields
+    return replace(request, tools=tuple(arrange_tools(request.tools, choice)), fields=fields)
 
 
 def without_tools(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,12 +45,13 @@ class Compactor:
         began = time.monotonic()
         before = await counter.prompt(transcript.messages)
         await self.tell([Notice("compacting", COMPACTING, is_done=False, before=before)])
-        outcome: Compaction | Cannot | None = None
         try:
             outcome = await self._climb(transcript, decision, budget, counter, shape, info)
-        finally:
-            seconds = time.monotonic() - began
-            await self.tell([_closing(outcome, before, seconds)])
+        except Exception:
+            await self.tell([_closing(None, before, time.monotonic() - began)])
+            raise
+        seconds = time.monotonic() - began
+        await self.tell([_closing(outcome, before, seconds)])
         _log(self.target.name, outcome, before, seconds)
         return outcome
 

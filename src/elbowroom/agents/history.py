@@ -107,7 +107,5 @@ def _without_beginning(message: dict[str, Any], length: int) -> dict[str, Any]:
 
 def _is_plain_answer(message: Message) -> bool:
     return (
-        message.get("role") == "assistant"
-        and isinstance(message.get("content"), str)
-        and not message.get("tool_calls")
+        message.get("role") == "assistant" and isinstance(message.get("content"), str) and not message.get("tool_calls")
     )

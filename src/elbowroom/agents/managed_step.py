@@ -99,9 +99,7 @@ class ManagedStep:
         asked = self.shape.max_tokens
         filled = self.manager.prompt + watch.generated
         return (
-            self.step.was_cut
-            and (asked is None or self._generated < asked)
-            and filled >= self.manager.budget.trigger
+            self.step.was_cut and (asked is None or self._generated < asked) and filled >= self.manager.budget.trigger
         )
 
     def _note_where_it_stopped(self) -> None:
@@ -134,13 +132,32 @@ class ManagedStep:
             )
             if isinstance(outcome, Compaction):
                 self.history.replace(outcome.messages)
-                self.manager.compacted(outcome.before, outcome.after)
+                self.manager.compacted(outcome.before, outcome.after, outcome.rung)
+            else:
+                self.manager.could_not_compact()
         prompt = await self._size(self.history.messages)
         if not isinstance(decision, Refuse) and prompt < self.manager.budget.window:
             return True
         if self.step.reply.text or self.step.reply.reasoning:
             return False
-        raise self._refusal or await self._overflow(prompt)
+        raise self._refusal or await self._overflow()
+
+    async def _overflow(self) -> ContextOverflow:
+        """Return the error for a prompt that cannot fit, with the numbers and what the person can do."""
+        messages = self.history.messages
+        window = self.manager.budget.window
+        prompt, least = await self._size(messages), await self._size(_smallest(messages))
+        cause = (
+            f"What cannot be left out (instructions, tools, the current request) takes {least:,} of them. Load the "
+            "model with a larger context length, send fewer tools, or shorten the request."
+            if least >= window
+            else "Load the model with a larger context length, or let the history be compacted (compaction.auto)."
+        )
+        return ContextOverflow(
+            f"This model's maximum context length is {window} tokens. The request needs {prompt}. {cause}",
+            window=window,
+            prompt_tokens=prompt,
+        )
 
     async def _shorten_results(self) -> None:
         """Check 2: let results that came in just now stand whole where they fit, else as beginning and end."""
@@ -149,19 +166,24 @@ class ManagedStep:
         while first and messages[first - 1].get("role") == "tool":
             first -= 1
         results = messages[first:]
-        budget = self.manager.budget
-        if not results or budget.occupied(await self._size(messages)) < budget.trigger:
+        if not results or (prompt := await self._size(messages)) < self.manager.budget.window // 2:
             return
         sizes = [self.counter.text(text_of(result)) for result in results]
-        room = room_for_results(budget, await self._size(_smallest(messages)) - sum(sizes))
-        if sum(sizes) <= room:
-            return  # the compaction goes around them
-        fitting = [
-            result if size <= share else _with_text(result, shortened(text_of(result), share, budget.window, self.counter.text))
+        rest = await self._size(_smallest(messages)) - sum(sizes)
+        if self.manager.before_tool_results(prompt, rest, sizes) == "too large":
+            self.history.replace([*messages[:first], *self._fitting(results, sizes, rest)])
+
+    def _fitting(self, results: Sequence[Message], sizes: Sequence[int], rest: int) -> list[Message]:
+        """Return the results so that they fit together, each too large one with a word on what is missing."""
+        budget = self.manager.budget
+        room = room_for_results(budget, rest)
+        log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
+        return [
+            result
+            if size <= share
+            else _with_text(result, shortened(text_of(result), share, budget.window, self.counter.text))
             for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
         ]
-        log.info("Tool results of %d tokens were shortened to fit %d.", sum(sizes), room)
-        self.history.replace([*messages[:first], *fitting])
 
     async def _size(self, messages: Sequence[Message]) -> int:
         return await self.counter.prompt(messages)

@@ -54,8 +54,8 @@ class StreamWatch:
         self.is_stopped = self._verdict() == "stop now"
 
     def _verdict(self) -> StreamVerdict:
-        for generated in (lambda: self._bytes, lambda: self._counter.at_most, lambda: self._counter.value):
-            verdict = self._manager.while_streaming(generated())
-            if verdict == "go on":
-                return verdict
-        return verdict
+        if self._manager.while_streaming(self._bytes) == "go on":
+            return "go on"
+        if self._manager.while_streaming(self._counter.at_most) == "go on":
+            return "go on"
+        return self._manager.while_streaming(self._counter.value)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink
+from elbowroom.agents.answer import Answer, Notice, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.compactor import Compactor
 from elbowroom.agents.history import History
@@ -20,7 +20,8 @@ from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.step import Step
 from elbowroom.context.budget import Budget
 from elbowroom.context.manager import AgentContextManager
-from elbowroom.errors import WindowUnknown
+from elbowroom.context.notice_line import without_notices
+from elbowroom.errors import ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class Turn:
         self.settings = settings or RunSettings()
         self.answer = Answer()
         self.manager: AgentContextManager | None = None
-        self._history = History(request.messages)
+        self._history = History(without_notices(request.messages))
         self._sink = sink
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
 
@@ -104,20 +105,20 @@ class Turn:
     async def _ready(self) -> ModelInfo:
         """Return the model, loaded; the person is told where that takes a while."""
         ready = asyncio.ensure_future(self.target.provider.ready(self.target.model))
-        is_told = False
         try:
             done, _ = await asyncio.wait([ready], timeout=QUIET_SECONDS)
-            if not done:
-                is_told = True
-                await self._tell(Notice("loading", "Loading model...", is_done=False))
-            return await ready
+            if done:
+                return ready.result()
+            await self._sink([Notice("loading", "Loading model...", is_done=False)])
+            try:
+                info = await ready
+            except ElbowroomError:
+                await self._sink([Notice("loaded", "The model could not be loaded.")])
+                raise
+            await self._sink([Notice("loaded", "Model loaded.")])
+            return info
         finally:
             ready.cancel()
-            if is_told:
-                await self._tell(Notice("loaded", "Model loaded.") if _succeeded(ready) else _NOT_LOADED)
-
-    async def _tell(self, notice: AnswerEvent) -> None:
-        await self._sink([notice])
 
     async def _compare(self, size: PromptSize, info: ModelInfo, usage: Mapping[str, Any] | None, reply: Reply) -> None:
         """Learn from what the engine reports, and say where it has silently cut the prompt."""
@@ -137,10 +138,3 @@ class Turn:
             truncation.read,
             f" (its overflow policy is {policy})" if policy else "",
         )
-
-
-_NOT_LOADED = Notice("loaded", "The model could not be loaded.")
-
-
-def _succeeded(ready: asyncio.Future[ModelInfo]) -> bool:
-    return ready.done() and not ready.cancelled() and ready.exception() is None
