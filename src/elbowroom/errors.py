@@ -117,6 +117,20 @@ class ContextOverflow(RequestError):
         self.prompt_tokens = prompt_tokens
 
 
+class WindowUnknown(ElbowroomError):
+    """Nobody tells how large the model's window is, so nothing can be kept inside it."""
+
+    status = 503
+    code = "window_unknown"
+
+    def __init__(self, model: str, provider: str) -> None:
+        super().__init__(
+            f"The window of {model!r} is not known: the provider {provider!r} does not tell its context length. "
+            "Load the model in LM Studio (or with `lms load`), or set manage_context = false for this provider to pass "
+            "requests through unchecked."
+        )
+
+
 class UpstreamError(ElbowroomError):
     """The server that runs the model failed."""
 

@@ -39,7 +39,8 @@ def test_one_line_for_what_each_said_and_did() -> None:
             {"role": "assistant", "content": [{"type": "text", "text": "It has a title."}]},
             call("write", {"path": "ä.md"}),
         ),
-        lambda text: True,
+        len,
+        10**9,
     )
     assert told.splitlines() == [
         "- The user said: Read a.md",
@@ -59,7 +60,8 @@ def test_all_results_of_a_wide_call_are_told() -> None:
             {"role": "tool", "tool_call_id": "g", "content": "two"},
             {"role": "tool", "tool_call_id": "f", "content": ""},
         ),
-        lambda text: True,
+        len,
+        10**9,
     )
     assert told.splitlines() == ["- It used f: nothing", "- It used g: 3 characters, beginning 'two'"]
 
@@ -73,7 +75,8 @@ def test_other_messages() -> None:
             {"role": "developer", "content": "Be brief."},
             {"role": "assistant", "content": ""},
         ),
-        lambda text: True,
+        len,
+        10**9,
     )
     lines = ["- The user said: (1 parts that are not text)", "- The system said: Be brief."]
     assert told.splitlines() == ["(1 step is not listed.)", *lines]
@@ -88,7 +91,8 @@ def test_long_texts_are_cut() -> None:
             {**call("f", long), "content": long},
             {"role": "tool", "tool_call_id": "a", "content": long},
         ),
-        lambda text: True,
+        len,
+        10**9,
     )
     assert len(told.splitlines()) == 3
     assert all(len(line) < 350 and "…" in line for line in told.splitlines())
@@ -96,7 +100,7 @@ def test_long_texts_are_cut() -> None:
 
 def test_newest_steps_stay_and_the_users_words_go_back_further() -> None:
     """C28: what does not fit is the old work; what the user wanted is told as far back as there is room."""
-    told = digest(chat(10, words=20), lambda text: len(text) <= 610).splitlines()
+    told = digest(chat(10, words=20), len, 610).splitlines()
     answers = [line[len("- The assistant said: Answer ")] for line in told if "assistant" in line]
     questions = [line[len("- The user said: Question ")] for line in told if "user" in line]
     assert answers == ["8", "9"]
@@ -107,14 +111,14 @@ def test_newest_steps_stay_and_the_users_words_go_back_further() -> None:
 
 def test_nothing_fits() -> None:
     """Then there is no digest at all, rather than one that breaks the bound."""
-    assert digest(chat(3), lambda text: False) == ""
-    assert digest((), lambda text: True) == ""
+    assert digest(chat(3), len, 0) == ""
+    assert digest((), len, 10**9) == ""
 
 
 @given(st.integers(0, 30), st.integers(0, 1500))
 def test_digest_is_bounded_and_deterministic(turns: int, most: int) -> None:
     """Whatever fits is the bound, the same conversation gives the same text, and more room never tells less."""
-    told = digest(chat(turns), lambda text: len(text) <= most)
+    told = digest(chat(turns), len, most)
     assert len(told) <= most
-    assert told == digest(chat(turns), lambda text: len(text) <= most)
-    assert len(told.splitlines()) <= len(digest(chat(turns), lambda text: len(text) <= most + 100).splitlines())
+    assert told == digest(chat(turns), len, most)
+    assert len(told.splitlines()) <= len(digest(chat(turns), len, most + 100).splitlines())

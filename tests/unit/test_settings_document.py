@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
-from settings_file import load
+from settings_file import AGENT, load
 
 from elbowroom.settings.keys import TABLE_LISTS, TABLES
 from elbowroom.settings.model import Sampling, Settings
@@ -75,14 +75,15 @@ def rows_text(key: str) -> str:
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_examples_are_accepted_without_a_warning(tmp_path: Path, example: str) -> None:
-    """What the document suggests can be pasted into a file as it stands."""
+    """What the document suggests can be pasted into a file as it stands, once the agents it names are there."""
     (tmp_path / "token").write_text("t", encoding="utf-8")
-    assert load(tmp_path, example, {"WORKSTATION_KEY": "k"}).warnings == ()
+    agents = AGENT.replace("writer", "critic") if "pruning_agent" in example else ""
+    assert load(tmp_path, example + agents, {"WORKSTATION_KEY": "k"}).warnings == ()
 
 
 def test_the_examples_are_accepted_together(tmp_path: Path) -> None:
     """All of them in one file do not contradict each other."""
-    assert len(EXAMPLES) >= 4
+    assert len(EXAMPLES) >= 5
     (tmp_path / "token").write_text("t", encoding="utf-8")
     settings = load(tmp_path, "\n".join(EXAMPLES), {"WORKSTATION_KEY": "k"}).settings
     assert [agent.id for agent in settings.agents] == ["writer", "critic"]

@@ -202,3 +202,57 @@ def test_settings_cannot_be_changed_by_accident(tmp_path: Path) -> None:
 def test_an_ipv6_host_may_stand_in_brackets(tmp_path: Path, host: str) -> None:
     """`[::1]`, as it stands in addresses, is `::1`, which can be listened on."""
     assert load(tmp_path, f'[server]\nhost = "{host}"\n').settings.server.host == "::1"
+
+
+def test_compaction_has_all_its_parts(tmp_path: Path) -> None:
+    """Every key of [compaction] arrives as it is written, an enabled agent as the pruning agent among them."""
+    text = (
+        AGENT
+        + """
+[compaction]
+enabled = false
+auto = false
+pruning_agent = "writer"
+model = "qwen2.5-3b-instruct"
+threshold_ratio = 0.88
+max_restarts = 0
+summary_prompt = "Summarise."
+summary_directives = ["Keep names, places, dates."]
+retain_prompt = "Keep."
+retain_directives = ["Keep paths.", "Keep numbers."]
+retain_last_turns = 20
+notices = "comment"
+"""
+    )
+    compaction = load(tmp_path, text).settings.compaction
+    assert compaction.model_dump() == {
+        "enabled": False,
+        "auto": False,
+        "pruning_agent": "writer",
+        "model": "qwen2.5-3b-instruct",
+        "threshold_ratio": 0.88,
+        "max_restarts": 0,
+        "summary_prompt": "Summarise.",
+        "summary_directives": ("Keep names, places, dates.",),
+        "retain_prompt": "Keep.",
+        "retain_directives": ("Keep paths.", "Keep numbers."),
+        "retain_last_turns": 20,
+        "notices": "comment",
+    }
+
+
+def test_variables_set_compaction_too(tmp_path: Path) -> None:
+    """Switches, numbers and choices are read from text; directives are split at line ends, never at commas."""
+    environ = {
+        "ELBOWROOM_COMPACTION__AUTO": "false",
+        "ELBOWROOM_COMPACTION__THRESHOLD_RATIO": "0.7",
+        "ELBOWROOM_COMPACTION__SUMMARY_DIRECTIVES": "Keep names, places, dates.\n\n Keep paths. \n",
+        "ELBOWROOM_SERVER__CLIENT_TOOLS": "drop",
+    }
+    loaded = load(tmp_path, "[compaction]\nauto = true\nretain_last_turns = 2\n", environ)
+    compaction = loaded.settings.compaction
+    assert (compaction.auto, compaction.threshold_ratio, compaction.retain_last_turns) == (False, 0.7, 2)
+    assert compaction.summary_directives == ("Keep names, places, dates.", "Keep paths.")
+    assert loaded.settings.server.client_tools == "drop"
+    assert loaded.sources["compaction", "auto"] == "environment variable ELBOWROOM_COMPACTION__AUTO"
+    assert loaded.warnings == ()

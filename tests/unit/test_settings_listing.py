@@ -22,6 +22,7 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "server.token": "env:ELBOWROOM_TOKEN, not set   (default)",
         "server.allowed_hosts": "[]   (default)",
         "server.allowed_origins": "[]   (default)",
+        "server.client_tools": "'pass'   (default)",
         "providers[0].id": "'lmstudio'   (default)",
         "providers[0].kind": "'lmstudio'   (default)",
         "providers[0].base_url": "'http://127.0.0.1:1234'   (default)",
@@ -30,6 +31,18 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "providers[0].model_files": "{}   (default)",
         "providers[0].manage_context": "not set   (default)",
         "agents": "[]   (default)",
+        "compaction.enabled": "true   (default)",
+        "compaction.auto": "true   (default)",
+        "compaction.pruning_agent": "'same'   (default)",
+        "compaction.model": "''   (default)",
+        "compaction.threshold_ratio": "0.8   (default)",
+        "compaction.max_restarts": "3   (default)",
+        "compaction.summary_prompt": "''   (default)",
+        "compaction.summary_directives": "[]   (default)",
+        "compaction.retain_prompt": "''   (default)",
+        "compaction.retain_directives": "[]   (default)",
+        "compaction.retain_last_turns": "1   (default)",
+        "compaction.notices": "'auto'   (default)",
     }
 
 

@@ -48,6 +48,18 @@ def test_a_change_is_in_force_at_the_next_look(path: Path, caplog: pytest.LogCap
     assert "agents[1].enabld is not a setting of this version (did you mean enabled?)" in caplog.text
 
 
+def test_compaction_and_client_tools_follow_the_file(path: Path) -> None:
+    """Both count with the next look, and a pruning agent that goes keeps the last good settings."""
+    live = LiveSettings(path, {}, {})
+    chosen = "[compaction]\nauto = false\npruning_agent = 'writer'\n"
+    path.write_text(AGENT + 'client_tools = "slim"\n' + chosen, encoding="utf-8")
+    settings = live.current().settings
+    assert (settings.compaction.auto, settings.compaction.pruning_agent) == (False, "writer")
+    assert settings.agents[0].client_tools == "slim"
+    path.write_text(chosen, encoding="utf-8")
+    assert live.current().settings is settings
+
+
 def test_the_layers_above_stay_above(path: Path) -> None:
     """Variables and flags of the start win over what the file says later."""
     live = LiveSettings(path, {"ELBOWROOM_SERVER__ALLOWED_HOSTS": "nas"}, {("server", "port"): 1003})

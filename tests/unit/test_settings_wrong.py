@@ -13,6 +13,9 @@ URL = "it takes an address such as http://127.0.0.1:1234, without user name, pas
 ID = "it takes letters, digits, dots, dashes and underscores, beginning with a letter or digit."
 SECRET = "it takes env:NAME, file:PATH, or the secret itself as a text that is not empty."
 NO_PROVIDER = "it takes an id of [[providers]], of which there is none (agent 'writer')."
+CHOICES = "it takes 'pass', 'slim' or 'drop'."
+NOTICES = "it takes 'auto', 'event', 'content', 'comment' or 'off'."
+PRUNER = "it takes 'same' or the id of an enabled agent, which are:"
 LIST = 'it takes a list such as ["one", "two"].'
 
 
@@ -58,6 +61,34 @@ LIST = 'it takes a list such as ["one", "two"].'
          f"FILE: agents[0].sampling.stop = 5 is not accepted; {LIST.replace('takes', 'takes a text in quotes or')}"),
         (AGENT + 'sampling = { model = "x", messages = [] }',
          "FILE: agents[0].sampling: messages, model cannot be set here: each request brings its own."),
+        (AGENT + 'client_tools = "keep"',
+         f"FILE: agents[0].client_tools = 'keep' is not accepted; {CHOICES}"),
+        ('[server]\nclient_tools = 5', f"FILE: server.client_tools = 5 is not accepted; {CHOICES}"),
+        ("compaction = 5", "FILE: compaction = 5 is not accepted; it takes a table headed [compaction]."),
+        ("[compaction]\nauto = 5", "FILE: compaction.auto = 5 is not accepted; it takes true or false."),
+        ("[compaction]\nthreshold_ratio = 0.5",
+         "FILE: compaction.threshold_ratio = 0.5 is not accepted; it takes 0.6 or more."),
+        ("[compaction]\nthreshold_ratio = 0.9",
+         "FILE: compaction.threshold_ratio = 0.9 is not accepted; it takes 0.88 or less."),
+        ("[compaction]\nthreshold_ratio = true",
+         "FILE: compaction.threshold_ratio = true is not accepted; it takes a number, not true or false."),
+        ("[compaction]\nmax_restarts = 11", "FILE: compaction.max_restarts = 11 is not accepted; it takes 10 or less."),
+        ("[compaction]\nretain_last_turns = -1",
+         "FILE: compaction.retain_last_turns = -1 is not accepted; it takes 0 or more."),
+        ("[compaction]\nsummary_prompt = 5",
+         "FILE: compaction.summary_prompt = 5 is not accepted; it takes a text in quotes."),
+        ("[compaction]\nretain_directives = 5",
+         f"FILE: compaction.retain_directives = 5 is not accepted; {LIST}"),
+        ("[compaction]\nnotices = false",
+         f"FILE: compaction.notices = false is not accepted; {NOTICES}"),
+        ('[compaction]\npruning_agent = ""',
+         "FILE: compaction.pruning_agent = '' is not accepted; it takes a text that is not empty."),
+        ('[compaction]\npruning_agent = "far"',
+         f"FILE: compaction.pruning_agent = 'far' is not accepted; {PRUNER} none."),
+        (AGENT + AGENT.replace("writer", "b") + '[compaction]\npruning_agent = "far"',
+         f"FILE: compaction.pruning_agent = 'far' is not accepted; {PRUNER} 'writer', 'b'."),
+        (AGENT + "enabled = false\n" + '[compaction]\npruning_agent = "writer"',
+         f"FILE: compaction.pruning_agent = 'writer' is not accepted; {PRUNER} none (agent 'writer' is not enabled)."),
         (PROVIDER.replace("lmstudio", "vllm"),
          "FILE: providers[0].kind = 'vllm' is not accepted; it takes 'lmstudio', 'ollama' or 'openai'."),
         ('[[providers]]\nid = "one"', "FILE: providers[0].kind is missing."),
@@ -130,6 +161,15 @@ def test_a_wrong_variable_or_flag_is_named_as_such(tmp_path: Path) -> None:
     )
     from_flag = refusal(tmp_path, "[server]\nport = 1\n", {}, {("server", "port"): 70000})
     assert from_flag == "flag --port: server.port = 70000 is not accepted; it takes 65535 or less."
+
+
+def test_a_pruning_agent_from_a_variable_is_named_as_such(tmp_path: Path) -> None:
+    """What does not fit the rest of the file is laid to the source that set it."""
+    said = refusal(tmp_path, AGENT, {"ELBOWROOM_COMPACTION__PRUNING_AGENT": "far"})
+    assert said == (
+        "environment variable ELBOWROOM_COMPACTION__PRUNING_AGENT: compaction.pruning_agent = 'far' is not accepted; "
+        f"{PRUNER} 'writer'."
+    )
 
 
 def test_a_variable_does_not_hide_a_wrong_table(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from elbowroom.providers.events import ReasoningDelta, TextDelta
 
@@ -19,7 +19,22 @@ class ToolCall:
     arguments: str
 
 
-AnswerEvent = TextDelta | ReasoningDelta | ToolCall
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A short status for the person beside the answer. What one that is not done has opened, a later one closes.
+
+    `before` and `after` are sizes of the prompt in tokens, `seconds` how long it took to get from one to the other.
+    """
+
+    kind: Literal["loading", "loaded", "compacting", "compacted", "not compacted", "tight", "cut", "refused"]
+    text: str
+    is_done: bool = True
+    before: int | None = None
+    after: int | None = None
+    seconds: float | None = None
+
+
+AnswerEvent = TextDelta | ReasoningDelta | ToolCall | Notice
 Sink = Callable[[Sequence[AnswerEvent]], Awaitable[None]]
 """Takes what the client is to see, in order; while it waits, the model is not read on."""
 
@@ -62,6 +77,8 @@ class Answer:
                 self.reasoning.append(event.text)
             case ToolCall():
                 self.tool_calls.append(event)
+            case Notice():
+                pass  # it is no part of what was said
         return event
 
     @property

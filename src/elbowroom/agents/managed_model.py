@@ -48,7 +48,7 @@ class ManagedModel(Model):
         if not isinstance(input, list) or input[:1] != [STAND_IN]:
             # The run of an agent that serves as a tool: it knows what it is asked, and the client sees none of it.
             asked = own_request(self._turn.target.name, to_messages(ItemHelpers.input_to_new_input_list(input)))
-            inner = ManagedModel(Turn(self._turn.target, asked, _show_nobody), ())
+            inner = ManagedModel(Turn(self._turn.target, asked, _show_nobody, self._turn.settings), ())
             stream = inner.stream_response(
                 system_instructions, [STAND_IN], model_settings, tools, output_schema, handoffs, tracing
             )

@@ -23,6 +23,11 @@ class PromptSize:
     counter: TokenCounter
     body: Mapping[str, Any]
 
+    @property
+    def at_most(self) -> int:
+        """Return the most tokens that the prompt may have: what has to fit the window."""
+        return self.count.tokens + self.count.error_bound
+
     def refuse_overflow(self, window: int) -> None:
         """Raise ContextOverflow where the prompt surely does not fit: LM Studio would cut its middle out silently."""
         if self.count.is_exact and self.count.tokens >= window:

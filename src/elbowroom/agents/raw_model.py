@@ -4,13 +4,14 @@ from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.relay import relay_stream
 from elbowroom.agents.request import ChatRequest
+from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.turn import Turn
 
 
-async def answer_raw(target: Target, request: ChatRequest, sink: Sink) -> Answer:
+async def answer_raw(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
     """Answer with the model that the client named; the sink has had everything visible by the time this returns."""
     if target.is_relay:
         return await relay_stream(target, request, sink)
-    turn = Turn(target, request, sink)
+    turn = Turn(target, request, sink, settings)
     await turn.step()
     return turn.answer

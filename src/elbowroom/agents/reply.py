@@ -56,6 +56,11 @@ class Reply:
             self._latest[delta.index] = call = _Growing(delta.name, [delta.arguments])
             self._growing.append(call)
 
+    def drop_calls(self) -> None:
+        """Forget calls that were stopped before their end: the model makes them anew."""
+        self._growing.clear()
+        self._latest.clear()
+
     def close_calls(self, *, was_cut: bool) -> list[ToolCall]:
         """Return the calls, now that nothing more of them comes; where the step `was_cut`, only whole ones."""
         self.tool_calls = [

@@ -1,11 +1,53 @@
 """The body of the chat request that goes upstream."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from elbowroom.agents.request import ChatRequest
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
+
+
+CONSTRAINTS = ("grammar", "json_schema", "guided_json", "guided_regex", "guided_grammar", "structured_outputs")
+"""Fields by which servers take a grammar besides `response_format`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRequest:
+    """One model step but for its history: the same client request, agent and tools, whatever the history becomes."""
+
+    request: ChatRequest
+    model: str
+    defaults: Mapping[str, Any]
+    instructions: str | None
+    tools: Sequence[Mapping[str, Any]]
+    step: int
+
+    def body(self, messages: Sequence[Mapping[str, Any]], most: int | None = None) -> dict[str, Any]:
+        """Return the upstream's body with these messages, and with a reply of at most so many tokens."""
+        body = step_body(self.request, self.model, self.defaults, messages, self.tools, step=self.step)
+        if most is not None:
+            body["max_tokens"] = most
+        return body
+
+    def with_instructions(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the messages with the agent's instructions in front."""
+        return with_instructions([dict(message) for message in messages], self.instructions)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Return the length of reply that is asked for, None where it is not limited."""
+        asked = self.body(()).get("max_tokens")
+        return asked if isinstance(asked, int) and not isinstance(asked, bool) and asked > 0 else None
+
+    @property
+    def is_constrained(self) -> bool:
+        """Tell whether the reply has to follow a grammar: such a one cannot be stopped and continued."""
+        fields = self.body(())
+        form = fields.get("response_format")
+        kind = form.get("type") if isinstance(form, Mapping) else form
+        return kind not in (None, "text") or any(fields.get(name) for name in CONSTRAINTS)
 
 
 def relay_body(request: ChatRequest, model: str) -> dict[str, Any]:

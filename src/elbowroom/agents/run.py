@@ -11,32 +11,38 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.managed_model import STAND_IN, ManagedModel, RunModels
 from elbowroom.agents.reply import name_in_lm_studio
 from elbowroom.agents.request import ChatRequest, tool_name
+from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.turn import Turn
 from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.settings.model import AgentSettings
 
 
 async def run_agent(
-    target: Target, settings: AgentSettings, request: ChatRequest, sink: Sink, tools: Sequence[Tool]
+    target: Target,
+    agent_settings: AgentSettings,
+    request: ChatRequest,
+    sink: Sink,
+    tools: Sequence[Tool],
+    settings: RunSettings,
 ) -> Answer:
     """Answer a request with the target's agent; `tools` are its own.
 
     The sink has had everything visible by the time this returns. Raises ElbowroomError. Cancelling it closes
     the upstream at once.
     """
-    turn = Turn(target, request, sink)
+    turn = Turn(target, request, sink, settings)
     client_tools = _client_tools(request, tools)
     model = ManagedModel(turn, client_tools.keys())
     agent = Agent[None](
         name=target.name,
-        instructions=settings.instructions,
+        instructions=agent_settings.instructions,
         model=model,
         tools=[*tools, *client_tools.values()] if tools else [],
     )
     result = Runner.run_streamed(
         agent,
         [STAND_IN],
-        max_turns=settings.max_turns,
+        max_turns=agent_settings.max_turns,
         run_config=RunConfig(
             model_provider=RunModels(model),
             tracing_disabled=True,
@@ -48,7 +54,7 @@ async def run_agent(
             pass  # the sink has had it already
     except MaxTurnsExceeded as error:
         raise ElbowroomError(
-            f"The agent {target.name!r} used all its {settings.max_turns} turns without finishing. "
+            f"The agent {target.name!r} used all its {agent_settings.max_turns} turns without finishing. "
             "Ask it to go on, or raise max_turns in its settings.",
             code="max_turns_exceeded",
         ) from error

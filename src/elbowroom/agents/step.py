@@ -1,11 +1,14 @@
-"""One step of a run: ask the model once, and hand on each piece as it comes."""
+"""One step of a run: ask the model, once or several times over for one reply, and hand on each piece as it comes."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.reply import Reply
+from elbowroom.agents.stream_watch import StreamWatch
+from elbowroom.context.seam import Continuation
 from elbowroom.errors import EmptyReply
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.providers.events import (
@@ -19,9 +22,10 @@ from elbowroom.providers.events import (
 
 
 class Step:
-    """Reads one streamed reply into `answer` and `sink`; `is_for_client` tells whose tool a name is.
+    """Reads a streamed reply into `answer` and `sink`; `is_for_client` tells whose tool a name is.
 
-    `usage` is what the engine has reported by the end, None where it reports nothing.
+    A reply that was stopped at the edge of the window goes on with another `attempt`. `usage` is what the engine
+    has reported for the last one, None where it reports nothing.
     """
 
     def __init__(
@@ -30,28 +34,56 @@ class Step:
         self._answer = answer
         self._sink = sink
         self._is_for_client = is_for_client
+        self._watch: StreamWatch | None = None
+        self._continuation: Continuation | None = None
         self.usage: dict[str, Any] | None = None
         self.reply = Reply(offered)
+        answer.begin_step()
 
     async def run(self, provider: Provider, body: Mapping[str, Any], info: ModelInfo) -> Reply:
-        """Send the body and return the whole reply.
+        """Send the body and return the whole reply, as `attempt` and `close` do."""
+        await self.attempt(provider, body, info)
+        return await self.close()
 
-        An empty reply after text in an earlier step means that the model has nothing to add; otherwise it is
-        raised as EmptyReply, like every other failure.
+    async def attempt(
+        self, provider: Provider, body: Mapping[str, Any], info: ModelInfo, watch: StreamWatch | None = None
+    ) -> None:
+        """Send the body and read until the model ends, or until the watch stops it; that closes the upstream.
+
+        What continues a text is joined to it: what it repeats of the end is left out. An empty reply after text
+        means that the model has nothing to add; otherwise it is raised as EmptyReply, like every other failure.
         """
-        self._answer.begin_step()
+        self.usage = None
+        self._watch = watch
+        said = "".join(self.reply.text)
+        self._continuation = Continuation(said) if said else None
         try:
             async with aclosing(provider.stream(body, info)) as stream:
                 async for events in stream:
                     await self._take(events)
+                    if watch is not None and watch.is_stopped:
+                        break
         except EmptyReply:
             if not self._answer.text:
                 raise
             self._answer.upstream_finish = "stop"
-        calls = self.reply.close_calls(was_cut=self._answer.upstream_finish == "length")
-        await self._hand_on([call for call in calls if self._is_for_client(call.name)])
+        await self._end_continuation()
         if self.usage is not None:
             self._answer.usages.append(self.usage)
+
+    @property
+    def was_cut(self) -> bool:
+        """Tell whether the last attempt ended at a limit of its length."""
+        return self._answer.upstream_finish == "length"
+
+    def end_for_length(self) -> None:
+        """Let the reply be one that ended for want of room."""
+        self._answer.upstream_finish = "length"
+
+    async def close(self) -> Reply:
+        """Take the reply as whole: hand the client its tool calls and return it."""
+        calls = self.reply.close_calls(was_cut=self.was_cut)
+        await self._hand_on([call for call in calls if self._is_for_client(call.name)])
         return self.reply
 
     async def _take(self, events: list[StreamEvent]) -> None:
@@ -59,18 +91,56 @@ class Step:
         for event in events:
             match event:
                 case TextDelta():
-                    self.reply.text.append(event.text)
-                    visible.append(event)
+                    visible += self._text(event)
                 case ReasoningDelta():
-                    self.reply.reasoning.append(event.text)
-                    visible.append(event)
+                    visible += self._thought(event)
                 case ToolCallDelta():
-                    self.reply.add_call(event)
+                    self._call(event)
                 case Finished():
                     self._answer.upstream_finish = event.reason
                 case UsageReport():
                     self.usage = event.usage
+            if self._watch is not None and self._watch.is_stopped:
+                break
         await self._hand_on(visible)
+
+    def _text(self, event: TextDelta) -> list[AnswerEvent]:
+        text = event.text
+        if self._watch is not None:
+            self._watch.count(text)
+        if self._continuation is not None:
+            text = self._continuation.feed(text)
+        if self._watch is not None:
+            text = self._watch.keep_text(text)
+        if text != event.text:
+            event = replace(event, text=text, logprobs=None)
+        return self._said(event)
+
+    def _said(self, event: TextDelta) -> list[AnswerEvent]:
+        if not event.text and event.logprobs is None:
+            return []
+        self.reply.text.append(event.text)
+        return [event]
+
+    def _thought(self, event: ReasoningDelta) -> list[AnswerEvent]:
+        if self._watch is not None:
+            self._watch.count(event.text)
+            self._watch.pass_thought(event.text)
+        if self.reply.text and self._continuation is not None:
+            return []  # it thinks about how to go on with a text that the client is in the middle of
+        self.reply.reasoning.append(event.text)
+        return [event]
+
+    def _call(self, event: ToolCallDelta) -> None:
+        self.reply.add_call(event)
+        if self._watch is not None:
+            self._watch.count((event.name or "") + event.arguments)
+            self._watch.pass_call()
+
+    async def _end_continuation(self) -> None:
+        is_stopped = self._watch is not None and self._watch.is_stopped
+        rest = self._continuation.end() if self._continuation is not None and not is_stopped else ""
+        await self._hand_on(self._said(TextDelta(rest)))
 
     async def _hand_on(self, events: Sequence[AnswerEvent]) -> None:
         if events:

@@ -6,33 +6,47 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from elbowroom.agents.answer import Answer, Sink
+from elbowroom.agents.answer import Answer, Notice, Sink
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.prompt_size import PromptSize, prompt_size_if_countable
+from elbowroom.agents.compactor import Compactor
+from elbowroom.agents.history import History
+from elbowroom.agents.history_counter import HistoryCounter
+from elbowroom.agents.managed_step import ManagedStep
+from elbowroom.agents.prompt_size import PromptSize, template_arguments
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.request import ChatRequest, tool_name
-from elbowroom.agents.request_body import step_body, with_instructions
+from elbowroom.agents.request_body import StepRequest
+from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.step import Step
+from elbowroom.context.budget import Budget
+from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.notice_line import without_notices
+from elbowroom.errors import ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
 POLICY_SECONDS = 0.5  # the client waits for the end of its answer meanwhile
+QUIET_SECONDS = 0.5  # a model that is ready sooner was loaded before
 
 
 class Turn:
     """Asks the target's model for one client request; `answer` grows with every step."""
 
-    def __init__(self, target: Target, request: ChatRequest, sink: Sink) -> None:
+    def __init__(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings | None = None) -> None:
         self.target = target
         self.request = request
+        self.settings = settings or RunSettings()
         self.answer = Answer()
+        self.manager: AgentContextManager | None = None
+        self._history = History(without_notices(request.messages))
         self._sink = sink
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
 
     def with_model(self, model: str) -> "Turn":
-        """Return the same turn, answer and all, going on with another model of the provider."""
-        other = Turn(replace(self.target, model=model), self.request, self._sink)
+        """Return the same turn, answer and history and all, going on with another model of the provider."""
+        other = Turn(replace(self.target, model=model), self.request, self._sink, self.settings)
         other.answer = self.answer
+        other._history = self._history
         return other
 
     async def step(
@@ -43,28 +57,68 @@ class Turn:
         own_tools: Sequence[dict[str, Any]] = (),
         is_for_client: Callable[[str], bool] = lambda name: True,
     ) -> Reply:
-        """Ask the model once and return its reply, which the sink has had by then.
+        """Ask the model for one reply and return it; the sink has had it by then.
 
         `appended` are the messages of the steps before, `own_tools` the specifications of tools that the server
         runs; `is_for_client` tells whether a call of this name is handed to the client.
         """
-        messages = with_instructions(self.request.messages, instructions) + list(appended)
-        body = step_body(
-            self.request,
-            self.target.model,
-            self._defaults,
-            messages,
-            [*own_tools, *self.request.tools],
-            step=self.answer.steps + 1,
+        self._history.extend_to(appended)
+        tools = [*own_tools, *self.request.tools]
+        shape = StepRequest(
+            self.request, self.target.model, self._defaults, instructions, tools, step=self.answer.steps + 1
         )
-        info = await self.target.provider.ready(self.target.model)
-        size = await self._checked_size(info, body)
-        offered = [name for tool in body.get("tools", ()) if (name := tool_name(tool))]
-        step = Step(self.answer, self._sink, offered, is_for_client)
-        reply = await step.run(self.target.provider, body, info)
-        if size is not None:
-            await self._compare(size, info, step.usage, reply)
+        info = await self._ready()
+        step = Step(self.answer, self._sink, [name for tool in tools if (name := tool_name(tool))], is_for_client)
+        if not self.target.provider.manages_context:
+            body = shape.body(shape.with_instructions(self._history.messages))
+            return await step.run(self.target.provider, body, info)
+        managed = await self._managed(shape, info, step)
+        reply = await managed.run()
+        if managed.size is not None:
+            await self._compare(managed.size, info, step.usage, reply)
         return reply
+
+    async def _managed(self, shape: StepRequest, info: ModelInfo, step: Step) -> ManagedStep:
+        counter = await HistoryCounter.of(
+            await self.target.provider.counter(info),
+            shape.tools,
+            template_arguments(shape.body(())),
+            lambda messages: shape.with_instructions(self._history.sent(messages)),
+        )
+        manager = self._manager_for(info, shape.max_tokens)
+        compactor = Compactor(self.target, self.settings, self._sink)
+        return ManagedStep(shape, self.target.provider, info, counter, self._history, manager, compactor, step)
+
+    def _manager_for(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
+        """Return the turn's manager, with the window that is loaded now. Raises WindowUnknown."""
+        if info.loaded_context is None:
+            raise WindowUnknown(info.id, self.target.provider.id)
+        chosen = self.settings.compaction
+        budget = Budget(info.loaded_context, chosen.threshold_ratio, max_tokens)
+        if self.manager is None:
+            self.manager = AgentContextManager(
+                budget, max_restarts=chosen.max_restarts, auto=chosen.enabled and chosen.auto
+            )
+        self.manager.use(budget)
+        return self.manager
+
+    async def _ready(self) -> ModelInfo:
+        """Return the model, loaded; the person is told where that takes a while."""
+        ready = asyncio.ensure_future(self.target.provider.ready(self.target.model))
+        try:
+            done, _ = await asyncio.wait([ready], timeout=QUIET_SECONDS)
+            if done:
+                return ready.result()
+            await self._sink([Notice("loading", "Loading model...", is_done=False)])
+            try:
+                info = await ready
+            except ElbowroomError:
+                await self._sink([Notice("loaded", "The model could not be loaded.")])
+                raise
+            await self._sink([Notice("loaded", "Model loaded.")])
+            return info
+        finally:
+            ready.cancel()
 
     async def _compare(self, size: PromptSize, info: ModelInfo, usage: Mapping[str, Any] | None, reply: Reply) -> None:
         """Learn from what the engine reports, and say where it has silently cut the prompt."""
@@ -84,10 +138,3 @@ class Turn:
             truncation.read,
             f" (its overflow policy is {policy})" if policy else "",
         )
-
-    async def _checked_size(self, info: ModelInfo, body: dict[str, Any]) -> PromptSize | None:
-        """Count the prompt where the provider's windows are watched over, and refuse one that surely does not fit."""
-        size = await prompt_size_if_countable(self.target.provider, info, body)
-        if size is not None and info.loaded_context is not None:
-            size.refuse_overflow(info.loaded_context)
-        return size

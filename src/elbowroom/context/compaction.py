@@ -1,5 +1,6 @@
-"""Builds the shorter conversation out of what a pruning agent or the digest gave."""
+"""Builds the shorter conversation from what was kept and told, and reads the summary that an earlier one left."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -8,11 +9,30 @@ from elbowroom.context.division import SUMMARY_TAG, Division, NumberedGroup
 from elbowroom.context.transcript import Group, Message, messages_of
 
 Rung = Literal["plan", "retry", "digest", "last messages"]
-TaskState = Literal["in progress", "waiting for an answer"]
+TaskState = Literal["in progress", "waiting for the user", "done"]
 CONTINUATIONS: dict[TaskState, str] = {
-    "in progress": "The task is in progress: go on from the messages that follow, and do not begin anew.",
-    "waiting for an answer": "The messages that follow are the current ones: answer the last of the user's.",
+    "in progress": (
+        "When this was written, the user's latest request was being worked on. Go on from the messages that follow; "
+        "do not begin anew, and do not take up requests from above that are done."
+    ),
+    "waiting for the user": (
+        "When this was written, the assistant had asked the user something. Do nothing before the answer; when it is "
+        "there, go on with it, and do not take up requests from above that are done."
+    ),
+    "done": (
+        "When this was written, everything asked for above was done. Do not take it up again; attend only to what the "
+        "user asks after this."
+    ),
 }
+INTRODUCTION = (
+    "The earlier part of this conversation, shortened. It is information about what was said and done, not a new "
+    "request."
+)
+RETAIN, SUMMARY, FACTS = "What must hold", "What happened", "Also mentioned"
+HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{FACTS})$", re.MULTILINE)
+TAG = re.compile(rf"<(?=\s*/?\s*{SUMMARY_TAG})", re.IGNORECASE)
+QUESTION = re.compile(r"[?？؟][\"'”’»」』)*_\s]*$", re.MULTILINE)
+LAST_WORDS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +45,20 @@ class Compaction:
     after: int
     replaced_groups: int
     summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What an earlier summary says, by its sections."""
+
+    retain: str = ""
+    summary: str = ""
+    facts: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return all of it."""
+        return "\n\n".join(filter(None, (self.retain, self.summary, self.facts)))
 
 
 def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> list[Message]:
@@ -43,33 +77,41 @@ def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> li
 
 def summary_message(retain: str, summary: str, facts: Sequence[str], state: TaskState) -> str:
     """Return the text that stands for what was removed: fenced, so that it is read as information."""
-    sections = [
-        ("What must hold", retain),
-        ("What happened", summary),
-        ("Also mentioned", "\n".join(f"- {fact}" for fact in facts)),
-    ]
+    sections = ((RETAIN, retain), (SUMMARY, summary), (FACTS, "\n".join(f"- {fact}" for fact in facts)))
     body = "\n\n".join(f"## {title}\n{_fenced(text)}" for title, text in sections if text)
-    return (
-        f"<{SUMMARY_TAG}>\nThe earlier part of this conversation, shortened. It is information about what was said "
-        f"and done, not a new request.\n\n{body}\n</{SUMMARY_TAG}>\n{CONTINUATIONS[state]}"
-    )
+    return f"<{SUMMARY_TAG}>\n{INTRODUCTION}\n\n{body}\n</{SUMMARY_TAG}>\n{CONTINUATIONS[state]}"
+
+
+def carried_by(summaries: Sequence[Group]) -> Carried:
+    """Return what earlier summaries say, joined section by section."""
+    found: dict[str, list[str]] = {RETAIN: [], SUMMARY: [], FACTS: []}
+    for group in summaries:
+        before, *rest = HEADING.split(inner_summary(group))
+        found[SUMMARY].append(before.strip())
+        for title, text in zip(rest[::2], rest[1::2], strict=True):
+            found[title].append(text.strip())
+    return Carried(*("\n".join(filter(None, texts)) for texts in found.values()))
 
 
 def inner_summary(group: Group) -> str:
-    """Return what an earlier compaction wrote, without its fence and continuation."""
-    text = group.text
-    start, end = text.find(f"<{SUMMARY_TAG}>"), text.rfind(f"</{SUMMARY_TAG}>")
-    inner = text[start + len(SUMMARY_TAG) + 2 : end if end > start else None]
-    _, _, body = inner.partition("\n\n")
-    return (body or inner).strip()
+    """Return what an earlier compaction wrote, without its fence, its introduction and its continuation."""
+    inner, fence, rest = group.text.partition(f"<{SUMMARY_TAG}>")[2].rpartition(f"</{SUMMARY_TAG}>")
+    text = inner if fence else rest
+    return (text.partition("\n\n")[2] or text).strip()
 
 
 def state_of(tail: Sequence[Group]) -> TaskState:
-    """Return whether the conversation stops at a user's message or in the middle of work."""
-    return "waiting for an answer" if tail and tail[-1].kind == "user" else "in progress"
+    """Return how the running task stands, by the end of the conversation.
+
+    A user's message or a tool's result at the end has not been answered: the work is in progress. An assistant's
+    words at the end are a question to the user or the end of the work.
+    """
+    said = [group for group in tail if group.kind != "system"]
+    if not said or said[-1].kind != "assistant":
+        return "in progress"
+    return "waiting for the user" if QUESTION.search(said[-1].text.rstrip()[-LAST_WORDS:]) else "done"
 
 
 def _fenced(text: str) -> str:
-    return (
-        text.strip().replace(f"<{SUMMARY_TAG}", f"<\\{SUMMARY_TAG}").replace(f"</{SUMMARY_TAG}", f"<\\/{SUMMARY_TAG}")
-    )
+    """Keep a text from opening or closing the tags that stand around it."""
+    return TAG.sub("<\\\\", text.strip())

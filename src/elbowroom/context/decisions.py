@@ -68,12 +68,12 @@ def plan_step(measure: Measure, budget: Budget, *, auto: bool = True) -> Decisio
         return Refuse(smallest)
     if fixed < budget.trigger:
         target = budget.target(fixed)
-        return Compact(target, target - fixed >= _least_room(budget), is_tight)
+        return Compact(target, target - fixed >= least_room(budget), is_tight)
     if fits and (measure.prompt == smallest or budget.occupied(measure.prompt) <= budget.window):
         return Send(is_tight)
     return Compact(max(fixed, (fixed + budget.window) // 2), asks_pruner=False, is_tight=is_tight)
 
 
-def _least_room(budget: Budget) -> int:
+def least_room(budget: Budget) -> int:
     """Return how much room between fixed cost and target makes a summary worth asking for."""
     return min(LEAST_ROOM_FOR_SUMMARY, budget.window // 16)

@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from elbowroom.context.transcript import Group, Message, text_of
+from elbowroom.context.readable import readable
+from elbowroom.context.transcript import Group, Message
 
 LONGEST_USER = 300
 LONGEST_ASSISTANT = 200
@@ -12,51 +13,46 @@ LONGEST_RESULT = 120
 LONGEST_ARGUMENTS = 100
 
 
-def digest(groups: Sequence[Group], fits: Callable[[str], bool]) -> str:
+def digest(groups: Sequence[Group], size: Callable[[str], int], room: int) -> str:
     """Return one line for each message, as many of the newest as fit, in order; nothing where not even one fits.
 
     Where the whole does not fit, the user's words go back further than the answers and the work in between. A first
-    line tells how many steps are left out.
+    line tells how many steps are left out. `size` measures a text; the sizes of all lines together stay within `room`.
     """
-    lines: list[str] = []
-    steps, only_users = 0, False
+    room -= size(_left_out(len(groups)))
+    lines: list[list[str]] = []
+    only_users = False
     for group in reversed(groups):
         more = [] if only_users and group.kind != "user" else _lines(group)
-        if not more:
-            continue
-        if fits(_told([*more, *lines], len(groups) - steps - 1)):
-            lines, steps = [*more, *lines], steps + 1
-        elif only_users:
+        taken = sum(size(f"{line}\n") for line in more)
+        if more and taken <= room:
+            lines.append(more)
+            room -= taken
+        elif more and only_users:
             break
-        else:
+        elif more:
             only_users = True
-    return _told(lines, len(groups) - steps) if lines else ""
+    told = [line for more in reversed(lines) for line in more]
+    unlisted = len(groups) - len(lines)
+    return "\n".join([_left_out(unlisted), *told] if told and unlisted else told)
 
 
-def _told(lines: Sequence[str], left_out: int) -> str:
-    """Return the lines below one about the steps that are not among them."""
-    if not left_out:
-        return "\n".join(lines)
-    return "\n".join([f"({left_out} {'step is' if left_out == 1 else 'steps are'} not listed.)", *lines])
+def _left_out(steps: int) -> str:
+    """Return the line that tells how many steps are not among the lines."""
+    return f"({steps} {'step is' if steps == 1 else 'steps are'} not listed.)"
 
 
 def _lines(group: Group) -> list[str]:
     first = group.messages[0]
     if group.kind in ("system", "user"):
         speaker = "The user" if group.kind == "user" else "The system"
-        said = _first(group.text, LONGEST_USER) or _shown(first)
+        said = _first(readable(first), LONGEST_USER)
         return [f"- {speaker} said: {said}"] if said else []
-    said = _first(text_of(first), LONGEST_ASSISTANT)
+    said = _first(readable(first), LONGEST_ASSISTANT)
     lines = [f"- The assistant said: {said}"] if said else []
     results = {message.get("tool_call_id"): message for message in group.messages[1:]}
     calls = [call for call in first.get("tool_calls") or () if isinstance(call, Mapping)]
     return lines + [f"- It used {_call(call)}: {_result(results.get(call.get('id')))}" for call in calls]
-
-
-def _shown(message: Message) -> str:
-    """Return what a message without words holds."""
-    content = message.get("content")
-    return f"({len(content)} parts that are not text)" if isinstance(content, list) and content else ""
 
 
 def _call(call: Mapping[str, Any]) -> str:
@@ -70,7 +66,7 @@ def _call(call: Mapping[str, Any]) -> str:
 def _result(message: Message | None) -> str:
     if message is None:
         return "no result"
-    text = text_of(message)
+    text = readable(message)
     beginning = _first(text, LONGEST_RESULT)
     return f"{len(text)} characters, beginning {beginning!r}" if beginning else "nothing"
 

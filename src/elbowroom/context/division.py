@@ -55,14 +55,18 @@ def divide(transcript: Transcript, *, tails_from: int) -> Division:
 
 
 def tail_starts(groups: tuple[Group, ...], turns: int) -> Iterator[int]:
-    """Yield where the tail may begin, longest tail first: the last turns, 3 to 5 messages, 3, the last group."""
+    """Yield where the tail may begin, longest tail first: the last turns, 3 to 5 messages, 3, the last group.
+
+    Results of tools that the model has not read yet are in every tail.
+    """
+    last = _start_of_unread(groups)
     starts = {
-        _start_of_messages(groups, LEAST_TAIL, MOST_TAIL),
-        _start_of_messages(groups, 0, LEAST_TAIL),
-        max(0, len(groups) - 1),
+        last,
+        min(last, _start_of_messages(groups, LEAST_TAIL, MOST_TAIL)),
+        min(last, _start_of_messages(groups, 0, LEAST_TAIL)),
     }
     if turns > 0:
-        starts.add(_start_of_turns(groups, turns))
+        starts.add(min(last, _start_of_turns(groups, turns)))
     yield from sorted(starts)
 
 
@@ -90,6 +94,15 @@ def _is_nudge(group: Group) -> bool:
 
 def _users(groups: tuple[Group, ...]) -> list[int]:
     return [index for index, group in enumerate(groups) if group.kind == "user" and not is_summary(group)]
+
+
+def _start_of_unread(groups: tuple[Group, ...]) -> int:
+    """Return the place of the last group, or of the calls before it where only the user has spoken since."""
+    last = max(0, len(groups) - 1)
+    place = last
+    while place > 0 and groups[place].kind in ("user", "system"):
+        place -= 1
+    return place if groups and groups[place].kind == "tools" else last
 
 
 def _start_of_turns(groups: tuple[Group, ...], turns: int) -> int:

@@ -2,23 +2,39 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from elbowroom.context.compaction import inner_summary
 from elbowroom.context.constraints import find_constraints
-from elbowroom.context.division import SUMMARY_TAG, is_summary
+from elbowroom.context.division import is_summary
 from elbowroom.context.identifiers import KINDS, Identifier, find_identifiers
 from elbowroom.context.transcript import Group, Message, text_of
 
 MOST_FACTS = 400
 MOST_OF_USER, MOST_OF_ASSISTANT, MOST_OF_TOOL = 200, 60, 30
+BEGINNING, ENDING = 12_000, 4000
 SAID = frozenset(KINDS)
 TOUCHED = frozenset({"link", "mail", "uuid", "address", "path", "name", "hash"})
 """Kinds that count in calls and results: figures and quotes there are data, and the whole can be read again."""
 CLAUSE = re.compile(r"[^.,;:!?()\[\]|\n\"]*$")
+WORD = re.compile(r"[A-Za-z0-9]+")
 WORDS_BEFORE = 4
 LONGEST_CLAUSE = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that has to be told: `text` is how, `core` what a text must hold to have told it.
+
+    `is_condition` says that it is a sentence in which the user sets a condition.
+    """
+
+    core: str
+    text: str
+    is_condition: bool = False
 
 
 def lost_facts(removed: Sequence[Group], remaining: str) -> list[str]:
@@ -28,63 +44,102 @@ def lost_facts(removed: Sequence[Group], remaining: str) -> list[str]:
     that another has in it; earlier summaries pass on what they carried. The list is bounded, and the time linear in
     the length of the text.
     """
-    ledger = _Ledger(remaining)
-    summaries = [_carried(group) for group in removed if is_summary(group)]
-    users = [group.text for group in removed if group.kind == "user" and not is_summary(group)]
-    for sentence in _conditions(summaries, users):
-        ledger.add(sentence, sentence)
+    finding = found_facts(removed)
+    try:
+        while True:
+            next(finding)
+    except StopIteration as done:
+        return [fact.text for fact in lost(done.value, remaining)]
+
+
+def found_facts(groups: Sequence[Group]) -> Generator[None, None, list[Fact]]:
+    """Find what groups hold, most important first, each core once.
+
+    It is a generator so that its work can be done bit by bit, with other things in between: it yields after each
+    message, of which no more than a bounded part is read, and returns the facts.
+    """
+    facts: dict[str, Fact] = {}
+    for fact in _facts_in(groups):
+        if fact is None:
+            yield
+        elif len(facts) < 4 * MOST_FACTS:
+            facts.setdefault(fact.core, fact)
+    return list(facts.values())
+
+
+def lost(facts: Iterable[Fact], remaining: str) -> list[Fact]:
+    """Return those facts that the remaining text does not hold, and none that stands in another before it."""
+    told, listed = Held([remaining]), Held([])
+    missing: list[Fact] = []
+    for fact in facts:
+        if len(missing) >= MOST_FACTS:
+            break
+        if not told.holds(fact.core) and not listed.holds(fact.core):
+            missing.append(fact)
+            listed.add(fact.text)
+    return missing
+
+
+class Held:
+    """Texts that can be asked whether they hold something, fast where they do not."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts: list[str] = []
+        self._words: set[str] = set()
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: str) -> None:
+        """Add a text."""
+        self._texts.append(" ".join(text.split()))
+        self._words.update(WORD.findall(text))
+
+    def holds(self, core: str) -> bool:
+        """Tell whether this stands in one of the texts, and not merely in something longer."""
+        if not self._words.issuperset(WORD.findall(core)):
+            return False
+        core = " ".join(core.split())
+        return any(_stands_in(core, text) for text in self._texts)
+
+
+def _facts_in(groups: Sequence[Group]) -> Iterator[Fact | None]:
+    """Yield the facts of groups in order of their weight, and None after each message."""
+    summaries = [inner_summary(group) for group in groups if is_summary(group)]
+    users = [group.text for group in groups if group.kind == "user" and not is_summary(group)]
+    messages = [message for group in groups if group.kind in ("assistant", "tools") for message in group.messages]
+    for text in summaries:
+        listed = (line for line in text.splitlines() if line.startswith("- "))
+        yield from (_condition(sentence) for line in listed for sentence in find_constraints(line))
+        yield None
+    for text in users:
+        yield from map(_condition, find_constraints(text))
+        yield None
     for text in (*users, *summaries):
-        ledger.add_identifiers(text, SAID, MOST_OF_USER)
-    messages = [message for group in removed if group.kind in ("assistant", "tools") for message in group.messages]
+        yield from _identified(text, SAID, MOST_OF_USER)
     for message in messages:
         if message.get("role") == "assistant":
-            ledger.add_identifiers(text_of(message), SAID, MOST_OF_ASSISTANT, distinctive=True)
+            yield from _identified(text_of(message), SAID, MOST_OF_ASSISTANT, distinctive=True)
     for message in messages:
-        ledger.add_identifiers("\n".join(_arguments(message)), TOUCHED, MOST_OF_TOOL)
+        yield from _identified("\n".join(_arguments(message)), TOUCHED, MOST_OF_TOOL)
     for message in messages:
         if message.get("role") == "tool":
-            ledger.add_identifiers(text_of(message), TOUCHED, MOST_OF_TOOL)
-    return ledger.facts
+            yield from _identified(text_of(message), TOUCHED, MOST_OF_TOOL)
 
 
-class _Ledger:
-    """Collects facts that neither the remaining text nor an earlier fact holds."""
-
-    def __init__(self, remaining: str) -> None:
-        self.facts: list[str] = []
-        self._remaining = " ".join(remaining.split())
-        self._settled = {found.core for found in find_identifiers(remaining)}
-
-    def add(self, core: str, fact: str) -> None:
-        """Add a fact unless its core stands somewhere already or the list is full."""
-        if len(self.facts) >= MOST_FACTS or core in self._settled:
-            return
-        self._settled.add(core)
-        if not _stands_in(core, self._remaining) and not _stands_in(core, "\n".join(self.facts)):
-            self.facts.append(fact)
-
-    def add_identifiers(self, text: str, kinds: frozenset[str], most: int, *, distinctive: bool = False) -> None:
-        """Add the first identifiers of a text."""
-        if len(self.facts) >= MOST_FACTS:
-            return
-        found = (each for each in find_identifiers(text, kinds) if each.is_distinctive or not distinctive)
-        for identifier in islice(found, most):
-            self.add(identifier.core, _in_context(identifier, text))
+def _condition(sentence: str) -> Fact:
+    return Fact(sentence, sentence, is_condition=True)
 
 
-def _conditions(summaries: Iterable[str], users: Iterable[str]) -> Iterator[str]:
-    for summary in summaries:
-        for line in summary.splitlines():
-            if line.startswith("- "):
-                yield from find_constraints(line)
-    for text in users:
-        yield from find_constraints(text)
-
-
-def _carried(group: Group) -> str:
-    """Return what an earlier summary carries: what stands in its tags, below the line that introduces it."""
-    inner = group.text.partition(f"<{SUMMARY_TAG}>")[2].partition(f"</{SUMMARY_TAG}>")[0]
-    return inner.partition("\n\n")[2] or inner
+def _identified(text: str, kinds: frozenset[str], most: int, *, distinctive: bool = False) -> Iterator[Fact | None]:
+    """Yield the first identifiers of a text, of a very long one those in its beginning and its end."""
+    if not text:
+        return
+    if len(text) > BEGINNING + ENDING:
+        text = f"{text[:BEGINNING]}\n{text[-ENDING:]}"
+    found = (each for each in find_identifiers(text, kinds) if each.is_distinctive or not distinctive)
+    for identifier in islice(found, most):
+        yield Fact(identifier.core, _in_context(identifier, text))
+    yield None
 
 
 def _in_context(identifier: Identifier, text: str) -> str:

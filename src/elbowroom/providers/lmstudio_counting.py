@@ -147,6 +147,13 @@ class ComparedCounter:
         await self._agree_on_tokens()
         return await self.file.stream()
 
+    async def render_chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
+        """Return the prompt of messages and tools. Raises CannotCount where LM Studio renders another one."""
+        difference = await self._agree_on_tokens()
+        if difference.prompt:
+            raise CannotCount(difference.prompt)
+        return await self.file.render_chat(messages, tools)
+
     def cancel(self) -> None:
         """Give the comparison up where it is under way."""
         if self._comparison is not None:

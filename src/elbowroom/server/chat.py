@@ -15,7 +15,7 @@ from elbowroom.server.body import read_json
 from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
 from elbowroom.server.event_stream import ClientLeft, EventStream
 from elbowroom.server.failures import unexpected
-from elbowroom.server.keys import RUNNING, RUNTIME, catalog_of
+from elbowroom.server.keys import RUNNING, RUNTIME, catalog_of, run_settings_of
 
 log = logging.getLogger(__name__)
 OPEN_WEBUI = "X-OpenWebUI-"
@@ -31,13 +31,13 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     async with request.app[RUNNING].endable():
         if target.is_relay:
             return web.json_response(await relay_completion(target, chat), dumps=to_json)
-        answer = await request.app[RUNTIME].run(target, chat, _keep_to_the_end)
+        answer = await request.app[RUNTIME].run(target, chat, _keep_to_the_end, run_settings_of(request.app))
     _log_answer(target, answer, began)
     return web.json_response(encode_completion(answer, chat.model), dumps=to_json)
 
 
 async def _stream(request: web.Request, chat: ChatRequest, target: Target, began: float) -> web.StreamResponse:
-    encoder = FrameEncoder(chat.model)
+    encoder = FrameEncoder(chat.model, run_settings_of(request.app).compaction.notices)
     async with EventStream(request) as stream:
 
         async def sink(events: Sequence[AnswerEvent]) -> None:
@@ -46,7 +46,7 @@ async def _stream(request: web.Request, chat: ChatRequest, target: Target, began
         try:
             try:
                 async with request.app[RUNNING].endable():
-                    answer = await request.app[RUNTIME].run(target, chat, sink)
+                    answer = await request.app[RUNTIME].run(target, chat, sink, run_settings_of(request.app))
             except ClientLeft:
                 raise
             except Exception as error:

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
-from elbowroom.agents.answer import Answer, AnswerEvent, ToolCall
+from elbowroom.agents.answer import Answer, AnswerEvent, Notice, ToolCall
+from elbowroom.context.notice_line import notice_line
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.events import ReasoningDelta, TextDelta
+from elbowroom.settings.model import Notices
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": elbowroom\n\n"
@@ -25,7 +27,8 @@ def new_completion_id() -> str:
 class FrameEncoder:
     """Encodes one streamed answer: one id, model and time in all its frames, the role in the first only."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, notices: Notices = "auto") -> None:
+        self._notices = notices
         self._head = {
             "id": new_completion_id(),
             "object": "chat.completion.chunk",
@@ -48,6 +51,8 @@ class FrameEncoder:
                     frames.append(self._frame('{"content":"",' + to_json({event.field: event.text})[1:]))
                 case ToolCall():
                     frames.append(self._tool_call(event))
+                case Notice():
+                    frames.append(self._notice(event))
         return "".join(frames).encode("ascii")
 
     def end(self, answer: Answer, *, wants_usage: bool, usage_at_finish: bool) -> bytes:
@@ -82,6 +87,29 @@ class FrameEncoder:
         if event.logprobs is not None:
             delta += f',"logprobs":{to_json(event.logprobs)}'
         return self._prefix + delta + NO_FINISH
+
+    def _notice(self, notice: Notice) -> str:
+        """Return a notice in the form that was chosen."""
+        match self._notices:
+            case "off":
+                return ""
+            case "comment":
+                return f": {' '.join(notice.text.split())}\n\n"
+            case "content":
+                return self._text(TextDelta(notice_line(notice.text)))
+            case _:
+                return self._status(notice)
+
+    def _status(self, notice: Notice) -> str:
+        """Return the status chunk: an empty choice, which any client reads, beside the event that Open WebUI shows."""
+        told = {key: value for key in ("before", "after", "seconds") if (value := getattr(notice, key)) is not None}
+        chunk: dict[str, Any] = {
+            **self._head,
+            "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": None}],
+            "event": {"type": "status", "data": {"description": notice.text, "done": notice.is_done}},
+            "elbowroom": {"kind": notice.kind, **told},
+        }
+        return f"data: {to_json(chunk)}\n\n"
 
     def _tool_call(self, call: ToolCall) -> str:
         index = self._calls

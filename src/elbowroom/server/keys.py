@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from elbowroom.agents.catalog import Catalog
+from elbowroom.agents.run_settings import RunSettings
 from elbowroom.providers.registry import Providers
 from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime
@@ -33,6 +34,12 @@ RUNNING: web.AppKey[RunningAnswers] = web.AppKey("RUNNING", RunningAnswers)
 RUNTIME: web.AppKey[AgentRuntime] = web.AppKey("RUNTIME", AgentRuntime)
 TIMING: web.AppKey[Timing] = web.AppKey("TIMING", Timing)
 STARTED: web.AppKey[int] = web.AppKey("STARTED", int)
+
+
+def run_settings_of(app: web.Application) -> RunSettings:
+    """Return what the settings that are in force now say about runs."""
+    settings = app[SETTINGS].current().settings
+    return RunSettings(settings.compaction, catalog_of(app), settings.server.client_tools)
 
 
 def catalog_of(app: web.Application) -> Catalog:

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.client_tools import with_arranged_tools
 from elbowroom.agents.raw_model import answer_raw
 from elbowroom.agents.request import ChatRequest
+from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.sdk import load_sdk
 from elbowroom.settings.model import AgentSettings
 
 if TYPE_CHECKING:
     from agents import Tool
 
-RunAgent = Callable[[Target, AgentSettings, ChatRequest, Sink, "Sequence[Tool]"], Awaitable[Answer]]
+RunAgent = Callable[[Target, AgentSettings, ChatRequest, Sink, "Sequence[Tool]", RunSettings], Awaitable[Answer]]
 Toolbox = Callable[[Target], "Sequence[Tool]"]
 
 
@@ -35,20 +37,22 @@ class AgentRuntime:
         """Begin to load the SDK in a thread, unless that has been done."""
         _ = self._begin_loading()
 
-    async def run(self, target: Target, request: ChatRequest, sink: Sink) -> Answer:
+    async def run(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
         """Answer a request; the sink has had everything visible by the time this returns.
 
         Raises ElbowroomError. Cancelling it closes the upstream at once.
         """
+        if not target.is_relay:
+            request = with_arranged_tools(request, target.agent.client_tools if target.agent else settings.client_tools)
         if target.agent is None:
-            return await answer_raw(target, request, sink)
+            return await answer_raw(target, request, sink, settings)
         loading = self._begin_loading()
         if not loading.done():
             # What the provider has to say does not wait for the SDK, and a model is loaded meanwhile.
             await target.provider.ready(target.model)
         # A client that leaves while the SDK is being loaded must not take the loading with it.
         await asyncio.wait([loading])
-        return await loading.result()(target, target.agent, request, sink, self._toolbox(target))
+        return await loading.result()(target, target.agent, request, sink, self._toolbox(target), settings)
 
     def _begin_loading(self) -> "asyncio.Task[RunAgent]":
         if self._loading is None or (self._loading.done() and self._loading.exception()):

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from elbowroom.settings.keys import TABLE_LISTS, TABLES, Key, key_text
+from elbowroom.settings.model import Misfit
 from elbowroom.settings.secrets import HIDDEN, without_secrets
 
 SECRET_KEYS: Final = frozenset({"token", "api_key"})
@@ -36,9 +37,16 @@ def explain(error: ValidationError, data: Mapping[str, Any], sources: Mapping[Ke
     """Return one line for each wrong key; `data` is what was validated, `sources` says where its values stand."""
     problems: dict[Key, list[ErrorDetails]] = {}
     for problem in error.errors(include_url=False):
-        key = problem["loc"] if problem["type"] == "missing" else _key_in(data, problem["loc"])
+        key = _key_of(problem, data)
         problems.setdefault(key, []).append(problem)
     return "\n".join(_line(key, found, data, sources.get(key, str(path))) for key, found in problems.items())
+
+
+def _key_of(problem: ErrorDetails, data: Mapping[str, Any]) -> Key:
+    if problem["type"] == "missing":
+        return problem["loc"]
+    error = problem.get("ctx", {}).get("error")
+    return error.key if isinstance(error, Misfit) else _key_in(data, problem["loc"])
 
 
 def _line(key: Key, problems: list[ErrorDetails], data: Mapping[str, Any], source: str) -> str:

@@ -4,10 +4,10 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from elbowroom.settings.model import AgentSettings, ProviderSettings, ServerSettings
+from elbowroom.settings.model import AgentSettings, CompactionSettings, ProviderSettings, ServerSettings
 
 Key = tuple[str | int, ...]
-TABLES: Final[dict[str, type[BaseModel]]] = {"server": ServerSettings}
+TABLES: Final[dict[str, type[BaseModel]]] = {"server": ServerSettings, "compaction": CompactionSettings}
 TABLE_LISTS: Final[dict[str, type[BaseModel]]] = {"providers": ProviderSettings, "agents": AgentSettings}
 
 

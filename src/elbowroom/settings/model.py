@@ -58,10 +58,28 @@ def _no_switch(value: Any) -> Any:
     return value
 
 
+def _split_at_lines(value: Any) -> Any:
+    if isinstance(value, str):
+        return [line.strip() for line in value.splitlines() if line.strip()]
+    return value
+
+
 Whole = Annotated[int, BeforeValidator(_no_switch)]
 Real = Annotated[float, BeforeValidator(_no_switch)]
 Id = Annotated[str, AfterValidator(_checked_id)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas)]
+Sentences = Annotated[tuple[str, ...], BeforeValidator(_split_at_lines)]
+ClientTools = Literal["pass", "slim", "drop"]
+Notices = Literal["auto", "event", "content", "comment", "off"]
+SAME_AGENT = "same"
+
+
+class Misfit(ValueError):
+    """A value that is wrong beside other values: its key in the whole file, and in words what the key takes."""
+
+    def __init__(self, key: tuple[str, ...], takes: str) -> None:
+        super().__init__(takes)
+        self.key = key
 
 
 class Section(BaseModel):
@@ -78,6 +96,7 @@ class ServerSettings(Section):
     token: SecretRef = DEFAULT_TOKEN
     allowed_hosts: Names = ()
     allowed_origins: Names = ()
+    client_tools: ClientTools = "pass"
 
 
 class ProviderSettings(Section):
@@ -153,12 +172,30 @@ class AgentSettings(Section):
     model: str = Field(min_length=1)
     tools: Names = ()
     max_turns: Whole = Field(50, ge=1)
+    client_tools: ClientTools = "pass"
     sampling: Sampling = Sampling()
 
     @property
     def display_name(self) -> str:
         """Return the name people see: `name`, or the id where none was given."""
         return self.name or self.id
+
+
+class CompactionSettings(Section):
+    """`[compaction]`: when and how a history is shortened that would not fit the model's window."""
+
+    enabled: bool = True
+    auto: bool = True
+    pruning_agent: str = Field(SAME_AGENT, min_length=1)
+    model: str = ""
+    threshold_ratio: Real = Field(0.8, ge=0.6, le=0.88)
+    max_restarts: Whole = Field(3, ge=0, le=10)
+    summary_prompt: str = ""
+    summary_directives: Sentences = ()
+    retain_prompt: str = ""
+    retain_directives: Sentences = ()
+    retain_last_turns: Whole = Field(1, ge=0, le=20)
+    notices: Notices = "auto"
 
 
 def _default_providers() -> tuple[ProviderSettings, ...]:
@@ -171,6 +208,7 @@ class Settings(Section):
     server: ServerSettings = ServerSettings()
     providers: tuple[ProviderSettings, ...] = Field(default_factory=_default_providers)
     agents: tuple[AgentSettings, ...] = ()
+    compaction: CompactionSettings = CompactionSettings()
 
     @model_validator(mode="after")
     def _names_fit_together(self) -> Self:
@@ -185,7 +223,20 @@ class Settings(Section):
                     f"agents[{index}].provider = {agent.provider!r} is not accepted; it takes {accepted} "
                     f"(agent {agent.id!r})"
                 )
+        self._check_pruning_agent()
         return self
+
+    def _check_pruning_agent(self) -> None:
+        chosen = self.compaction.pruning_agent
+        enabled = [agent.id for agent in self.agents if agent.enabled]
+        if chosen in (SAME_AGENT, *enabled):
+            return
+        known = ", ".join(map(repr, enabled)) or "none"
+        switched_off = any(agent.id == chosen for agent in self.agents)
+        why = f" (agent {chosen!r} is not enabled)" if switched_off else ""
+        raise Misfit(
+            ("compaction", "pruning_agent"), f"{SAME_AGENT!r} or the id of an enabled agent, which are: {known}{why}"
+        )
 
 
 def _refuse_repetition(

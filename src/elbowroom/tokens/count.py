@@ -57,3 +57,12 @@ class StreamingCounter(Counter, Protocol):
     async def stream(self) -> StreamCounter:
         """Return a counter for an answer that grows."""
         ...
+
+
+@runtime_checkable
+class RenderingCounter(Counter, Protocol):
+    """A way to count that makes the prompt as the engine does, so that a template can be asked what it demands."""
+
+    async def render_chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
+        """Return the prompt of messages and tools."""
+        ...

@@ -16,7 +16,7 @@ from elbowroom.tokens.anchoring import (
     conversation_keys,
     is_truncated,
 )
-from elbowroom.tokens.count import CannotCount, Counter, Method, StreamingCounter, TokenCount
+from elbowroom.tokens.count import CannotCount, Counter, Method, RenderingCounter, StreamingCounter, TokenCount
 from elbowroom.tokens.families import Family, family_of
 from elbowroom.tokens.family_counter import FamilyCounter
 from elbowroom.tokens.file_counter import INLINE_CHARACTERS
@@ -95,6 +95,17 @@ class TokenCounter:
             count = TokenCount(max(0, count.tokens + offset), count.method, count.error_bound, offset)
             return self._with_media(messages, tools, arguments, count) if _has_media(messages) else count
         return await self._count_by_family(messages, tools, arguments)
+
+    async def render_chat(self, messages: Sequence[Message], tools: Sequence[Message] = ()) -> str:
+        """Return the prompt that the engine makes of messages and tools; raises CannotCount where nobody here knows."""
+        cause = CannotCount(f"Nobody here renders the chat template of {self.model}.")
+        for way in self._ways:
+            if isinstance(way, RenderingCounter):
+                try:
+                    return await way.render_chat(messages, tools)
+                except CannotCount as error:
+                    cause = error
+        raise cause
 
     async def stream(self) -> StreamCounter:
         """Return a running count for an answer that grows."""

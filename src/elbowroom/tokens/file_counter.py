@@ -58,6 +58,10 @@ class FileCounter:
             return TokenCount(model.segments.count_prompt(text), "exact")
         return TokenCount(await asyncio.to_thread(model.segments.count_prompt, text), "exact")
 
+    async def render_chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
+        """Return the prompt of messages and tools as the engine makes it. Raises CannotCount."""
+        return await self.render(await self.load(), messages, tools, {})
+
     async def render(
         self,
         model: LoadedModel,

@@ -1,0 +1,111 @@
+"""A turn's messages as the model is to get them, with an answer that was stopped and is to go on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from elbowroom.context.seam import StopFinder
+from elbowroom.context.transcript import Message
+
+LEAST_PIECE = 200
+CONTINUE = (
+    "Your last message was interrupted for technical reasons. Continue it exactly where it stopped: your first "
+    "character has to be the one that comes next. Do not repeat anything, do not begin anew, and say nothing about "
+    "the interruption."
+)
+THINK_ON = (
+    "Your thinking about this was interrupted for technical reasons. It ended like this:\n\n<thoughts>\n{thoughts}\n"
+    "</thoughts>\n\nTake up the thought where it ended, finish it shortly, and answer."
+)
+
+
+class History:
+    """The conversation before the model's next words. What has been compacted stays compacted in later steps.
+
+    While an answer has been stopped, its text stands at the end in `pieces`, so that a compaction can take in its
+    beginning and leave its end word for word; to the model they are one message again.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._base = list(messages)
+        self._appended: list[dict[str, Any]] = []
+        self._messages: list[Message] = list(messages)
+        self._pieces: list[Message] = []
+        self._taken_in = 0
+        self._order: list[Message] = []
+
+    @property
+    def messages(self) -> list[Message]:
+        """Return the conversation, with the pieces of a stopped answer at its end."""
+        return [*self._messages, *self._pieces]
+
+    def extend_to(self, appended: Sequence[dict[str, Any]]) -> None:
+        """Take in what the run has added behind the client's messages since the last step."""
+        known = len(self._appended)
+        if list(appended[:known]) == self._appended:
+            new = [_without_beginning(message, self._taken_in) for message in appended[known : known + 1]]
+            self._messages += [*new, *appended[known + 1 :]]
+        else:
+            self._messages = [*self._base, *appended]
+        self._appended = list(appended)
+        self._pieces, self._taken_in, self._order = [], 0, []
+
+    def stop_at(self, said: str, piece_length: int) -> None:
+        """Let a stopped answer stand at the end, to be continued; a piece has about that many characters."""
+        self._order = [{"role": "user", "content": CONTINUE}]
+        self._pieces = [
+            {"role": "assistant", "content": piece} for piece in pieces_of(said[self._taken_in :], piece_length)
+        ]
+
+    def stop_thinking(self, thoughts: str) -> None:
+        """Let the model think on where it was stopped before it had said a word; `thoughts` are its last."""
+        self._order = [{"role": "user", "content": THINK_ON.format(thoughts=thoughts)}] if thoughts.strip() else []
+
+    def replace(self, messages: Sequence[Message]) -> None:
+        """Take over what `messages` has become: a compaction, or results that were shortened."""
+        left = 0
+        while left < min(len(self._pieces), len(messages)) and messages[-1 - left] == self._pieces[-1 - left]:
+            left += 1
+        gone = len(self._pieces) - left
+        self._taken_in += sum(len(piece["content"]) for piece in self._pieces[:gone])
+        self._pieces = self._pieces[gone:]
+        self._messages = list(messages[: len(messages) - left])
+
+    def sent(self, messages: Sequence[Message]) -> list[Message]:
+        """Return messages as the model gets them: pieces at their end as one, and the order to go on behind it.
+
+        Where the client asked for a message of its own to be continued, the pieces are one with that.
+        """
+        left = 0
+        while left < min(len(self._pieces), len(messages)) and messages[-1 - left] == self._pieces[-1 - left]:
+            left += 1
+        if not left:
+            return [*messages, *self._order]
+        before = list(messages[: len(messages) - left])
+        said = "".join(piece["content"] for piece in messages[len(messages) - left :])
+        if before and _is_plain_answer(before[-1]):
+            said = before.pop()["content"] + said
+        return [*before, {"role": "assistant", "content": said}, *self._order]
+
+
+def pieces_of(text: str, length: int) -> list[str]:
+    """Cut a text at ends of lines or sentences into pieces of about this many characters; together they are it."""
+    pieces: list[str] = []
+    start = 0
+    for place in StopFinder().places(text):
+        if place - start >= max(LEAST_PIECE, length):
+            pieces.append(text[start:place])
+            start = place
+    return [*pieces, text[start:]] if start < len(text) else pieces
+
+
+def _without_beginning(message: dict[str, Any], length: int) -> dict[str, Any]:
+    content = message.get("content")
+    if not length or message.get("role") != "assistant" or not isinstance(content, str):
+        return message
+    return {**message, "content": content[length:]}
+
+
+def _is_plain_answer(message: Message) -> bool:
+    return (
+        message.get("role") == "assistant" and isinstance(message.get("content"), str) and not message.get("tool_calls")
+    )

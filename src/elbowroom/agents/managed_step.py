@@ -1,0 +1,203 @@
+"""One model step inside a window: what does not fit is compacted first, and an answer that fills it up goes on."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elbowroom.agents.compactor import Compactor
+from elbowroom.agents.history import History
+from elbowroom.agents.history_counter import HistoryCounter
+from elbowroom.agents.prompt_size import PromptSize
+from elbowroom.agents.reply import Reply
+from elbowroom.agents.request_body import StepRequest
+from elbowroom.agents.step import Step
+from elbowroom.agents.stream_watch import StreamWatch
+from elbowroom.context.compaction import Compaction, build
+from elbowroom.context.decisions import Compact, Decision, Measure, Refuse, Send
+from elbowroom.context.division import divide
+from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.tool_results import room_for_results, shares, shortened
+from elbowroom.context.transcript import Message, Transcript, text_of
+from elbowroom.errors import ContextOverflow
+from elbowroom.providers.base import ModelInfo, Provider
+
+log = logging.getLogger(__name__)
+PIECES_OF_WINDOW = 8
+THOUGHTS_KEPT = 1500  # characters
+
+
+@dataclass(slots=True)
+class ManagedStep:
+    """Asks for one reply and keeps it within the window by the three checks of `manager`.
+
+    After `run`, `size` is that of the last prompt, None where the reply took more than one request.
+    """
+
+    shape: StepRequest
+    provider: Provider
+    info: ModelInfo
+    counter: HistoryCounter
+    history: History
+    manager: AgentContextManager
+    compactor: Compactor
+    step: Step
+    size: PromptSize | None = None
+    _generated: int = 0
+    _refusal: ContextOverflow | None = None
+
+    async def run(self) -> Reply:
+        """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
+        self.manager.begin_step()
+        await self._shorten_results()
+        fits = await self._fit(await self._decide())
+        while fits and await self._ask() and self.manager.may_restart():
+            self._note_where_it_stopped()
+            fits = await self._fit(await self._decide(must_shrink=True))
+        if not fits:
+            await self.compactor.tell_cut(self.manager.budget.window)
+            self.step.end_for_length()
+        return await self.step.close()
+
+    async def _ask(self) -> bool:
+        """Send the prompt as it is now; return whether the reply has to go on in another request."""
+        body = self.shape.body(self.counter.sent(self.history.messages))
+        size = await self.counter.size(body)
+        body["max_tokens"] = self._reply_limit(size.at_most)
+        watch = self._new_watch()
+        self.manager.sent(size.at_most)
+        self.size = None if self._generated else size
+        had_said = bool(self.step.reply.text or self.step.reply.reasoning)
+        try:
+            await self.step.attempt(self.provider, body, self.info, watch)
+        except ContextOverflow as refusal:
+            if had_said or self.step.reply.text or not self.manager.can_restart:
+                raise
+            log.warning("%s refused a prompt of %d tokens: %s", self.info.id, size.at_most, refusal)
+            self._refusal = refusal
+            self.manager.learn_window(refusal.window or size.at_most)
+            return True
+        if watch is None:
+            return False
+        self._generated += watch.generated
+        self.manager.received(watch.generated)
+        return watch.is_stopped or self._ran_out(watch)
+
+    def _new_watch(self) -> StreamWatch | None:
+        """Return what stops the answer near the edge; None where it could not go on after that."""
+        if self.shape.is_constrained or not self.manager.can_restart:
+            return None
+        return StreamWatch(self.manager, self.counter.running.fresh(), self._said)
+
+    def _reply_limit(self, prompt: int) -> int:
+        """Return the upstream's max_tokens: what is left of the window, and of what the client asked for."""
+        limit = self.manager.budget.reply_limit(prompt)
+        asked = self.shape.max_tokens
+        return limit if asked is None else min(limit, max(1, asked - self._generated))
+
+    def _ran_out(self, watch: StreamWatch) -> bool:
+        """Tell whether the window has ended the answer before the watch could, in one large piece for example."""
+        asked = self.shape.max_tokens
+        filled = self.manager.prompt + watch.generated
+        return (
+            self.step.was_cut and (asked is None or self._generated < asked) and filled >= self.manager.budget.trigger
+        )
+
+    def _note_where_it_stopped(self) -> None:
+        """Let the answer so far stand at the end of the history, with the order to go on behind it."""
+        self.step.reply.drop_calls()
+        if not self._said:
+            self.history.stop_thinking("".join(self.step.reply.reasoning)[-THOUGHTS_KEPT:])
+            return
+        share = self.manager.budget.window // PIECES_OF_WINDOW
+        self.history.stop_at(self._said, len(self._said) * share // max(1, self.counter.text(self._said)))
+
+    async def _decide(self, *, must_shrink: bool = False) -> Decision:
+        """Check 1: measure the prompt and decide; a reply that was stopped needs room even below the trigger."""
+        messages = self.history.messages
+        budget = self.manager.budget
+        prompt = await self._size(messages)
+        needs_more = budget.occupied(prompt) > budget.window // 2
+        fixed = await self._size(_smallest(messages)) if needs_more else 0
+        decision = self.manager.before_request(Measure(prompt, fixed))
+        if must_shrink and isinstance(decision, Send) and budget.occupied(prompt) > budget.target(fixed):
+            return Compact(budget.target(fixed), is_tight=decision.is_tight)
+        return decision
+
+    async def _fit(self, decision: Decision) -> bool:
+        """Do what was decided; return whether the prompt may be sent. Raises ContextOverflow before any text."""
+        if isinstance(decision, Compact):
+            transcript = Transcript.of(self.history.messages)
+            outcome = await self.compactor.compact(
+                transcript, decision, self.manager.budget, self.counter, self.shape, self.info
+            )
+            if isinstance(outcome, Compaction):
+                self.history.replace(outcome.messages)
+                self.manager.compacted(outcome.before, outcome.after, outcome.rung)
+            else:
+                self.manager.could_not_compact()
+        prompt = await self._size(self.history.messages)
+        if not isinstance(decision, Refuse) and prompt < self.manager.budget.window:
+            return True
+        if self.step.reply.text or self.step.reply.reasoning:
+            return False
+        raise self._refusal or await self._overflow()
+
+    async def _overflow(self) -> ContextOverflow:
+        """Return the error for a prompt that cannot fit, with the numbers and what the person can do."""
+        messages = self.history.messages
+        window = self.manager.budget.window
+        prompt, least = await self._size(messages), await self._size(_smallest(messages))
+        cause = (
+            f"What cannot be left out (instructions, tools, the current request) takes {least:,} of them. Load the "
+            "model with a larger context length, send fewer tools, or shorten the request."
+            if least >= window
+            else "Load the model with a larger context length, or let the history be compacted (compaction.auto)."
+        )
+        return ContextOverflow(
+            f"This model's maximum context length is {window} tokens. The request needs {prompt}. {cause}",
+            window=window,
+            prompt_tokens=prompt,
+        )
+
+    async def _shorten_results(self) -> None:
+        """Check 2: let results that came in just now stand whole where they fit, else as beginning and end."""
+        messages = self.history.messages
+        first = len(messages)
+        while first and messages[first - 1].get("role") == "tool":
+            first -= 1
+        results = messages[first:]
+        if not results or (prompt := await self._size(messages)) < self.manager.budget.window // 2:
+            return
+        sizes = [self.counter.text(text_of(result)) for result in results]
+        rest = await self._size(_smallest(messages)) - sum(sizes)
+        if self.manager.before_tool_results(prompt, rest, sizes) == "too large":
+            self.history.replace([*messages[:first], *self._fitting(results, sizes, rest)])
+
+    def _fitting(self, results: Sequence[Message], sizes: Sequence[int], rest: int) -> list[Message]:
+        """Return the results so that they fit together, each too large one with a word on what is missing."""
+        budget = self.manager.budget
+        room = room_for_results(budget, rest)
+        log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
+        return [
+            result
+            if size <= share
+            else _with_text(result, shortened(text_of(result), share, budget.window, self.counter.text))
+            for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
+        ]
+
+    async def _size(self, messages: Sequence[Message]) -> int:
+        return await self.counter.prompt(messages)
+
+    @property
+    def _said(self) -> str:
+        return "".join(self.step.reply.text)
+
+
+def _with_text(message: Message, text: str) -> Message:
+    return {**message, "content": text}
+
+
+def _smallest(messages: Sequence[Message]) -> list[Message]:
+    """Return what of a history no compaction can free: system messages, the running task, and the last group."""
+    transcript = Transcript.of(messages)
+    return build(divide(transcript, tails_from=max(0, len(transcript.groups) - 1)), "", ())

@@ -1,0 +1,15 @@
+"""What the settings say about every run: how histories are compacted, and what becomes of clients' tools."""
+
+from dataclasses import dataclass, field
+
+from elbowroom.agents.catalog import Catalog
+from elbowroom.settings.model import ClientTools, CompactionSettings
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """The settings at the moment a request came in; `client_tools` is for raw models, agents have their own."""
+
+    compaction: CompactionSettings = field(default_factory=CompactionSettings)
+    catalog: Catalog = field(default_factory=lambda: Catalog((), {}))
+    client_tools: ClientTools = "pass"

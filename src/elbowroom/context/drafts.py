@@ -1,0 +1,160 @@
+"""Makes shorter conversations out of plans and digests, within a room estimated before anything is counted."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from elbowroom.context.compaction import TaskState, build, carried_by, summary_message
+from elbowroom.context.digest import digest
+from elbowroom.context.division import Division, NumberedGroup
+from elbowroom.context.facts import Fact, found_facts, lost
+from elbowroom.context.prune_answer import Plan
+from elbowroom.context.pruning_request import too_long
+from elbowroom.context.readable import written, written_out
+from elbowroom.context.transcript import Group, Message
+
+FACTS_SHARE: Final = 10  # one part in ten of the window
+FRAME: Final = 16  # tokens that a template and a list need around a message
+DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A shorter conversation, not yet counted: what is told, the groups that stay, and the message that tells it.
+
+    One that is whole is good only with all its groups.
+    """
+
+    division: Division
+    plan: Plan
+    kept: tuple[NumberedGroup, ...]
+    summary: str
+    is_whole: bool = False
+
+    @property
+    def messages(self) -> list[Message]:
+        """Return the conversation."""
+        return build(self.division, self.summary, self.kept)
+
+    @property
+    def replaced(self) -> int:
+        """Return how many groups are gone."""
+        return len(self.division.old) - len(self.kept)
+
+
+class Drafts:
+    """Drafts of one compaction. `size` counts a text, `room` is what the target leaves beside the tail, in tokens."""
+
+    def __init__(
+        self, division: Division, state: TaskState, size: Callable[[str], int], window: int, room: int
+    ) -> None:
+        self.division = division
+        self.room = room
+        self._state = state
+        self._size = size
+        self._facts_room = window // FACTS_SHARE
+        self._facts: list[Fact] = []
+        self._carried = carried_by(division.summaries)
+        self._frame = size(summary_message("-", "-", ["-"], state)) + FRAME
+
+    async def find_facts(self, pause: Callable[[], Awaitable[None]]) -> None:
+        """Find what the old groups hold and the rest does not; needed before anything else."""
+        finding = found_facts([*(numbered.group for numbered in self.division.old), *self.division.summaries])
+        while True:
+            try:
+                next(finding)
+            except StopIteration as done:
+                self._facts = lost(done.value, "\n".join(map(written_out, _staying(self.division))))
+                return
+            await pause()
+
+    def planned(self, plan: Plan, most: int) -> Draft | str:
+        """Return what a plan makes; its summary may take `most` tokens.
+
+        The groups that it keeps stay as far as there is room, and where more is left, the newest of the others.
+        """
+        length = self._size(f"{plan.retain}\n{plan.summary}")
+        if length > most:
+            return too_long(length, most).reason
+        return self._filled(plan)
+
+    def whole(self, plan: Plan) -> Draft | str:
+        """Return what a plan makes that is good only with everything that it keeps."""
+        draft = self._draft(plan, [each for each in self.division.old if each.id in plan.keep])
+        needed = sum(map(self._size_of, draft.kept)) + self._size(draft.summary)
+        return replace(draft, is_whole=True) if needed <= self.room else DOES_NOT_FIT.format(room=self.room)
+
+    def digested(self, room: int) -> Draft:
+        """Return a digest of the old groups, below what earlier summaries say, in so much room."""
+        retain = self._cut(self._carried.retain, room // 4)
+        summary = self._cut(self._carried.summary, room // 4, keeps_end=True)
+        left = room - self._size(retain) - self._size(summary)
+        told = digest([each.group for each in self.division.old], self._size, left)
+        return self._filled(Plan(retain, "\n".join(filter(None, (summary, told)))))
+
+    def facts_alone(self, division: Division, room: int) -> Draft:
+        """Return a division's own messages with no more than rules and facts above them, in so much room."""
+        room -= self._frame
+        retain = self._cut(self._carried.retain, room // 2)
+        stays = "\n".join(map(written_out, _staying(division)))
+        facts = self._lost(f"{retain}\n{stays}", room - self._size(retain))
+        text = summary_message(retain, "", facts, self._state) if retain or facts else ""
+        return Draft(division, Plan(retain, ""), (), text)
+
+    def shrunk(self, draft: Draft) -> Draft:
+        """Return a draft with only the newer half of the groups that it keeps."""
+        return self._draft(draft.plan, draft.kept[(len(draft.kept) + 1) // 2 :])
+
+    def _filled(self, plan: Plan) -> Draft:
+        """Return the plan's draft with as many groups as there is room for: its own, then the newest."""
+        bare = self._draft(plan, ())
+        left = self.room - self._size(bare.summary) - FRAME
+        kept: list[NumberedGroup] = []
+        for each in reversed(self.division.old):
+            if each.id in plan.keep and (size := self._size_of(each)) <= left:
+                kept.append(each)
+                left -= size
+        for each in reversed(self.division.old):
+            if each not in kept:
+                left -= self._size_of(each)
+                if left < 0:
+                    break
+                kept.append(each)
+        return self._draft(plan, kept) if kept else bare
+
+    def _draft(self, plan: Plan, kept: Iterable[NumberedGroup]) -> Draft:
+        ordered = sorted(kept, key=lambda each: each.id)
+        told = f"{plan.retain}\n{plan.summary}"
+        room = min(self._facts_room, self.room - self._frame - self._size(told))
+        facts = self._lost("\n".join([told, *(written_out(each.group) for each in ordered)]), room)
+        summary = summary_message(plan.retain, plan.summary, facts, self._state)
+        return Draft(self.division, plan, tuple(ordered), summary)
+
+    def _lost(self, remaining: str, room: int) -> list[str]:
+        """Return the facts that are told nowhere, as many as there is room for."""
+        listed: list[str] = []
+        for fact in lost(self._facts, remaining):
+            size = self._size(f"- {fact.text}\n")
+            if size <= room:
+                listed.append(fact.text)
+                room -= size
+        return listed
+
+    def _size_of(self, numbered: NumberedGroup) -> int:
+        return sum(self._size(written(message)) + FRAME for message in numbered.group.messages)
+
+    def _cut(self, text: str, room: int, *, keeps_end: bool = False) -> str:
+        """Return as many lines of a text as fit, from its beginning or its end."""
+        lines = text.splitlines()
+        fitting: list[str] = []
+        for line in reversed(lines) if keeps_end else lines:
+            room -= self._size(f"{line}\n")
+            if room < 0:
+                break
+            fitting.append(line)
+        return "\n".join(reversed(fitting) if keeps_end else fitting)
+
+
+def _staying(division: Division) -> list[Group]:
+    """Return the groups that every draft of a division has."""
+    return [*division.system, *(each.group for each in division.pinned), *division.tail]

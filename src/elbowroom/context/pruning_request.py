@@ -1,0 +1,227 @@
+"""Asks a pruning agent about the old part of a conversation: on top of the conversation itself, or in parts that fit.
+
+The second asking is never the first one again: it names what was wrong, and where the first did not reach the agent
+at all, or it went on with the conversation instead of summarising it, the second shows the groups as material.
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from elbowroom.context.compaction import carried_by
+from elbowroom.context.division import Division
+from elbowroom.context.prune_answer import (
+    CALLED,
+    DECLINED,
+    EMPTY,
+    NO_JSON,
+    Plan,
+    PruneAnswer,
+    Rewrite,
+    Unusable,
+    read_prune_answer,
+)
+from elbowroom.context.prune_order import MOST_ROWS, Wishes, listing_order, shown, shown_summary, suffix_order
+from elbowroom.context.readable import written_out
+from elbowroom.context.rewrite import as_plan
+from elbowroom.context.transcript import Group, Message, Transcript
+
+LEAST_ROOM = 100
+FOR_REASONS_AND_TEMPLATE = 128
+LONGEST_TOKEN = 20  # characters; a text of more than this for each token of room is cut before it is counted
+SUFFIX_DID_NOT_WORK = (EMPTY, CALLED, DECLINED, NO_JSON)
+NO_ANSWER = "There was no answer."
+
+
+class PrunerFailed(Exception):
+    """The pruning agent gave no answer; the message says why in words for the log."""
+
+
+class Counter(Protocol):
+    """Counts tokens as the model's engine will."""
+
+    async def prompt(self, messages: Sequence[Message]) -> int:
+        """Return the size of the whole request with these messages, tools and template included."""
+
+    def text(self, text: str) -> int:
+        """Return the size of a bare text."""
+
+
+class Pruner(Protocol):
+    """A pruning agent that can be asked; raises PrunerFailed."""
+
+    @property
+    def window(self) -> int:
+        """Its window in tokens."""
+
+    @property
+    def shares_prefix(self) -> bool:
+        """Tell whether it is the conversation's own model, so that the engine has read the conversation already."""
+
+    async def ask(self, messages: Sequence[Message], cap: int) -> str:
+        """Return its answer to these messages, at most `cap` tokens long."""
+
+
+class Pause:
+    """Awaited, it lets the event loop do what else is due."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        """Give way once."""
+        yield
+
+
+@dataclass(slots=True)
+class PruningRequest:
+    """One compaction's request to its pruning agent; `cap` is how long a summary may be, in tokens.
+
+    It remembers what has been asked, so that a second `ask` goes on from there: of a request in parts only the part
+    that failed is put again.
+    """
+
+    transcript: Transcript
+    division: Division
+    counter: Counter
+    pruner: Pruner
+    wishes: Wishes
+    cap: int
+    prompt: int
+    pause: Callable[[], Awaitable[None]]
+    _suffix_works: bool = True
+    _parts: list[list[str]] = field(default_factory=list)
+    _answers: list[Plan] = field(default_factory=list)
+
+    async def ask(self, reasons: Sequence[str] = ()) -> PruneAnswer:
+        """Return the answer, after what was wrong with the one before it; raises PrunerFailed."""
+        if self.pruner.shares_prefix and self._suffix_works:
+            messages = self._on_top(reasons)
+            if await self.counter.prompt(messages) + self.cap < self.pruner.window:
+                return await self._ask_on_top(messages)
+        return await self._ask_in_parts(reasons)
+
+    def _on_top(self, reasons: Sequence[str]) -> list[Message]:
+        """Return the conversation with the order at its end."""
+        sizes = self._estimates()
+        has_summary = bool(self.division.summaries)
+        order = suffix_order(self.division.old, sizes, self.wishes, self.cap, reasons, has_summary=has_summary)
+        return [*without_open_calls(self.transcript).messages, {"role": "user", "content": order}]
+
+    async def _ask_on_top(self, messages: Sequence[Message]) -> PruneAnswer:
+        self._suffix_works = False
+        answer = read_prune_answer(await self.pruner.ask(messages, self.cap))
+        self._suffix_works = answer not in SUFFIX_DID_NOT_WORK
+        return answer
+
+    def _estimates(self) -> dict[int, int]:
+        """Return about how many tokens each listed group takes, by its share of the prompt's characters."""
+        lengths = {numbered.id: len(written_out(numbered.group)) for numbered in self.division.old[-MOST_ROWS:]}
+        whole = max(1, sum(len(written_out(group)) for group in self.transcript.groups))
+        return {id_: self.prompt * length // whole for id_, length in lengths.items()}
+
+    async def _ask_in_parts(self, reasons: Sequence[str]) -> PruneAnswer:
+        self._parts = self._parts or await self._divided()
+        if len(self._answers) == len(self._parts):
+            self._answers.pop()
+        while True:
+            part = self._parts[len(self._answers)]
+            order = listing_order(part, self._so_far(), self.wishes, self._part_cap, reasons)
+            answer = read_prune_answer(await self.pruner.ask(order, self._part_cap))
+            is_last = len(self._answers) + 1 == len(self._parts)
+            if isinstance(answer, Rewrite) and len(self._parts) > 1:
+                answer = as_plan(answer, self.division)
+            if not isinstance(answer, Plan):
+                return answer
+            if not is_last and self._size(answer) > 2 * self._part_cap:
+                return too_long(self._size(answer), self._part_cap)
+            self._answers.append(answer)
+            if is_last:
+                kept = dict.fromkeys(number for each in self._answers for number in each.keep)
+                return Plan(answer.retain, answer.summary, tuple(kept))
+            reasons = ()
+
+    @property
+    def _part_cap(self) -> int:
+        """Return how long a summary may be that has to fit the pruner's window twice, beside something new."""
+        return min(self.cap, self.pruner.window // 8)
+
+    def _size(self, plan: Plan) -> int:
+        return self.counter.text(f"{plan.retain}\n\n{plan.summary}")
+
+    def _so_far(self) -> str:
+        """Return the summary of what stood before the next part."""
+        if self._answers:
+            return f"{self._answers[-1].retain}\n\n{self._answers[-1].summary}".strip()
+        earlier = carried_by(self.division.summaries).text
+        return earlier if self.counter.text(earlier) <= 2 * self._part_cap else ""
+
+    async def _divided(self) -> list[list[str]]:
+        """Return the material in runs that fit the pruner's window beside the order, a summary and the answer."""
+        order = "".join(message["content"] for message in listing_order([], "-", self.wishes, self._part_cap))
+        margin = self.pruner.window // (16 if self.pruner.shares_prefix else 8)  # another model counts differently
+        room = self.pruner.window - margin - self.counter.text(order) - FOR_REASONS_AND_TEMPLATE - 3 * self._part_cap
+        if room < LEAST_ROOM:
+            raise PrunerFailed(f"The pruning agent's window of {self.pruner.window} tokens is too small for its order.")
+        parts: list[list[str]] = [[]]
+        left = room
+        for block in self._material(room):
+            size = self.counter.text(block)
+            if parts[-1] and size > left:
+                parts.append([])
+                left = room
+            parts[-1].append(block)
+            left -= size
+            await self.pause()
+        return parts
+
+    def _material(self, room: int) -> Generator[str, None, None]:
+        """Yield what the pruner has to read, no block larger than the room: an earlier summary first, then groups."""
+        earlier = carried_by(self.division.summaries).text
+        if earlier and not self._so_far():
+            yield from (shown_summary(piece) for piece in _pieces(earlier, room - LEAST_ROOM // 2, self.counter.text))
+        for numbered in self.division.old:
+            text = _head_and_tail(written_out(numbered.group), room - LEAST_ROOM // 2, self.counter.text)
+            yield shown(numbered.id, text)
+
+
+def too_long(size: int, cap: int) -> Unusable:
+    """Return the complaint about a summary."""
+    return Unusable(f"The summary was too long: {size} tokens of at most {cap}.")
+
+
+def without_open_calls(transcript: Transcript) -> Transcript:
+    """Drop calls at the end that nobody has answered: a pruning agent must not go on with them. Their text stays."""
+    if not transcript.groups or transcript.groups[-1].kind != "tools":
+        return transcript
+    *before, last = transcript.groups
+    first, *results = last.messages
+    answered = {result.get("tool_call_id") for result in results}
+    calls = [call for call in first["tool_calls"] if call.get("id") in answered]
+    if len(calls) == len(first["tool_calls"]):
+        return transcript
+    if calls:
+        return Transcript((*before, Group(({**first, "tool_calls": calls}, *results))))
+    text = {key: value for key, value in first.items() if key != "tool_calls"}
+    return Transcript((*before, Group((text,))) if text.get("content") else tuple(before))
+
+
+def _head_and_tail(text: str, room: int, size: Callable[[str], int]) -> str:
+    """Return the text, or of one that is too large its beginning and end, with a note about what is left out."""
+    length = min(len(text), LONGEST_TOKEN * room)
+    cut = text
+    while length < len(text) or size(cut) > room:
+        if length < len(text):
+            left_out = f"\n[... {len(text) - length} characters left out ...]\n"
+            cut = f"{text[: length // 2]}{left_out}{text[len(text) - length // 2 :]}"
+            if not length or size(cut) <= room:
+                return cut
+        length = length * 2 // 3
+    return cut
+
+
+def _pieces(text: str, room: int, size: Callable[[str], int]) -> Generator[str, None, None]:
+    """Yield a text in pieces that fit, nothing left out."""
+    while text:
+        length = min(len(text), LONGEST_TOKEN * room)
+        while length > 1 and size(text[:length]) > room:
+            length = length * 2 // 3
+        yield text[:length]
+        text = text[length:]
