@@ -15,6 +15,7 @@ from elbowroom.agents.stream_watch import StreamWatch
 from elbowroom.context.compaction import Compaction, build
 from elbowroom.context.decisions import Compact, Decision, Measure, Refuse, Send
 from elbowroom.context.division import divide
+from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.tool_results import room_for_results, shares, shortened
 from elbowroom.context.transcript import Message, Transcript, text_of
@@ -57,6 +58,15 @@ class ManagedStep:
             await self.compactor.tell_cut(self.manager.budget.window)
             self.step.end_for_length()
         return await self.step.close()
+
+    async def compact_now(self) -> tuple[int, Compaction | Cannot]:
+        """Compact below the trigger too: to half of what can be freed at most. Return the size before as well."""
+        messages = self.history.messages
+        budget = self.manager.budget
+        before, fixed = await self._size(messages), await self._size(_smallest(messages))
+        halved = (budget.occupied(before) + budget.occupied(fixed)) // 2
+        target = min(budget.target(budget.occupied(fixed)), halved)
+        return before, await self._compact(Compact(target))
 
     async def _ask(self) -> bool:
         """Send the prompt as it is now; return whether the reply has to go on in another request."""
@@ -119,17 +129,14 @@ class ManagedStep:
         needs_more = budget.occupied(prompt) > budget.window // 2
         fixed = await self._size(_smallest(messages)) if needs_more else 0
         decision = self.manager.before_request(Measure(prompt, fixed))
-        if must_shrink and isinstance(decision, Send) and budget.occupied(prompt) > budget.target(fixed):
-            return Compact(budget.target(fixed), is_tight=decision.is_tight)
+        if must_shrink and isinstance(decision, Send) and budget.occupied(prompt) > budget.target(budget.occupied(fixed)):
+            return Compact(budget.target(budget.occupied(fixed)), is_tight=decision.is_tight)
         return decision
 
     async def _fit(self, decision: Decision) -> bool:
         """Do what was decided; return whether the prompt may be sent. Raises ContextOverflow before any text."""
         if isinstance(decision, Compact):
-            transcript = Transcript.of(self.history.messages)
-            outcome = await self.compactor.compact(
-                transcript, decision, self.manager.budget, self.counter, self.shape, self.info
-            )
+            outcome = await self._compact(decision)
             if isinstance(outcome, Compaction):
                 self.history.replace(outcome.messages)
                 self.manager.compacted(outcome.before, outcome.after, outcome.rung)
@@ -157,6 +164,12 @@ class ManagedStep:
             f"This model's maximum context length is {window} tokens. The request needs {prompt}. {cause}",
             window=window,
             prompt_tokens=prompt,
+        )
+
+    async def _compact(self, decision: Compact) -> Compaction | Cannot:
+        transcript = Transcript.of(self.history.messages)
+        return await self.compactor.compact(
+            transcript, decision, self.manager.budget, self.counter, self.shape, self.info
         )
 
     async def _shorten_results(self) -> None:

@@ -19,6 +19,8 @@ from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.step import Step
 from elbowroom.context.budget import Budget
+from elbowroom.context.compaction import Compaction
+from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.notice_line import without_notices
 from elbowroom.errors import ElbowroomError, WindowUnknown
@@ -77,6 +79,13 @@ class Turn:
         if managed.size is not None:
             await self._compare(managed.size, info, step.usage, reply)
         return reply
+
+    async def compact(self, instructions: str | None) -> tuple[int, Compaction | Cannot]:
+        """Compact the client's history as it is; return its size before in tokens, and what became of it."""
+        shape = StepRequest(self.request, self.target.model, self._defaults, instructions, self.request.tools, step=1)
+        step = Step(self.answer, self._sink, (), lambda name: True)
+        managed = await self._managed(shape, await self._ready(), step)
+        return await managed.compact_now()
 
     async def _managed(self, shape: StepRequest, info: ModelInfo, step: Step) -> ManagedStep:
         counter = await HistoryCounter.of(

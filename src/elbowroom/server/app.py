@@ -11,6 +11,7 @@ from elbowroom.providers.registry import Providers
 from elbowroom.server.body import MAX_BODY_BYTES
 from elbowroom.server.chat import chat_completions
 from elbowroom.server.cors import set_up_cors
+from elbowroom.server.compacting import compact_conversation
 from elbowroom.server.counting import input_tokens
 from elbowroom.server.failures import translate_failures
 from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard
@@ -61,6 +62,7 @@ def create_app(
     app.router.add_get(f"{BASE}models/{{id:.+?}}{END}", show_model)
     app.router.add_post(f"{BASE}chat/completions{END}", chat_completions)
     app.router.add_post(f"{BASE}chat/completions/input_tokens{END}", input_tokens)
+    app.router.add_post(f"{BASE}conversations/{{id}}/compact{END}", compact_conversation)
     return app
 
 
