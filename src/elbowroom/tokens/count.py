@@ -1,6 +1,6 @@
 """A count of tokens, with how it was got, and what everything that counts offers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -56,4 +56,25 @@ class StreamingCounter(Counter, Protocol):
 
     async def stream(self) -> StreamCounter:
         """Return a counter for an answer that grows."""
+        ...
+
+
+Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]], Mapping[str, Any]], Awaitable[str]]
+"""Makes the prompt of messages, tools and template arguments; raises CannotCount, or what the engine would refuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRenderer:
+    """A model's chat template, ready to be asked; `key` is another one as soon as the template is."""
+
+    key: str
+    render: Render
+
+
+@runtime_checkable
+class RenderingCounter(Counter, Protocol):
+    """A way to count that has the model's chat template at hand."""
+
+    async def prompt_renderer(self) -> PromptRenderer:
+        """Return the template. Raises CannotCount where it is not the one that the engine uses."""
         ...
