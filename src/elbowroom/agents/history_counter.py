@@ -30,6 +30,10 @@ class HistoryCounter:
     count_text: Callable[[str], int]
     _texts: dict[str, int] = field(default_factory=dict)
 
+    def with_body(self, body: Mapping[str, Any]) -> "HistoryCounter":
+        """Return the counter of another body for the same model."""
+        return replace(self, body=body)
+
     def normalised(self, messages: Iterable[Message]) -> list[Message]:
         """Return the history as the model's template takes it; sound messages that need no change are the same."""
         return normalise(messages, self.facts.demands)
