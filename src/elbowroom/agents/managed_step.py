@@ -4,13 +4,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elbowroom.agents.compactor import Compactor
+from elbowroom.agents.compactor import Compactor, ConversationSource
 from elbowroom.agents.history import History
-from elbowroom.agents.history_counter import HistoryCounter
 from elbowroom.agents.prompt_size import PromptSize
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.step import Step
+from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.stream_watch import StreamWatch
 from elbowroom.context.compaction import Compaction, build
 from elbowroom.context.decisions import Compact, Decision, Measure, Refuse, Send
@@ -37,7 +37,7 @@ class ManagedStep:
     shape: StepRequest
     provider: Provider
     info: ModelInfo
-    counter: HistoryCounter
+    counter: StepCounter
     history: History
     manager: AgentContextManager
     compactor: Compactor
@@ -129,7 +129,11 @@ class ManagedStep:
         needs_more = budget.occupied(prompt) > budget.window // 2
         fixed = await self._size(_smallest(messages)) if needs_more else 0
         decision = self.manager.before_request(Measure(prompt, fixed))
-        if must_shrink and isinstance(decision, Send) and budget.occupied(prompt) > budget.target(budget.occupied(fixed)):
+        if (
+            must_shrink
+            and isinstance(decision, Send)
+            and budget.occupied(prompt) > budget.target(budget.occupied(fixed))
+        ):
             return Compact(budget.target(budget.occupied(fixed)), is_tight=decision.is_tight)
         return decision
 
@@ -168,9 +172,13 @@ class ManagedStep:
 
     async def _compact(self, decision: Compact) -> Compaction | Cannot:
         transcript = Transcript.of(self.history.messages)
-        return await self.compactor.compact(
-            transcript, decision, self.manager.budget, self.counter, self.shape, self.info
+        source = ConversationSource(
+            self.shape,
+            self.info,
+            lambda told: self.shape.with_instructions(self.history.joined(told)),
+            "in progress" if self.history.is_stopped else None,
         )
+        return await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
 
     async def _shorten_results(self) -> None:
         """Check 2: let results that came in just now stand whole where they fit, else as beginning and end."""
