@@ -35,8 +35,12 @@ class HistoryCounter:
         return replace(self, body=body)
 
     def normalised(self, messages: Iterable[Message]) -> list[Message]:
-        """Return the history as the model's template takes it; sound messages that need no change are the same."""
-        return normalise(messages, self.facts.demands)
+        """Return the history as the model's template takes it; sound messages that need no change are the same.
+
+        Of what is nothing but broken, such as a result alone, nothing would be left: that is the engine's to judge.
+        """
+        history = list(messages)
+        return normalise(history, self.facts.demands) or history
 
     async def count(self, messages: Iterable[Message]) -> TokenCount:
         """Return the size of the whole request with these messages, normalised, and how it was got.

@@ -76,11 +76,10 @@ class ManagedStep:
         watch = self._new_watch()
         self.manager.sent(size.at_most)
         self.size = None if self._generated else size
-        had_said = bool(self.step.reply.text or self.step.reply.reasoning)
         try:
             await self.step.attempt(self.provider, body, self.info, watch)
         except ContextOverflow as refusal:
-            if had_said or self.step.reply.text or not self.manager.can_restart:
+            if self._has_said or not self.manager.can_restart:
                 raise
             log.warning("%s refused a prompt of %d tokens: %s", self.info.id, size.at_most, refusal)
             self._refusal = refusal
@@ -144,14 +143,17 @@ class ManagedStep:
             if isinstance(outcome, Compaction):
                 self.history.replace(outcome.messages)
                 self.manager.compacted(outcome.before, outcome.after, outcome.rung)
+                self._refusal = None
             else:
                 self.manager.could_not_compact()
+        if self._refusal is not None:
+            raise self._refusal  # the engine has refused the very same prompt
         prompt = await self._size(self.history.messages)
         if not isinstance(decision, Refuse) and prompt < self.manager.budget.window:
             return True
-        if self.step.reply.text or self.step.reply.reasoning:
+        if self._has_said:
             return False
-        raise self._refusal or await self._overflow()
+        raise await self._overflow()
 
     async def _overflow(self) -> ContextOverflow:
         """Return the error for a prompt that cannot fit, with the numbers and what the person can do."""
@@ -208,6 +210,10 @@ class ManagedStep:
 
     async def _size(self, messages: Sequence[Message]) -> int:
         return await self.counter.prompt(messages)
+
+    @property
+    def _has_said(self) -> bool:
+        return bool(self.step.reply.text or self.step.reply.reasoning)
 
     @property
     def _said(self) -> str:
