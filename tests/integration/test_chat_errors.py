@@ -82,7 +82,6 @@ async def test_body_that_is_no_object(pair: Pair, body: Any) -> None:
     "messages",
     [
         [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}],
-        [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}],
         [{"role": "tool", "tool_call_id": "x", "content": "orphan"}],
         [{"role": "user", "content": None}],
         [{"role": "assistant"}, {"role": "user", "content": ""}],
@@ -96,6 +95,15 @@ async def test_odd_but_legal_messages_pass(pair: Pair, messages: list[dict[str, 
     async with served.http.post(served.chat_url, json={"model": RAW_MODEL, "messages": messages}) as response:
         assert response.status == 200, await response.text()
     assert studio.chats[0].body["messages"] == messages
+
+
+async def test_two_answers_at_the_end_are_one(pair: Pair) -> None:
+    """An engine goes on with one answer and refuses two in a row, so they come to it as one."""
+    served, studio = pair
+    messages = [{"role": "assistant", "content": text} for text in ("a", "b")]
+    async with served.http.post(served.chat_url, json={"model": RAW_MODEL, "messages": messages}) as response:
+        assert response.status == 200, await response.text()
+    assert studio.chats[0].body["messages"] == [{"role": "assistant", "content": "a\n\nb"}]
 
 
 @STREAMED

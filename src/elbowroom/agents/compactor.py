@@ -7,21 +7,34 @@ from dataclasses import dataclass
 
 from elbowroom.agents.answer import AnswerEvent, Notice
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.history_counter import HistoryCounter
-from elbowroom.agents.pruning_agent import choose_pruner
+from elbowroom.agents.pruner_choice import wishes_of
+from elbowroom.agents.pruning_agent import Conversation
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.run_settings import RunSettings
+from elbowroom.agents.step_counter import StepCounter
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction import Compaction
+from elbowroom.context.compaction import Compaction, TaskState
 from elbowroom.context.decisions import Compact
 from elbowroom.context.ladder import Cannot, Ladder
-from elbowroom.context.prune_order import Wishes
-from elbowroom.context.transcript import Transcript
+from elbowroom.context.transcript import Message, Transcript
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
 COMPACTING = "Compacting conversation history..."
 COMPACTED = "Context compacted, continuing..."
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationSource:
+    """What a conversation's own model is asked with: the request, the loaded model, and how a history is sent to it.
+
+    `state` is how the task stands, where that is known better than by the last message.
+    """
+
+    shape: StepRequest
+    info: ModelInfo
+    dress: Callable[[Sequence[Message]], Sequence[Message]]
+    state: TaskState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +50,15 @@ class Compactor:
         transcript: Transcript,
         decision: Compact,
         budget: Budget,
-        counter: HistoryCounter,
-        shape: StepRequest,
-        info: ModelInfo,
+        counter: StepCounter,
+        source: ConversationSource,
     ) -> Compaction | Cannot:
         """Return the shorter conversation; what `transcript` holds is not touched, whatever happens."""
         began = time.monotonic()
         before = await counter.prompt(transcript.messages)
         await self.tell([Notice("compacting", COMPACTING, is_done=False, before=before)])
         try:
-            outcome = await self._climb(transcript, decision, budget, counter, shape, info)
+            outcome = await self._climb(transcript, decision, budget, counter, source)
         except Exception:
             await self.tell([_closing(None, before, time.monotonic() - began)])
             raise
@@ -60,22 +72,25 @@ class Compactor:
         transcript: Transcript,
         decision: Compact,
         budget: Budget,
-        counter: HistoryCounter,
-        shape: StepRequest,
-        info: ModelInfo,
+        counter: StepCounter,
+        source: ConversationSource,
     ) -> Compaction | Cannot:
         chosen = self.settings.compaction
+        messages = transcript.messages
+        conversation = Conversation(source.shape.body(counter.sent(messages)), messages, source.dress)
+        pruner = await self.settings.pruners.choose(
+            chosen, self.settings.catalog, self.target, source.info, conversation, counter.history, budget.window
+        )
         ladder = Ladder(
             budget=budget,
             target=decision.target,
             counter=counter,
-            pruner=await choose_pruner(chosen, self.settings.catalog, self.target, shape, info, counter),
-            wishes=Wishes(
-                chosen.summary_prompt, chosen.summary_directives, chosen.retain_prompt, chosen.retain_directives
-            ),
+            pruner=pruner,
+            wishes=wishes_of(chosen),
             turns=chosen.retain_last_turns,
             on_rung=lambda reason: log.info("%s: the next rung of the compaction: %s", self.target.name, reason),
             asks_pruner=decision.asks_pruner,
+            state=source.state,
         )
         return await ladder.climb(transcript)
 

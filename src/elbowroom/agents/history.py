@@ -38,6 +38,11 @@ class History:
         """Return the conversation, with the pieces of a stopped answer at its end."""
         return [*self._messages, *self._pieces]
 
+    @property
+    def is_stopped(self) -> bool:
+        """Tell whether an answer has been stopped and is to go on."""
+        return bool(self._order)
+
     def extend_to(self, appended: Sequence[dict[str, Any]]) -> None:
         """Take in what the run has added behind the client's messages since the last step."""
         known = len(self._appended)
@@ -71,20 +76,21 @@ class History:
         self._messages = list(messages[: len(messages) - left])
 
     def sent(self, messages: Sequence[Message]) -> list[Message]:
-        """Return messages as the model gets them: pieces at their end as one, and the order to go on behind it.
+        """Return messages as the model gets them: pieces joined, and behind them the order to go on."""
+        return [*self.joined(messages), *self._order]
 
-        Where the client asked for a message of its own to be continued, the pieces are one with that.
+    def joined(self, messages: Sequence[Message]) -> list[Message]:
+        """Return messages with pieces that stand side by side in one.
+
+        Where the client asked for a message of its own to be continued, they are one with that.
         """
-        left = 0
-        while left < min(len(self._pieces), len(messages)) and messages[-1 - left] == self._pieces[-1 - left]:
-            left += 1
-        if not left:
-            return [*messages, *self._order]
-        before = list(messages[: len(messages) - left])
-        said = "".join(piece["content"] for piece in messages[len(messages) - left :])
-        if before and _is_plain_answer(before[-1]):
-            said = before.pop()["content"] + said
-        return [*before, {"role": "assistant", "content": said}, *self._order]
+        whole: list[Message] = []
+        for message in messages:
+            if whole and message in self._pieces and _is_plain_answer(whole[-1]):
+                whole[-1] = {**whole[-1], "content": whole[-1]["content"] + message["content"]}
+            else:
+                whole.append(message)
+        return whole
 
 
 def pieces_of(text: str, length: int) -> list[str]:

@@ -1,95 +1,90 @@
-"""Counts whatever a history may become, as it would be sent; and brings it into the form the chat template takes."""
+"""Histories as one model takes them: normalised for its chat template, and counted as its engine will."""
 
-import asyncio
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
-from elbowroom.agents.prompt_size import PromptSize, template_arguments
+from elbowroom.agents.prompt_size import template_arguments
+from elbowroom.agents.template_facts import TemplateFacts, facts_by_family, facts_by_template
 from elbowroom.context.normalise import normalise
-from elbowroom.context.template_demands import TemplateDemands, demands_of
-from elbowroom.context.template_probe import ASK
 from elbowroom.context.transcript import Message
-from elbowroom.tokens.count import CannotCount
+from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.providers.lmstudio import LMStudio
+from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter
-from elbowroom.tokens.stream_count import StreamCounter
 
-log = logging.getLogger(__name__)
-UNKNOWN = TemplateDemands(user_needed=True, no_developer_role=True, no_null_content=True)
-"""What is done for a template that nobody here can render: nothing that any template could mind."""
-_found: WeakKeyDictionary[TokenCounter, asyncio.Future[TemplateDemands]] = WeakKeyDictionary()
+LONGEST_COUNTED: Final = 100_000
+"""Characters that are counted in some ten milliseconds; of a longer text the beginning stands for the whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryCounter:
-    """Counts for one model, with the template's demands and a stream counter that is ready for bare texts.
+    """Counts histories for one request body, with its tools and template arguments; the messages are the caller's.
 
-    `dress` makes of a history the messages that are sent, `arguments` and `tools` are those of the request.
+    `normalised` has to be the last step before whatever is sent: then the count is that of what was sent.
     """
 
-    tokens: TokenCounter
-    demands: TemplateDemands
-    tools: Sequence[Mapping[str, Any]]
-    arguments: Mapping[str, Any]
-    dress: Callable[[Sequence[Message]], Sequence[Message]]
-    running: StreamCounter
-    _sizes: dict[str, int] = field(default_factory=dict)
+    counter: TokenCounter
+    body: Mapping[str, Any]
+    facts: TemplateFacts
+    count_text: Callable[[str], int]
+    _texts: dict[str, int] = field(default_factory=dict)
 
-    @classmethod
-    async def of(
-        cls,
-        tokens: TokenCounter,
-        tools: Sequence[Mapping[str, Any]],
-        arguments: Mapping[str, Any],
-        dress: Callable[[Sequence[Message]], Sequence[Message]],
-    ) -> "HistoryCounter":
-        """Return the counter for one step's requests."""
-        return cls(tokens, await template_demands(tokens), tools, arguments, dress, await tokens.stream())
+    def with_body(self, body: Mapping[str, Any]) -> "HistoryCounter":
+        """Return the counter of another body for the same model."""
+        return replace(self, body=body)
 
-    def text(self, text: str) -> int:
-        """Return the size of a bare text."""
-        if text not in self._sizes:
-            counter = self.running.fresh()
-            counter.feed(text)
-            self._sizes[text] = counter.value
-        return self._sizes[text]
+    def normalised(self, messages: Iterable[Message]) -> list[Message]:
+        """Return the history as the model's template takes it; sound messages that need no change are the same.
+
+        Of what is nothing but broken, such as a result alone, nothing would be left: that is the engine's to judge.
+        """
+        history = list(messages)
+        return normalise(history, self.facts.demands) or history
+
+    async def count(self, messages: Iterable[Message]) -> TokenCount:
+        """Return the size of the whole request with these messages, normalised, and how it was got.
+
+        Raises what the engine would refuse the request with, such as ConversationNotContinuable.
+        """
+        tools = self.body.get("tools") or ()
+        return await self.counter.count_chat(self.normalised(messages), tools, template_arguments(self.body))
 
     async def prompt(self, messages: Sequence[Message]) -> int:
-        """Return the size of the whole request with this history: the most that it may be where it is not exact."""
-        count = await self.tokens.count_chat(self.sent(messages), self.tools, self.arguments)
+        """Return the most tokens that it may have: what has to fit the window."""
+        count = await self.count(messages)
         return count.tokens + count.error_bound
 
-    async def size(self, body: Mapping[str, Any]) -> PromptSize:
-        """Return the size of the body that is about to be sent."""
-        count = await self.tokens.count_chat(body["messages"], body.get("tools") or (), template_arguments(body))
-        return PromptSize(count, self.tokens, body)
-
-    def sent(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the messages that are sent for this history, in the form that the template takes."""
-        return normalise(self.dress(messages), self.demands)
-
-
-async def template_demands(tokens: TokenCounter) -> TemplateDemands:
-    """Return what the model's chat template demands; it is asked once, as long as the model stays as it is."""
-    if (asked := _found.get(tokens)) is None:
-        try:
-            await tokens.render_chat([ASK])
-        except CannotCount:
-            return UNKNOWN
-        except Exception:
-            log.exception("The chat template of %s could not be asked what it demands.", tokens.model)
-            return UNKNOWN
-        asked = _found.setdefault(tokens, asyncio.ensure_future(_ask(tokens)))
-    return await asyncio.shield(asked)
+    def text(self, text: str) -> int:
+        """Return the size of a bare text; one beyond 100,000 characters is measured by its beginning."""
+        if (known := self._texts.get(text)) is None:
+            counted = self.count_text(text[:LONGEST_COUNTED])
+            known = -(-counted * len(text) // LONGEST_COUNTED) if len(text) > LONGEST_COUNTED else counted
+            self._texts[text] = known
+        return known
 
 
-async def _ask(tokens: TokenCounter) -> TemplateDemands:
-    """Put the questions from a thread, one rendering at a time, so that nothing else has to wait for all of them."""
-    loop = asyncio.get_running_loop()
+class HistoryCounters:
+    """Makes the counters of requests; a template is asked what it demands once. One for each event loop."""
 
-    def render(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:
-        return asyncio.run_coroutine_threadsafe(tokens.render_chat(messages, tools), loop).result()
+    def __init__(self) -> None:
+        self._facts: dict[str, TemplateFacts] = {}
 
-    return await asyncio.to_thread(demands_of, render)
+    async def of(self, provider: Provider, info: ModelInfo, body: Mapping[str, Any]) -> HistoryCounter:
+        """Return the counter for a body that is sent to this model; its `messages` are not looked at."""
+        counter = await provider.counter(info)
+        facts = await self._facts_of(counter)
+        if isinstance(provider, LMStudio):
+            # For models whose template knows no tools it writes calls and results in a form of its own.
+            facts = replace(facts, demands=replace(facts.demands, results_as_text=False))
+        if "reasoning" in info.capabilities:
+            facts = replace(facts, may_think=True)
+        return HistoryCounter(counter, body, facts, await counter.text_counter())
+
+    async def _facts_of(self, counter: TokenCounter) -> TemplateFacts:
+        renderer = await counter.prompt_renderer()
+        if renderer is None:
+            return facts_by_family(counter.family)
+        if renderer.key not in self._facts:
+            self._facts[renderer.key] = await facts_by_template(renderer, counter.family)
+        return self._facts[renderer.key]

@@ -4,13 +4,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elbowroom.agents.compactor import Compactor
+from elbowroom.agents.compactor import Compactor, ConversationSource
 from elbowroom.agents.history import History
-from elbowroom.agents.history_counter import HistoryCounter
 from elbowroom.agents.prompt_size import PromptSize
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.step import Step
+from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.stream_watch import StreamWatch
 from elbowroom.context.compaction import Compaction, build
 from elbowroom.context.decisions import Compact, Decision, Measure, Refuse, Send
@@ -37,7 +37,7 @@ class ManagedStep:
     shape: StepRequest
     provider: Provider
     info: ModelInfo
-    counter: HistoryCounter
+    counter: StepCounter
     history: History
     manager: AgentContextManager
     compactor: Compactor
@@ -76,11 +76,10 @@ class ManagedStep:
         watch = self._new_watch()
         self.manager.sent(size.at_most)
         self.size = None if self._generated else size
-        had_said = bool(self.step.reply.text or self.step.reply.reasoning)
         try:
             await self.step.attempt(self.provider, body, self.info, watch)
         except ContextOverflow as refusal:
-            if had_said or self.step.reply.text or not self.manager.can_restart:
+            if self._has_said or not self.manager.can_restart:
                 raise
             log.warning("%s refused a prompt of %d tokens: %s", self.info.id, size.at_most, refusal)
             self._refusal = refusal
@@ -129,7 +128,11 @@ class ManagedStep:
         needs_more = budget.occupied(prompt) > budget.window // 2
         fixed = await self._size(_smallest(messages)) if needs_more else 0
         decision = self.manager.before_request(Measure(prompt, fixed))
-        if must_shrink and isinstance(decision, Send) and budget.occupied(prompt) > budget.target(budget.occupied(fixed)):
+        if (
+            must_shrink
+            and isinstance(decision, Send)
+            and budget.occupied(prompt) > budget.target(budget.occupied(fixed))
+        ):
             return Compact(budget.target(budget.occupied(fixed)), is_tight=decision.is_tight)
         return decision
 
@@ -140,14 +143,17 @@ class ManagedStep:
             if isinstance(outcome, Compaction):
                 self.history.replace(outcome.messages)
                 self.manager.compacted(outcome.before, outcome.after, outcome.rung)
+                self._refusal = None
             else:
                 self.manager.could_not_compact()
+        if self._refusal is not None:
+            raise self._refusal  # the engine has refused the very same prompt
         prompt = await self._size(self.history.messages)
         if not isinstance(decision, Refuse) and prompt < self.manager.budget.window:
             return True
-        if self.step.reply.text or self.step.reply.reasoning:
+        if self._has_said:
             return False
-        raise self._refusal or await self._overflow()
+        raise await self._overflow()
 
     async def _overflow(self) -> ContextOverflow:
         """Return the error for a prompt that cannot fit, with the numbers and what the person can do."""
@@ -168,9 +174,13 @@ class ManagedStep:
 
     async def _compact(self, decision: Compact) -> Compaction | Cannot:
         transcript = Transcript.of(self.history.messages)
-        return await self.compactor.compact(
-            transcript, decision, self.manager.budget, self.counter, self.shape, self.info
+        source = ConversationSource(
+            self.shape,
+            self.info,
+            lambda told: self.shape.with_instructions(self.history.joined(told)),
+            "in progress" if self.history.is_stopped else None,
         )
+        return await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
 
     async def _shorten_results(self) -> None:
         """Check 2: let results that came in just now stand whole where they fit, else as beginning and end."""
@@ -200,6 +210,10 @@ class ManagedStep:
 
     async def _size(self, messages: Sequence[Message]) -> int:
         return await self.counter.prompt(messages)
+
+    @property
+    def _has_said(self) -> bool:
+        return bool(self.step.reply.text or self.step.reply.reasoning)
 
     @property
     def _said(self) -> str:

@@ -10,14 +10,14 @@ from elbowroom.agents.answer import Answer, Notice, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.compactor import Compactor
 from elbowroom.agents.history import History
-from elbowroom.agents.history_counter import HistoryCounter
 from elbowroom.agents.managed_step import ManagedStep
-from elbowroom.agents.prompt_size import PromptSize, template_arguments
+from elbowroom.agents.prompt_size import PromptSize
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.step import Step
+from elbowroom.agents.step_counter import StepCounter
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction
 from elbowroom.context.ladder import Cannot
@@ -88,15 +88,13 @@ class Turn:
         return await managed.compact_now()
 
     async def _managed(self, shape: StepRequest, info: ModelInfo, step: Step) -> ManagedStep:
-        counter = await HistoryCounter.of(
-            await self.target.provider.counter(info),
-            shape.tools,
-            template_arguments(shape.body(())),
-            lambda messages: shape.with_instructions(self._history.sent(messages)),
-        )
+        provider = self.target.provider
+        history = await self.settings.histories.of(provider, info, shape.body(()))
+        running = await history.counter.stream()
+        counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))
         manager = self._manager_for(info, shape.max_tokens)
         compactor = Compactor(self.target, self.settings, self._sink)
-        return ManagedStep(shape, self.target.provider, info, counter, self._history, manager, compactor, step)
+        return ManagedStep(shape, provider, info, counter, self._history, manager, compactor, step)
 
     def _manager_for(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
         """Return the turn's manager, with the window that is loaded now. Raises WindowUnknown."""

@@ -107,18 +107,14 @@ class RpcCounter:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
     ) -> TokenCount:
         """Return the size of the prompt that LM Studio makes of the messages, its begin-of-text token included."""
-        prompt = await self.render_chat(messages, tools)
+        try:
+            prompt = await self._rpc.render(self._model, messages, tools)
+        except UpstreamError as error:
+            raise CannotCount(error.message) from error
         added = await self._count("")  # where begin-of-text is put before every text, a prompt has it once
         pieces = await self._pieces(prompt, added)
         counts = await asyncio.gather(*(self._count(piece) for piece in pieces))
         return TokenCount(sum(counts) - added * (len(counts) - 1), "engine")
-
-    async def render_chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-        """Return the prompt that LM Studio makes of messages and tools."""
-        try:
-            return await self._rpc.render(self._model, messages, tools)
-        except UpstreamError as error:
-            raise CannotCount(error.message) from error
 
     async def _pieces(self, prompt: str, added: int) -> list[str]:
         """Cut the prompt before texts that are one token to this model, so that most pieces are known already."""

@@ -15,7 +15,7 @@ from elbowroom.providers.lmstudio_files import find_home, find_model_path
 from elbowroom.providers.lmstudio_rpc import LMStudioRpc
 from elbowroom.settings.access import is_loopback
 from elbowroom.settings.paths import expanded
-from elbowroom.tokens.count import CannotCount, Counter, TokenCount
+from elbowroom.tokens.count import CannotCount, Counter, PromptRenderer, TokenCount
 from elbowroom.tokens.counter import TokenCounter
 from elbowroom.tokens.file_counter import FileCounter
 from elbowroom.tokens.loading import LoadedModel
@@ -147,12 +147,11 @@ class ComparedCounter:
         await self._agree_on_tokens()
         return await self.file.stream()
 
-    async def render_chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-        """Return the prompt of messages and tools. Raises CannotCount where LM Studio renders another one."""
-        difference = await self._agree_on_tokens()
-        if difference.prompt:
+    async def prompt_renderer(self) -> PromptRenderer:
+        """Return the file's chat template. Raises CannotCount where LM Studio uses another one."""
+        if (difference := await self._difference()).prompt:
             raise CannotCount(difference.prompt)
-        return await self.file.render_chat(messages, tools)
+        return await self.file.prompt_renderer()
 
     def cancel(self) -> None:
         """Give the comparison up where it is under way."""

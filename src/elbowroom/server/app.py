@@ -10,8 +10,8 @@ from elbowroom.providers.chat_endpoint import open_session
 from elbowroom.providers.registry import Providers
 from elbowroom.server.body import MAX_BODY_BYTES
 from elbowroom.server.chat import chat_completions
-from elbowroom.server.cors import set_up_cors
 from elbowroom.server.compacting import compact_conversation
+from elbowroom.server.cors import set_up_cors
 from elbowroom.server.counting import input_tokens
 from elbowroom.server.failures import translate_failures
 from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard

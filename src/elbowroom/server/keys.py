@@ -39,7 +39,10 @@ STARTED: web.AppKey[int] = web.AppKey("STARTED", int)
 def run_settings_of(app: web.Application) -> RunSettings:
     """Return what the settings that are in force now say about runs."""
     settings = app[SETTINGS].current().settings
-    return RunSettings(settings.compaction, catalog_of(app), settings.server.client_tools)
+    runtime = app[RUNTIME]
+    return RunSettings(
+        settings.compaction, catalog_of(app), settings.server.client_tools, runtime.histories, runtime.pruners
+    )
 
 
 def catalog_of(app: web.Application) -> Catalog:

@@ -1,6 +1,6 @@
 """A count of tokens, with how it was got, and what everything that counts offers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -59,10 +59,22 @@ class StreamingCounter(Counter, Protocol):
         ...
 
 
+Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]], Mapping[str, Any]], Awaitable[str]]
+"""Makes the prompt of messages, tools and template arguments; raises CannotCount, or what the engine would refuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRenderer:
+    """A model's chat template, ready to be asked; `key` is another one as soon as the template is."""
+
+    key: str
+    render: Render
+
+
 @runtime_checkable
 class RenderingCounter(Counter, Protocol):
-    """A way to count that makes the prompt as the engine does, so that a template can be asked what it demands."""
+    """A way to count that has the model's chat template at hand."""
 
-    async def render_chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-        """Return the prompt of messages and tools."""
+    async def prompt_renderer(self) -> PromptRenderer:
+        """Return the template. Raises CannotCount where it is not the one that the engine uses."""
         ...

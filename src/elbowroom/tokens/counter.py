@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
@@ -16,7 +16,15 @@ from elbowroom.tokens.anchoring import (
     conversation_keys,
     is_truncated,
 )
-from elbowroom.tokens.count import CannotCount, Counter, Method, RenderingCounter, StreamingCounter, TokenCount
+from elbowroom.tokens.count import (
+    CannotCount,
+    Counter,
+    Method,
+    PromptRenderer,
+    RenderingCounter,
+    StreamingCounter,
+    TokenCount,
+)
 from elbowroom.tokens.families import Family, family_of
 from elbowroom.tokens.family_counter import FamilyCounter
 from elbowroom.tokens.file_counter import INLINE_CHARACTERS
@@ -48,7 +56,7 @@ class TokenCounter:
 
     def __init__(self, model: str, architecture: str | None, ways: Sequence[Counter] = ()) -> None:
         self.model = model
-        self._family = family_of(model, architecture)
+        self.family = family_of(model, architecture)
         self._ways = ways
         self._image_rule = image_rule_of(model, architecture)
         self._images = ImageTokens()
@@ -96,17 +104,6 @@ class TokenCounter:
             return self._with_media(messages, tools, arguments, count) if _has_media(messages) else count
         return await self._count_by_family(messages, tools, arguments)
 
-    async def render_chat(self, messages: Sequence[Message], tools: Sequence[Message] = ()) -> str:
-        """Return the prompt that the engine makes of messages and tools; raises CannotCount where nobody here knows."""
-        cause = CannotCount(f"Nobody here renders the chat template of {self.model}.")
-        for way in self._ways:
-            if isinstance(way, RenderingCounter):
-                try:
-                    return await way.render_chat(messages, tools)
-                except CannotCount as error:
-                    cause = error
-        raise cause
-
     async def stream(self) -> StreamCounter:
         """Return a running count for an answer that grows."""
         for way in self._ways:
@@ -116,6 +113,26 @@ class TokenCounter:
                 except CannotCount as error:
                     self._complain(error)
         return StreamCounter((await self._family_counter()).tokenizer)
+
+    async def text_counter(self) -> Callable[[str], int]:
+        """Return what counts bare texts at once, without asking anybody: for many small texts in a row."""
+        for way in self._ways:
+            if isinstance(way, StreamingCounter):
+                try:
+                    return (await way.stream()).tokenizer.count
+                except CannotCount as error:
+                    self._complain(error)
+        return (await self._family_counter()).count_text
+
+    async def prompt_renderer(self) -> PromptRenderer | None:
+        """Return the model's own chat template; None where only the engine has it."""
+        for way in self._ways:
+            if isinstance(way, RenderingCounter):
+                try:
+                    return await way.prompt_renderer()
+                except CannotCount as error:
+                    self._complain(error)
+        return None
 
     async def observe(
         self,
@@ -189,7 +206,7 @@ class TokenCounter:
 
     async def _family_counter(self) -> FamilyCounter:
         if self._family_counted_by is None:
-            self._family_counted_by = await asyncio.to_thread(_family_counter, self._family)
+            self._family_counted_by = await asyncio.to_thread(_family_counter, self.family)
         return self._family_counted_by
 
     def _keys(self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]) -> list[Key]:

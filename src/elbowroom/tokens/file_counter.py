@@ -1,14 +1,14 @@
 """Counts with the model's own files: its chat template renders the whole prompt, its tokenizer cuts it."""
 
 import asyncio
+import functools
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from elbowroom.tokens.chat_prompt import ChatPrompt, ChatRequest
 from elbowroom.tokens.chat_template_errors import TemplateFailed
-from elbowroom.tokens.count import CannotCount, TokenCount
+from elbowroom.tokens.count import CannotCount, PromptRenderer, TokenCount
 from elbowroom.tokens.errors import TokenizerError
 from elbowroom.tokens.loading import LoadedModel, TokenizerLoader
 from elbowroom.tokens.stream_count import StreamCounter
@@ -58,10 +58,6 @@ class FileCounter:
             return TokenCount(model.segments.count_prompt(text), "exact")
         return TokenCount(await asyncio.to_thread(model.segments.count_prompt, text), "exact")
 
-    async def render_chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-        """Return the prompt of messages and tools as the engine makes it. Raises CannotCount."""
-        return await self.render(await self.load(), messages, tools, {})
-
     async def render(
         self,
         model: LoadedModel,
@@ -80,6 +76,11 @@ class FileCounter:
         """Return a counter for an answer that grows."""
         return StreamCounter((await self.load()).text.tokenizer)
 
+    async def prompt_renderer(self) -> PromptRenderer:
+        """Return the file's chat template as it is now."""
+        model = await self.load()
+        return PromptRenderer(self._prompts_of(model).key, functools.partial(self.render, model))
+
     def _prompts_of(self, model: LoadedModel) -> "Prompts":
         if self._prompts is None or self._prompts[0] is not model:
             self._prompts = (model, Prompts(model, self.path.name))
@@ -93,17 +94,22 @@ class Prompts:
         self._model = model
         self._name = name
 
+    @functools.cached_property
+    def key(self) -> str:
+        """The hashes of the templates."""
+        return " ".join(sorted({self.of(has_tools=has_tools).sha256 for has_tools in (False, True)}))
+
     def of(self, *, has_tools: bool) -> ChatPrompt:
         """Return the template for a request; some models have one of their own for tools."""
         if has_tools and TOOL_TEMPLATE in self._model.text.chat_templates:
             return self._for_tools
         return self._default
 
-    @cached_property
+    @functools.cached_property
     def _default(self) -> ChatPrompt:
         return self._prompt(self._model.text.chat_template or WITHOUT_TEMPLATE)
 
-    @cached_property
+    @functools.cached_property
     def _for_tools(self) -> ChatPrompt:
         return self._prompt(self._model.text.chat_templates[TOOL_TEMPLATE])
 

@@ -28,7 +28,7 @@ class StreamCounter:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._safe_cut = SAFE_BYTE_LEVEL_CUT if tokenizer.kind == "byte-level" else SAFE_CUT
         # SentencePiece puts a space before any text; after a line break it does not do so.
         self._anchor = "" if tokenizer.kind == "byte-level" else ANCHOR
@@ -41,7 +41,7 @@ class StreamCounter:
 
     def fresh(self) -> "StreamCounter":
         """Return a counter with the same tokenizer for another text."""
-        return StreamCounter(self._tokenizer)
+        return StreamCounter(self.tokenizer)
 
     def feed(self, text: str) -> None:
         """Take the next chunk."""
@@ -85,5 +85,5 @@ class StreamCounter:
         if not text:
             return 0
         if self._is_first or not self._anchor:
-            return self._tokenizer.count(text)
-        return self._tokenizer.count(self._anchor + text) - self._anchor_tokens
+            return self.tokenizer.count(text)
+        return self.tokenizer.count(self._anchor + text) - self._anchor_tokens

@@ -1,0 +1,35 @@
+"""Counts whatever the history of one step may become, as it would be sent."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elbowroom.agents.history_counter import HistoryCounter
+from elbowroom.agents.prompt_size import PromptSize
+from elbowroom.context.transcript import Message
+from elbowroom.tokens.stream_count import StreamCounter
+
+
+@dataclass(frozen=True, slots=True)
+class StepCounter:
+    """A counter that puts in front and behind of a history what is sent with it: `dress` says what that is."""
+
+    history: HistoryCounter
+    running: StreamCounter
+    dress: Callable[[Sequence[Message]], Sequence[Message]]
+
+    async def prompt(self, messages: Sequence[Message]) -> int:
+        """Return the most tokens that the whole request with this history may have."""
+        return await self.history.prompt(self.dress(messages))
+
+    def text(self, text: str) -> int:
+        """Return the size of a bare text."""
+        return self.history.text(text)
+
+    def sent(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the messages that are sent for this history, in the form that the template takes."""
+        return self.history.normalised(self.dress(messages))
+
+    async def size(self, body: Mapping[str, Any]) -> PromptSize:
+        """Return the size of a body that is about to be sent, with messages that are dressed and normalised."""
+        return PromptSize(await self.history.count(body["messages"]), self.history.counter, body)
