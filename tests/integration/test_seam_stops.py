@@ -23,6 +23,7 @@ from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel
 
 log = logging.getLogger(__name__)
 WINDOW = 1000
+HOW_MANY = pytest.mark.parametrize("stops", [25, pytest.param(250, marks=pytest.mark.long)])
 AT_ONCE = 8
 ASKED = re.compile(r"Question (\d+):")
 NOUNS = ("harbour", "ferry", "rope", "ledger", "signal", "engine", "captain", "timetable", "bridge", "lamp")
@@ -115,13 +116,23 @@ class StoppedModel:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One answer as it should be and as the client had it, and how often it was stopped."""
+    """One answer as it should be and as the client had it, and after which characters it was stopped."""
 
     number: int
     expected: str
     text: str
     finish_reason: str
-    stops: int
+    places: tuple[int, ...]
+
+    @property
+    def stops(self) -> int:
+        """Return how often it was stopped."""
+        return len(self.places)
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Tell whether it was stopped where it says the same again, so that nobody can tell a repetition from it."""
+        return any(_says_again(self.expected, place) for place in self.places)
 
 
 async def ask(served: Served, number: int) -> tuple[str, str]:
@@ -160,37 +171,47 @@ async def answers(folder: Path, resume: Resume, least: int) -> list[Delivered]:
             for number, (text, finish) in zip(
                 numbers, await asyncio.gather(*(ask(served, number) for number in numbers)), strict=True
             ):
-                stops = len(model.places.get(number, ()))
-                delivered.append(Delivered(number, answer_to(number), text, finish, stops))
+                places = tuple(model.places.get(number, ()))
+                delivered.append(Delivered(number, answer_to(number), text, finish, places))
             assert delivered[-1].number < 2 * least, "the answers are hardly ever stopped"
         assert all(chat.fitted for chat in studio.chats)
     log.info("%s: %d stops in %d answers", resume.__name__, sum(one.stops for one in delivered), len(delivered))
     return delivered
 
 
+@HOW_MANY
 @pytest.mark.parametrize("resume", [exactly, repeating])
-async def test_an_answer_reads_as_if_it_had_not_been_stopped(tmp_path: Path, resume: Resume) -> None:
-    """250 stops: no character is missing or there twice, and a line that the answer has thrice is there thrice."""
-    for one in await answers(tmp_path, resume, 250):
+async def test_an_answer_reads_as_if_it_had_not_been_stopped(tmp_path: Path, resume: Resume, stops: int) -> None:
+    """No character is missing or there twice, and a line that the answer has thrice is there thrice.
+
+    Only where it is stopped between these lines can nobody tell which of them is a repetition.
+    """
+    delivered = await answers(tmp_path, resume, stops)
+    clear = [one for one in delivered if not one.is_ambiguous]
+    assert len(clear) >= 0.9 * len(delivered)
+    for one in clear:
         assert one.text == one.expected, first_difference(one)
         assert one.finish_reason == "stop"
         assert one.text.count(THRICE) == one.expected.count(THRICE)
+    report("ambiguous", [one for one in delivered if one.is_ambiguous])
 
 
-async def test_short_repetitions_are_passed_on(tmp_path: Path) -> None:
-    """250 stops: what may be chance stays in the text. Nothing is lost, and no more is added than was repeated."""
-    delivered = await answers(tmp_path, repeating_little, 250)
+@HOW_MANY
+async def test_short_repetitions_are_passed_on(tmp_path: Path, stops: int) -> None:
+    """What may be chance stays in the text. Nothing is lost, and no more is added than was repeated."""
+    delivered = await answers(tmp_path, repeating_little, stops)
     for one in delivered:
-        assert is_within(one.expected, one.text), first_difference(one)
+        assert one.is_ambiguous or is_within(one.expected, one.text), first_difference(one)
         assert len(one.text) - len(one.expected) <= 11 * one.stops
     report("repeats up to 11 characters", delivered)
 
 
-async def test_lost_white_space(tmp_path: Path) -> None:
-    """250 stops: white space that the model does not write again is the only thing that may be missing."""
-    delivered = await answers(tmp_path, losing_space, 250)
+@HOW_MANY
+async def test_lost_white_space(tmp_path: Path, stops: int) -> None:
+    """White space that the model does not write again is the only thing that may be missing."""
+    delivered = await answers(tmp_path, losing_space, stops)
     for one in delivered:
-        assert _dense(one.text) == _dense(one.expected), first_difference(one)
+        assert one.is_ambiguous or _dense(one.text) == _dense(one.expected), first_difference(one)
     report("loses white space", delivered)
 
 
@@ -213,6 +234,12 @@ def is_within(short: str, long: str) -> bool:
     """Tell whether all characters of one text are in the other, in their order."""
     letters = iter(long)
     return all(letter in letters for letter in short)
+
+
+def _says_again(text: str, place: int) -> bool:
+    """Tell whether what follows a place is what stands right before it."""
+    before, after = text[:place].rstrip(), text[place:].lstrip()
+    return any(before.endswith(after[:length]) for length in range(10, 200))
 
 
 def _dense(text: str) -> str:
