@@ -83,8 +83,8 @@ async def talk_through(folder: Path, talk: Conversation, window: int, model: str
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_short_run(tmp_path: Path, kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
-    """25 turns in a window of 4096: compacted at least twice, and no alarm is raised."""
-    talk = conversation(kind, 25, 4096, size)
+    """A window of 4096 is filled and overflows for a few turns: compacted at least twice, and no alarm is raised."""
+    talk = conversation(kind, 12 if kind == "tools" else 22, 4096, size)
     figures = await talk_through(tmp_path, talk, 4096, model="writer" if kind == "tools" else RAW_MODEL)
     log.info("%s, window %d: %s", kind, 4096, figures)
     assert figures["compactions"] >= 2
