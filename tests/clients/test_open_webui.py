@@ -92,7 +92,11 @@ async def test_what_reaches_the_model_is_what_was_sent(pair: Pair, request_: dic
         return
     [sent] = studio.chats
     changed = {"model": "tiny", "stream": True, "stream_options": {"include_usage": True}}
-    assert sent.body == {**request_["body"], **changed}
+    room = sent.body.pop("max_tokens")  # what is left of the window, or less where the client wants less
+    asked = request_["body"].get("max_tokens", 131_072)
+    assert sent.prompt_tokens is not None
+    assert 0 < room <= min(asked, 131_072 - sent.prompt_tokens)
+    assert sent.body == {**{name: value for name, value in request_["body"].items() if name != "max_tokens"}, **changed}
     assert not [name for name in sent.headers if name.lower().startswith("x-")]
     assert "Authorization" not in sent.headers
 

@@ -41,7 +41,7 @@ EXOTIC = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
     """Run elbowroom in front of a simulated LM Studio, with a window that holds everything in these tests."""
-    large = SimulatedModel(MODEL, max_context_length=1_000_000, loaded_context_length=1_000_000)
+    large = SimulatedModel(MODEL, max_context_length=4_000_000, loaded_context_length=4_000_000)
     async with elbowroom_with_studio(tmp_path, model=large) as both:
         yield both
 
@@ -63,9 +63,13 @@ async def test_text_of_the_model(pair: Pair, model: str, text: str) -> None:
 @MODELS
 @EXOTIC
 async def test_text_of_the_client(pair: Pair, model: str, text: str) -> None:
-    """What the client writes reaches the model as it was written: in messages, names, tools, calls and results."""
+    """What the client writes reaches the model as it was written: in messages, names, tools, calls and results.
+
+    Arguments that engines cannot read as JSON, with half a character in them, are put into JSON that they can.
+    """
     served, studio = pair
-    call = {"id": "a", "type": "function", "function": {"name": "t", "arguments": json.dumps({"x": text})}}
+    arguments = json.dumps({"x": text})
+    call = {"id": "a", "type": "function", "function": {"name": "t", "arguments": arguments}}
     messages = [
         {"role": "user", "content": text, "name": text},
         {"role": "assistant", "content": text, "tool_calls": [call]},
@@ -74,7 +78,11 @@ async def test_text_of_the_client(pair: Pair, model: str, text: str) -> None:
     tool = function_spec("t", x={"description": text})
     await stream_bytes(served, {"model": model, "messages": messages, "tools": [tool], "user": text})
     body = studio.chats[0].body
-    assert body["messages"][-3:] == messages
+    sent = body["messages"][-3:]
+    told = sent[1]["tool_calls"][0]["function"]["arguments"]
+    assert told in (arguments, json.dumps({"malformed_arguments": arguments}))
+    sent[1]["tool_calls"][0]["function"]["arguments"] = arguments
+    assert sent == messages
     assert body["tools"] == [tool]
     assert body["user"] == text
 

@@ -4,7 +4,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from elbowroom.agents.answer import Notice
 from elbowroom.agents.compactor import Compactor, ConversationSource
+from elbowroom.agents.fixed_cost_report import FixedCostReport, fixed_cost_report
 from elbowroom.agents.history import History
 from elbowroom.agents.prompt_size import PromptSize
 from elbowroom.agents.reply import Reply
@@ -15,6 +17,7 @@ from elbowroom.agents.stream_watch import StreamWatch
 from elbowroom.context.compaction import Compaction, build
 from elbowroom.context.decisions import Compact, Decision, Measure, Refuse, Send
 from elbowroom.context.division import divide
+from elbowroom.context.fixed_cost import notice_of, refusal_of
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.tool_results import room_for_results, shares, shortened
@@ -50,7 +53,9 @@ class ManagedStep:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
         self.manager.begin_step()
         await self._shorten_results()
-        fits = await self._fit(await self._decide())
+        decision = await self._decide()
+        await self._tell_if_tight(decision)
+        fits = await self._fit(decision)
         while fits and await self._ask() and self.manager.may_restart():
             self._note_where_it_stopped()
             fits = await self._fit(await self._decide(must_shrink=True))
@@ -157,20 +162,35 @@ class ManagedStep:
 
     async def _overflow(self) -> ContextOverflow:
         """Return the error for a prompt that cannot fit, with the numbers and what the person can do."""
-        messages = self.history.messages
         window = self.manager.budget.window
-        prompt, least = await self._size(messages), await self._size(_smallest(messages))
-        cause = (
-            f"What cannot be left out (instructions, tools, the current request) takes {least:,} of them. Load the "
-            "model with a larger context length, send fewer tools, or shorten the request."
-            if least >= window
-            else "Load the model with a larger context length, or let the history be compacted (compaction.auto)."
-        )
-        return ContextOverflow(
-            f"This model's maximum context length is {window} tokens. The request needs {prompt}. {cause}",
-            window=window,
-            prompt_tokens=prompt,
-        )
+        prompt = await self._size(self.history.messages)
+        report = await self._report()
+        if report.cost.prompt >= window:
+            message = refusal_of(report.cost, slim_saves=report.slim_saves)
+        else:
+            remedy = "" if self.manager.auto else ", let the history be compacted (compaction.auto)"
+            message = (
+                f"This model's maximum context length is {window} tokens. The request needs {prompt}. Load the model "
+                f"with a larger context length{remedy}, or begin a new conversation."
+            )
+        return ContextOverflow(message, window=window, prompt_tokens=prompt)
+
+    async def _report(self) -> FixedCostReport:
+        smallest = _smallest(self.history.messages)
+        size = await self._size(smallest)
+        return fixed_cost_report(self.counter, self.shape, smallest, size, self.manager.budget)
+
+    async def _tell_if_tight(self, decision: Decision) -> None:
+        """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
+        asked = sum(message.get("role") == "user" for message in self.history.messages)
+        if isinstance(decision, Refuse) or not decision.is_tight or asked > 1 or self.shape.step > 1:
+            return
+        report = await self._report()
+        if report.cost.total > 2 * report.cost.pinned and (
+            text := notice_of(report.cost, slim_saves=report.slim_saves)
+        ):
+            log.warning("%s: %s", self.info.id, text)
+            await self.compactor.tell([Notice("tight", text)])
 
     async def _compact(self, decision: Compact) -> Compaction | Cannot:
         transcript = Transcript.of(self.history.messages)

@@ -1,0 +1,59 @@
+"""Measures what of a request no compaction can free, so that a person can be told what takes the room."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elbowroom.agents.client_tools import arrange_tools
+from elbowroom.agents.request_body import StepRequest
+from elbowroom.agents.step_counter import StepCounter
+from elbowroom.context.budget import Budget
+from elbowroom.context.fixed_cost import FixedCost
+from elbowroom.context.tool_calls import as_json
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, text_of
+
+
+@dataclass(frozen=True, slots=True)
+class FixedCostReport:
+    """The fixed cost, and how many tokens shorter descriptions of the client's tools would save."""
+
+    cost: FixedCost
+    slim_saves: int
+
+
+def fixed_cost_report(
+    counter: StepCounter, shape: StepRequest, smallest: Sequence[Message], size: int, budget: Budget
+) -> FixedCostReport:
+    """Divide the `size` tokens of the smallest prompt among its parts.
+
+    Messages are measured by their text; what the template puts around everything is spread over the tools, or counts
+    as pinned where there are none.
+    """
+    messages = shape.with_instructions(smallest)
+    system = sum(counter.text(text_of(message)) for message in messages if message.get("role") in SYSTEM_ROLES)
+    pinned = sum(counter.text(text_of(message)) for message in messages if message.get("role") not in SYSTEM_ROLES)
+    rest = max(0, size - system - pinned)
+    tools = _spread(rest, [(_name(tool), counter.text(as_json(tool))) for tool in shape.tools])
+    cost = FixedCost(budget.window, budget.reserve(size), system, tools, pinned if tools else pinned + rest)
+    sent = shape.request.tools
+    slim = arrange_tools(sent, "slim")
+    saves = sum(counter.text(as_json(tool)) for tool in sent) - sum(counter.text(as_json(tool)) for tool in slim)
+    return FixedCostReport(cost, max(0, saves))
+
+
+def _spread(tokens: int, parts: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """Return the parts with sizes that add up to this many tokens, in the proportions they have."""
+    whole = sum(size for _, size in parts)
+    spread: list[tuple[str, int]] = []
+    given = seen = 0
+    for name, size in parts:
+        seen += size
+        share = tokens * seen // max(1, whole) - given
+        given += share
+        spread.append((name, share))
+    return tuple(spread)
+
+
+def _name(tool: Mapping[str, Any]) -> str:
+    function = tool.get("function")
+    return str(function.get("name")) if isinstance(function, Mapping) else str(tool.get("type"))
