@@ -47,6 +47,7 @@ BODY: dict[str, Any] = {
     "stop": ["\n"],
     "tool_choice": "required",
     "response_format": {"type": "text"},
+    "max_completion_tokens": 4000,
 }
 
 
@@ -96,7 +97,7 @@ async def test_own_model_gets_the_conversations_own_bytes() -> None:
     assert sent["tools"] == [READ_NOTE]
     assert (sent["top_p"], sent["max_tokens"], sent["stream"]) == (0.9, 100, True)
     assert sent["temperature"] <= 0.3
-    assert not {"stop", "tool_choice", "response_format", "chat_template_kwargs"} & sent.keys()
+    assert not {"stop", "tool_choice", "response_format", "max_completion_tokens", "chat_template_kwargs"} & sent.keys()
     assert BODY["messages"] is CONVERSATION
 
 
@@ -125,6 +126,8 @@ async def test_usage_is_kept_apart() -> None:
 BAD_ANSWERS: dict[str, tuple[Script, str]] = {
     "a tool call": (Script(ToolCall("read_note", {"path": "a"}), "and more"), "tool call"),
     "cut off": (Script(Text(PLAN[:50]), finish_reason="length"), "cut off"),
+    "cut off behind the summary": (Script(Text(PLAN[:-2]), finish_reason="length"), "cut off"),
+    "a plan in the thoughts, then a call": (Script(Reasoning(PLAN), ToolCall("read_note", {})), "tool call"),
     "thoughts alone": (Script(Reasoning("I wonder what they want from me.")), "thinking"),
     "nothing at all": (Script(), "without a word"),
     "nothing, cut": (Script(finish_reason="length"), "empty"),
