@@ -11,7 +11,7 @@ from engine_as_lmstudio import engine_as_lmstudio
 from random_histories import TOOLS, some_histories
 
 from elbowroom.agents.history_counter import HistoryCounters
-from elbowroom.agents.pruning_agent import LearnedLimits, PruningAgent
+from elbowroom.agents.pruning_agent import Conversation, LearnedLimits, PruningAgent
 from elbowroom.context.ladder import PrunerFailed
 from elbowroom.context.repair import repair
 from elbowroom.providers.lmstudio import LMStudio
@@ -49,7 +49,14 @@ async def pruner_for(provider: LMStudio, body: Mapping[str, Any]) -> PruningAgen
     info = await provider.ready("tiny")
     assert info.loaded_context is not None
     history = await HistoryCounters().of(provider, info, body)
-    return PruningAgent(provider, info, history, window=info.loaded_context, learned=LearnedLimits(), conversation=body)
+    return PruningAgent(
+        provider,
+        info,
+        history,
+        window=info.loaded_context,
+        learned=LearnedLimits(),
+        conversation=Conversation(body, body["messages"], list),
+    )
 
 
 async def heard(pruner: PruningAgent, messages: list[Any]) -> None:

@@ -17,7 +17,7 @@ from sample_chat import READ_NOTE
 from elbowroom.agents.catalog import Catalog, Target
 from elbowroom.agents.history_counter import HistoryCounters
 from elbowroom.agents.pruner_choice import PrunerChoice, wishes_of
-from elbowroom.agents.pruning_agent import LearnedLimits, PruningAgent
+from elbowroom.agents.pruning_agent import Conversation, LearnedLimits, PruningAgent
 from elbowroom.context.ladder import PrunerFailed
 from elbowroom.context.prune_answer import Plan, read_prune_answer
 from elbowroom.context.prune_order import Wishes, listing_order
@@ -70,12 +70,18 @@ async def lmstudio(*models: SimulatedModel) -> AsyncIterator[tuple[SimulatedLMSt
             await tools.aclose()
 
 
+def conversation_of(body: Mapping[str, Any]) -> Conversation:
+    """Return the conversation of a body that is sent as it stands."""
+    return Conversation(body, body["messages"], list)
+
+
 async def pruner_of(provider: Provider, model: str = MODEL, body: Mapping[str, Any] | None = None) -> PruningAgent:
     """Return the pruning agent of a conversation, or a model of its own where there is no body."""
     info = await provider.ready(model)
     history = await HistoryCounters().of(provider, info, body or {})
     window = info.loaded_context or 4096
-    return PruningAgent(provider, info, history, window=window, learned=LearnedLimits(), conversation=body)
+    conversation = conversation_of(body) if body else None
+    return PruningAgent(provider, info, history, window=window, learned=LearnedLimits(), conversation=conversation)
 
 
 async def failure_of(pruner: PruningAgent, cap: int = 100) -> str:
@@ -111,6 +117,24 @@ async def test_own_model_gets_parts_without_the_conversation() -> None:
     assert "tools" not in sent
     assert sent["messages"] == LISTING
     assert sent["response_format"]["type"] == "json_schema"
+
+
+async def test_what_is_sent_around_the_history_is_sent_here_too() -> None:
+    """Instructions that the server puts in front belong to the bytes that the engine has read."""
+
+    def dress(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        return [{"role": "system", "content": "Be brief."}, *messages]
+
+    history = CONVERSATION[1:]
+    async with lmstudio() as (studio, provider):
+        studio.enqueue(PLAN)
+        info = await provider.ready(MODEL)
+        counter = await HistoryCounters().of(provider, info, BODY)
+        told = Conversation({**BODY, "messages": dress(history)}, history, dress)
+        pruner = PruningAgent(provider, info, counter, window=8192, learned=LearnedLimits(), conversation=told)
+        await pruner.ask([*history, ORDER], 100)
+        [sent] = [chat.body for chat in studio.chats]
+    assert sent["messages"] == [*dress(history), ORDER]
 
 
 async def test_usage_is_kept_apart() -> None:
@@ -269,7 +293,7 @@ async def chosen(
         Catalog(agents, {"lmstudio": provider}),
         Target(f"lmstudio/{MODEL}", provider, MODEL),
         info,
-        BODY,
+        conversation_of(BODY),
         await histories.of(provider, info, BODY),
         8192,
     )

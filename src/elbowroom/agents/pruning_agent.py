@@ -171,10 +171,11 @@ class PruningAgent:
         if not self._provider.manages_context:
             return wanted
         count = await history.count(messages)
-        room = self.window - count.tokens - MARGIN
+        most = count.tokens + count.error_bound
+        room = self.window - most - MARGIN
         if room < min(wanted, LEAST_ANSWER):
             raise PrunerFailed(
-                f"The request takes {count.tokens} of the {self.window} tokens that the pruning agent can read."
+                f"The request takes up to {most} of the {self.window} tokens that the pruning agent can read."
             )
         return min(wanted, room)
 
