@@ -14,6 +14,7 @@ from elbowroom.agents.history_counter import HistoryCounters
 from elbowroom.agents.pruning_agent import Conversation, LearnedLimits, PruningAgent
 from elbowroom.context.ladder import PrunerFailed
 from elbowroom.context.repair import repair
+from elbowroom.errors import ContextOverflow, UpstreamRejected
 from elbowroom.providers.lmstudio import LMStudio
 from elbowroom.tokens.tools import CountingTools
 
@@ -60,15 +61,18 @@ async def pruner_for(provider: LMStudio, body: Mapping[str, Any]) -> PruningAgen
 
 
 async def heard(pruner: PruningAgent, messages: list[Any]) -> None:
-    """Let the tiny model, which knows no JSON, say something."""
-    with pytest.raises(PrunerFailed):
+    """Let the tiny model say something, whatever it is; only the engine may not refuse to listen."""
+    try:
         await pruner.ask(messages, 8)
+    except PrunerFailed as failure:
+        if isinstance(failure.__cause__, UpstreamRejected | ContextOverflow):
+            raise failure.__cause__ from None
 
 
 @pytest.mark.parametrize("tools", [(), TOOLS], ids=["plain", "tools"])
 async def test_prefix_is_not_read_again(engine: LlamaServer, tools: list[Any]) -> None:
     """Of the order's prompt the engine reads little more than the order itself: the rest is in its cache."""
-    body = {"model": "tiny", "messages": CONVERSATION, **({"tools": list(tools)} if tools else {}), "stream": False}
+    body = {"model": "tiny", "messages": CONVERSATION, **({"tools": list(tools)} if tools else {}), "seed": 7}
     status, answer = await engine.post("/v1/chat/completions", {**body, "max_tokens": 1})
     assert status == 200
     read = answer["usage"]["prompt_tokens"]
@@ -93,5 +97,4 @@ async def test_any_history_is_taken(engine: LlamaServer) -> None:
             counter = await HistoryCounters().of(provider, await provider.ready("tiny"), body)
             counted = await counter.prompt([*messages, ORDER])
             await heard(pruner, [*messages, ORDER])
-            [usage] = pruner.usages
-            assert usage["prompt_tokens"] == counted
+            assert len(await engine.tokenize(engine.prompts()[-1])) == counted
