@@ -14,7 +14,9 @@ from elbowroom.context.readable import written, written_out
 from elbowroom.context.transcript import Group, Message
 
 FACTS_SHARE: Final = 10  # one part in ten of the window
-FRAME: Final = 16  # tokens that a template and a list need around a message
+ROUNDS: Final = 3
+LEAST_LEFT: Final = 200
+FRAME: Final = 8  # tokens that a template needs around a message
 DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
 
 
@@ -54,6 +56,7 @@ class Drafts:
         self._size = size
         self._facts_room = window // FACTS_SHARE
         self._facts: list[Fact] = []
+        self._sizes: dict[int, int] = {}
         self._carried = carried_by(division.summaries)
         self._frame = size(summary_message("-", "-", ["-"], state)) + FRAME
 
@@ -106,21 +109,46 @@ class Drafts:
         return self._draft(draft.plan, draft.kept[(len(draft.kept) + 1) // 2 :])
 
     def _filled(self, plan: Plan) -> Draft:
-        """Return the plan's draft with as many groups as there is room for: its own, then the newest."""
-        bare = self._draft(plan, ())
-        left = self.room - self._size(bare.summary) - FRAME
-        kept: list[NumberedGroup] = []
+        """Return the plan's draft with as many groups as there is room for: its own, then the newest.
+
+        What stays need not be listed as facts: that leaves room for more, and so it goes round a few times.
+        """
+        draft = self._draft(plan, ())
+        left = self._left_by(draft)
+        wanted: list[NumberedGroup] = []
         for each in reversed(self.division.old):
             if each.id in plan.keep and (size := self._size_of(each)) <= left:
-                kept.append(each)
+                wanted.append(each)
                 left -= size
+        draft = self._draft(plan, wanted) if wanted else draft
+        for _ in range(ROUNDS):
+            more = self._newest(draft)
+            if not more:
+                break
+            draft = self._draft(plan, [*draft.kept, *more])
+        return draft
+
+    def _newest(self, draft: Draft) -> list[NumberedGroup]:
+        """Return the newest groups that a draft has not yet and has room for.
+
+        Calls whose results are too large are left out of them; what is said goes without a gap, so that no question
+        stays without its answer.
+        """
+        left = self._left_by(draft)
+        kept = {each.id for each in draft.kept}
+        more: list[NumberedGroup] = []
         for each in reversed(self.division.old):
-            if each not in kept:
-                left -= self._size_of(each)
-                if left < 0:
-                    break
-                kept.append(each)
-        return self._draft(plan, kept) if kept else bare
+            if each.id in kept:
+                continue
+            if (size := self._size_of(each)) <= left:
+                more.append(each)
+                left -= size
+            elif each.group.kind != "tools" or left < LEAST_LEFT:
+                break
+        return more
+
+    def _left_by(self, draft: Draft) -> int:
+        return self.room - self._size(draft.summary) - FRAME - sum(map(self._size_of, draft.kept))
 
     def _draft(self, plan: Plan, kept: Iterable[NumberedGroup]) -> Draft:
         ordered = sorted(kept, key=lambda each: each.id)
@@ -141,7 +169,10 @@ class Drafts:
         return listed
 
     def _size_of(self, numbered: NumberedGroup) -> int:
-        return sum(self._size(written(message)) + FRAME for message in numbered.group.messages)
+        if numbered.id not in self._sizes:
+            messages = numbered.group.messages
+            self._sizes[numbered.id] = sum(self._size(written(message)) + FRAME for message in messages)
+        return self._sizes[numbered.id]
 
     def _cut(self, text: str, room: int, *, keeps_end: bool = False) -> str:
         """Return as many lines of a text as fit, from its beginning or its end."""

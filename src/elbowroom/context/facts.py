@@ -15,7 +15,8 @@ from elbowroom.context.transcript import Group, Message, text_of
 
 MOST_FACTS = 400
 MOST_OF_USER, MOST_OF_ASSISTANT, MOST_OF_TOOL = 200, 60, 30
-BEGINNING, ENDING = 12_000, 4000
+READ = {"user": (12_000, 4000), "assistant": (6000, 2000), "tool": (4000, 1000)}
+"""How many characters of a message are read at its beginning and at its end."""
 SAID = frozenset(KINDS)
 TOUCHED = frozenset({"link", "mail", "uuid", "address", "path", "name", "hash"})
 """Kinds that count in calls and results: figures and quotes there are data, and the whole can be read again."""
@@ -115,27 +116,29 @@ def _facts_in(groups: Sequence[Group]) -> Iterator[Fact | None]:
         yield from map(_condition, find_constraints(text))
         yield None
     for text in (*users, *summaries):
-        yield from _identified(text, SAID, MOST_OF_USER)
+        yield from _identified(text, SAID, MOST_OF_USER, READ["user"])
     for message in messages:
         if message.get("role") == "assistant":
-            yield from _identified(text_of(message), SAID, MOST_OF_ASSISTANT, distinctive=True)
+            yield from _identified(text_of(message), SAID, MOST_OF_ASSISTANT, READ["assistant"], distinctive=True)
     for message in messages:
-        yield from _identified("\n".join(_arguments(message)), TOUCHED, MOST_OF_TOOL)
+        yield from _identified("\n".join(_arguments(message)), TOUCHED, MOST_OF_TOOL, READ["tool"])
     for message in messages:
         if message.get("role") == "tool":
-            yield from _identified(text_of(message), TOUCHED, MOST_OF_TOOL)
+            yield from _identified(text_of(message), TOUCHED, MOST_OF_TOOL, READ["tool"])
 
 
 def _condition(sentence: str) -> Fact:
     return Fact(sentence, sentence, is_condition=True)
 
 
-def _identified(text: str, kinds: frozenset[str], most: int, *, distinctive: bool = False) -> Iterator[Fact | None]:
+def _identified(
+    text: str, kinds: frozenset[str], most: int, read: tuple[int, int], *, distinctive: bool = False
+) -> Iterator[Fact | None]:
     """Yield the first identifiers of a text, of a very long one those in its beginning and its end."""
     if not text:
         return
-    if len(text) > BEGINNING + ENDING:
-        text = f"{text[:BEGINNING]}\n{text[-ENDING:]}"
+    if len(text) > sum(read):
+        text = f"{text[: read[0]]}\n{text[-read[1] :]}"
     found = (each for each in find_identifiers(text, kinds) if each.is_distinctive or not distinctive)
     for identifier in islice(found, most):
         yield Fact(identifier.core, _in_context(identifier, text))

@@ -83,13 +83,17 @@ BORDERS = {
     r"(?![\w": f"(?![{SPACED}",
     r"(?!\w": f"(?![{SPACED}]",
 }
+# Most places in a text are within or before a plain word: no identifier begins there, which these three see at once.
+BEGINNING = r"(?=[^\s.,;:!?)\]}>=|]|\.{1,2}/)(?:(?<![A-Za-z_])|(?![A-Za-z_]))"
+PLAIN_WORD = r"[A-Z]?[a-zß-öø-ÿ]++[.,;:!?)]*+(?:\s|$)"
+NO_PLAIN_WORD = rf"(?:(?={MONTHS})|(?!{PLAIN_WORD}))"
 
 
 def _pattern() -> re.Pattern[str]:
     pattern = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in KINDS.items())
     for border, spaced in BORDERS.items():
         pattern = pattern.replace(border, spaced)
-    return re.compile(pattern)
+    return re.compile(f"{BEGINNING}{NO_PLAIN_WORD}(?:{pattern})")
 
 
 PATTERN = _pattern()
