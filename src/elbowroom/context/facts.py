@@ -15,7 +15,7 @@ from elbowroom.context.transcript import Group, Message, text_of
 
 MOST_FACTS = 400
 MOST_OF_USER, MOST_OF_ASSISTANT, MOST_OF_TOOL = 200, 60, 30
-READ = {"user": (12_000, 4000), "assistant": (6000, 2000), "tool": (4000, 1000)}
+READ = {"user": (12_000, 4000), "assistant": (6000, 2000), "tool": (3000, 500)}
 """How many characters of a message are read at its beginning and at its end."""
 SAID = frozenset(KINDS)
 TOUCHED = frozenset({"link", "mail", "uuid", "address", "path", "name", "hash"})
@@ -86,21 +86,24 @@ class Held:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts: list[str] = []
-        self._words: set[str] = set()
+        self._with_word: dict[str, list[str]] = {}
         for text in texts:
             self.add(text)
 
     def add(self, text: str) -> None:
         """Add a text."""
-        self._texts.append(" ".join(text.split()))
-        self._words.update(WORD.findall(text))
+        text = " ".join(text.split())
+        self._texts.append(text)
+        for word in set(WORD.findall(text)):
+            self._with_word.setdefault(word, []).append(text)
 
     def holds(self, core: str) -> bool:
         """Tell whether this stands in one of the texts, and not merely in something longer."""
-        if not self._words.issuperset(WORD.findall(core)):
-            return False
         core = " ".join(core.split())
-        return any(_stands_in(core, text) for text in self._texts)
+        texts = self._texts
+        for word in WORD.findall(core):
+            texts = min(texts, self._with_word.get(word, []), key=len)
+        return any(_stands_in(core, text) for text in texts)
 
 
 def _facts_in(groups: Sequence[Group]) -> Iterator[Fact | None]:
