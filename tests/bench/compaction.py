@@ -7,7 +7,6 @@ counted before, as they have in a conversation that grows.
 import asyncio
 import json
 import random
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ ANSWER = json.dumps(
 WORDS = (
     "the a boat note list harbour order we it is was read and or then with about of to in for that this line part page "
     "wind tide crew rope sail deck open close find keep write change small large first last early late clear"
-).split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +71,19 @@ class AtOnce:
 
 def prose(chance: random.Random, words: int) -> str:
     """Return sentences with a figure or a name here and there."""
-    said = chance.choices(WORDS, k=words)
+    said = chance.choices(WORDS.split(), k=words)
     said[:: max(1, words // 3)] = [f"{chance.randrange(9999)}" for _ in said[:: max(1, words // 3)]]
     return " ".join(said).capitalize() + "."
 
 
 def turn(chance: random.Random, number: int) -> list[dict[str, Any]]:
     """Return a question, a call with its result, and an answer."""
-    path = f"notes/{chance.choice(WORDS)}/{number}.md"
-    call = {"id": f"call{number}", "type": "function", "function": {"name": "read", "arguments": f'{{"path": "{path}"}}'}}
+    path = f"notes/{chance.choice(WORDS.split())}/{number}.md"
+    call = {
+        "id": f"call{number}",
+        "type": "function",
+        "function": {"name": "read", "arguments": f'{{"path": "{path}"}}'},
+    }
     lines = [{"line": line, "text": prose(chance, 12)} for line in range(12)]
     return [
         {"role": "user", "content": f"Look at {path}. {prose(chance, 60)} Never change the dates."},
@@ -128,8 +131,3 @@ async def compactions(count: int) -> Compactions:
         if not isinstance(done, Compaction) or done.rung != "plan":
             raise AssertionError(f"the history was not compacted by the plan: {done}")
     return Compactions(tuple(seconds[1:]), tuple(blocks[1:]))
-
-
-if __name__ == "__main__":
-    found = asyncio.run(compactions(30))
-    print(statistics.median(found.seconds) * 1e3, max(found.longest_blocks) * 1e3)

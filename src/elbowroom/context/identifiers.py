@@ -87,6 +87,9 @@ BORDERS = {
 # Most places in a text are within or before a plain word: no identifier begins there, which these three see at once.
 BEGINNING = r"(?=[^\s.,;:!?)\]}>=|]|\.{1,2}/)(?:(?<![A-Za-z_])|(?![A-Za-z_]))"
 PLAIN_WORD = r"[A-Z]?[a-zß-öø-ÿ]++[.,;:!?)]*+(?:\s|$)"
+PLAIN_WORDS = re.compile(rf"(?:{PLAIN_WORD}\s*+)++|\s++")
+OTHER_WORDS = re.compile(rf"(?:(?!{PLAIN_WORD})\S++\s*+)++")
+WITH_SPACES = frozenset({"code", "quote", "number"})
 NO_PLAIN_WORD = rf"(?:(?={MONTHS})|(?!{PLAIN_WORD}))"
 
 
@@ -132,11 +135,24 @@ def find_identifiers(text: str, kinds: frozenset[str] = frozenset(KINDS)) -> Ite
     """
     offset, pattern = 0, _pattern(kinds)
     for line in _short_lines(text):
-        for match in pattern.finditer(line):
-            kind = match.lastgroup or ""
-            if kind in kinds and len(match[0]) <= LONGEST:
-                yield Identifier(kind, match[0].strip().rstrip(".,"), offset + match.start())
+        for start, end in [(0, len(line))] if kinds & WITH_SPACES else _without_plain_words(line):
+            for match in pattern.finditer(line, start, end):
+                kind = match.lastgroup or ""
+                if kind in kinds and len(match[0]) <= LONGEST:
+                    yield Identifier(kind, match[0].strip().rstrip(".,"), offset + match.start())
         offset += len(line)
+
+
+def _without_plain_words(line: str) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of a line between plain words; paths and links with spaces in them go on to its end."""
+    at = 0
+    while at < len(line):
+        if plain := PLAIN_WORDS.match(line, at):
+            at = plain.end()
+        if other := OTHER_WORDS.match(line, at):
+            end = len(line) if "\\" in other[0] or "[[" in other[0] else other.end()
+            yield at, end
+            at = end
 
 
 def _short_lines(text: str) -> Iterator[str]:
