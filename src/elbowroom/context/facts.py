@@ -47,9 +47,10 @@ READ = {
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that has to be told: `text` is how, `core` what a text must hold to have told it."""
+    """Something that has to be told: `text` is how, `core` or `whole` what a text must hold to have told it."""
 
     core: str
+    whole: str
     text: str
     weight: Weight
 
@@ -73,7 +74,7 @@ def lost(facts: Iterable[Fact], held: Sequence["Held"]) -> list[Fact]:
     for fact in sorted(facts, key=lambda fact: fact.weight):
         if len(missing) >= MOST_FACTS:
             break
-        if fact.core not in seen and not any(texts.holds(fact.core) for texts in (*held, listed)):
+        if fact.core not in seen and not any(texts.tell(fact) for texts in (*held, listed)):
             missing.append(fact)
             listed.add(fact.text)
         seen.add(fact.core)
@@ -121,6 +122,10 @@ class Held:
         for word in set(WORD.findall(text)):
             self._with_word.setdefault(word, []).append(text)
 
+    def tell(self, fact: Fact) -> bool:
+        """Tell whether one of the texts holds a fact, a figure with its unit or without."""
+        return self.holds(fact.core) or (fact.whole != fact.core and self.holds(fact.whole))
+
     def holds(self, core: str) -> bool:
         """Tell whether this stands in one of the texts, and not merely in something longer."""
         core = " ".join(core.split())
@@ -131,7 +136,7 @@ class Held:
 
 
 def _condition(sentence: str) -> Fact:
-    return Fact(sentence, sentence, Weight.CONDITION)
+    return Fact(sentence, sentence, sentence, Weight.CONDITION)
 
 
 def _identified(text: str, kinds: frozenset[str], weight: Weight) -> Iterator[Fact | None]:
@@ -144,7 +149,7 @@ def _identified(text: str, kinds: frozenset[str], weight: Weight) -> Iterator[Fa
     found = find_identifiers(text, kinds)
     distinctive = (each for each in found if each.is_distinctive or weight is not Weight.OF_ASSISTANT)
     for identifier in islice(distinctive, most):
-        yield Fact(identifier.core, _in_context(identifier, text), weight)
+        yield Fact(identifier.core, identifier.text, _in_context(identifier, text), weight)
     yield None
 
 

@@ -85,10 +85,10 @@ BORDERS = {
     r"(?!\w": f"(?![{SPACED}]",
 }
 # Most places in a text are within or before a plain word: no identifier begins there, which these three see at once.
-BEGINNING = r"(?=[^\s.,;:!?)\]}>=|]|\.{1,2}/)(?:(?<![A-Za-z_])|(?![A-Za-z_]))"
-PLAIN_WORD = r"[A-Z]?[a-zß-öø-ÿ]++[.,;:!?)]*+(?:\s|$)"
-PLAIN_WORDS = re.compile(rf"(?:{PLAIN_WORD}\s*+)++|\s++")
-OTHER_WORDS = re.compile(rf"(?:(?!{PLAIN_WORD})\S++\s*+)++")
+BEGINNING = r"(?=[^\s.,;:!?)\]}>=|]|\.{1,2}/)(?:(?<![A-Za-z0-9_])|(?![A-Za-z0-9_]))"
+PLAIN_WORD = r"[A-Z]?[a-zß-öø-ÿ]++[.,;:!?)\"'\]}]*+(?:\s|$)"
+PLAIN_WORDS = re.compile(rf"(?:[\"'({{]?{PLAIN_WORD}\s*+)++|\s++")
+OTHER_WORDS = re.compile(rf"(?:(?![\"'({{]?{PLAIN_WORD})\S++\s*+)++")
 WITH_SPACES = frozenset({"code", "quote", "number"})
 NO_PLAIN_WORD = rf"(?:(?={MONTHS})|(?!{PLAIN_WORD}))"
 
