@@ -245,6 +245,13 @@ def test_nothing_is_held_back_longer_than_it_may_be_a_repetition() -> None:
     assert continuation.end() == ""
 
 
+@pytest.mark.parametrize("row", ["0, 0, 0, 0, 0, 0\n", '  "value": null,\n', "The bell rang. The bell rang.\n"])
+def test_rows_that_are_all_the_same_stay(row: str) -> None:
+    """Where the answer itself has said the same several times, the next time is no repetition of the model."""
+    for count in (2, 3, 7):
+        assert joined(f"Rows:\n{row * count}", f"{row}End.") == f"Rows:\n{row * (count + 1)}End."
+
+
 def test_only_the_first_repetition_is_dropped() -> None:
     """Behind the joint the text may repeat itself as it likes."""
     said = "refrain: la la la la la, oh"

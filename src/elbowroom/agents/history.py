@@ -94,11 +94,14 @@ class History:
 
 
 def pieces_of(text: str, length: int) -> list[str]:
-    """Cut a text at ends of lines or sentences into pieces of about this many characters; together they are it."""
+    """Cut a text at ends of lines or sentences into pieces of about this many characters; together they are it.
+
+    None is shorter than `LEAST_PIECE`, least of all the last, from which a model has to see where it stopped.
+    """
     pieces: list[str] = []
     start = 0
     for place in StopFinder().places(text):
-        if place - start >= max(LEAST_PIECE, length):
+        if place - start >= max(LEAST_PIECE, length) and len(text) - place >= LEAST_PIECE:
             pieces.append(text[start:place])
             start = place
     return [*pieces, text[start:]] if start < len(text) else pieces

@@ -1,8 +1,9 @@
 """One model step inside a window: what does not fit is compacted first, and an answer that fills it up goes on."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from elbowroom.agents.answer import Notice
 from elbowroom.agents.compactor import Compactor, ConversationSource
@@ -211,20 +212,29 @@ class ManagedStep:
         results = messages[first:]
         if not results or (prompt := await self._size(messages)) < self.manager.budget.window // 2:
             return
-        sizes = [self.counter.text(text_of(result)) for result in results]
-        rest = await self._size(_smallest(messages)) - sum(sizes)
+        rest = await self._size(_smallest([*messages[:first], *(_with_text(result, "") for result in results)]))
+        size_of = self._ruler(results, await self._size(_smallest(messages)) - rest)
+        sizes = [size_of(text_of(result)) for result in results]
         if self.manager.before_tool_results(prompt, rest, sizes) == "too large":
-            self.history.replace([*messages[:first], *self._fitting(results, sizes, rest)])
+            self.history.replace([*messages[:first], *self._fitting(results, sizes, rest, size_of)])
 
-    def _fitting(self, results: Sequence[Message], sizes: Sequence[int], rest: int) -> list[Message]:
+    def _ruler(self, results: Sequence[Message], size: int) -> Callable[[str], int]:
+        """Return a counter of bare texts that agrees with the size that these results have in a prompt.
+
+        Where only the engine can count a prompt, bare texts are counted with the vocabulary of another model.
+        """
+        counted = sum(self.counter.text(text_of(result)) for result in results)
+        return lambda text: ceil(self.counter.text(text) * size / max(1, counted))
+
+    def _fitting(
+        self, results: Sequence[Message], sizes: Sequence[int], rest: int, size_of: Callable[[str], int]
+    ) -> list[Message]:
         """Return the results so that they fit together, each too large one with a word on what is missing."""
         budget = self.manager.budget
         room = room_for_results(budget, rest)
         log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
         return [
-            result
-            if size <= share
-            else _with_text(result, shortened(text_of(result), share, budget.window, self.counter.text))
+            result if size <= share else _with_text(result, shortened(text_of(result), share, budget.window, size_of))
             for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
         ]
 

@@ -182,6 +182,8 @@ class Continuation:
         for length in range(min(len(text), len(self._said)), LEAST_WORDS - 1, -1):
             if not self._said.endswith(text[:length]):
                 continue
+            if self._said[:-length].rstrip().endswith(text[:length].rstrip()):
+                return None  # the text itself says this again and again, as rows of a table do
             rest = text[length:]
             if not is_end and len(rest) < len(self._space) and self._space.startswith(rest):
                 raise _TooEarly

@@ -1,0 +1,118 @@
+"""Long conversations over a small window: every request fits, every reply arrives, and what is pinned stays."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from chatting import AGENT, MODEL, RAW_MODEL
+from long_conversations import KINDS, LARGEST_SHARE, Conversation, Kind, conversation
+from request_checks import assert_fits, assert_paired, assert_pinned, is_shortened
+from scripted_pruner import KnowsByHeart, is_prune_order
+from serving import serve, settings_for
+from stateless_client import StatelessClient, openai_client
+
+from elbowroom.demo import SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
+
+log = logging.getLogger(__name__)
+TOKENIZER = SimulatedTokenizer()
+
+
+def size(text: str) -> int:
+    """Return the tokens of a text as the simulator counts them."""
+    return len(TOKENIZER.split(text))
+
+
+class Strict(SimulatedTokenizer):
+    """A model whose template refuses what real ones refuse: orphans, a late system message, nothing from a user."""
+
+    def count_tokens(self, messages: list[dict[str, object]], tools: list[dict[str, object]] | None = None) -> int:
+        """Return the tokens of the whole prompt."""
+        roles = [str(message["role"]) for message in messages]
+        try:
+            assert_paired(messages)
+        except AssertionError as error:
+            raise ValueError(str(error)) from error
+        if "system" in roles[1:] or "user" not in roles:
+            raise ValueError(f"these roles cannot be rendered: {roles}")
+        return super().count_tokens(messages, tools)
+
+
+@asynccontextmanager
+async def talking(
+    folder: Path, talk: Conversation, window: int, model: str = RAW_MODEL
+) -> AsyncIterator[tuple[StatelessClient, SimulatedLMStudio, KnowsByHeart]]:
+    """Run all that a conversation needs: a model with this window that knows it by heart, elbowroom, a client."""
+    script = KnowsByHeart(talk)
+    loaded = SimulatedModel(MODEL, loaded_context_length=window, tokenizer=Strict())
+    async with (
+        SimulatedLMStudio([loaded], on_request=script) as studio,
+        serve(folder, settings_for(studio.base_url, agents=AGENT)) as served,
+        openai_client(served.url) as api,
+    ):
+        yield StatelessClient(api, model, talk), studio, script
+
+
+async def talk_through(folder: Path, talk: Conversation, window: int, model: str = RAW_MODEL) -> dict[str, int]:
+    """Have the whole conversation, check every request and reply, and return how often what happened."""
+    compactions = seen = 0
+    async with talking(folder, talk, window, model) as (client, studio, script):
+        for exchange in talk.exchanges:
+            before = list(client.history)
+            reply = await client.exchange(exchange)
+            assert reply.text == exchange.reply
+            assert reply.finish_reason == "stop"
+            turns = [chat for chat in studio.chats[seen:] if not is_prune_order(chat.body)]
+            for chat in turns:
+                assert_pinned(chat.body["messages"], talk.system, exchange.user)
+                compactions += is_shortened(chat.body["messages"], before)
+            seen = len(studio.chats)
+        for chat in studio.chats:
+            assert_fits(chat)
+            assert_paired(chat.body["messages"])
+            assert chat.status == 200
+        return {
+            "turns": len(talk.exchanges),
+            "requests": client.requests,
+            "compactions": compactions,
+            "orders": len(script.orders),
+            "continued": len(script.continued),
+        }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_short_run(tmp_path: Path, kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
+    """A window of 4096 is filled and overflows for a few turns: compacted at least twice, and no alarm is raised."""
+    talk = conversation(kind, 12 if kind == "tools" else 22, 4096, size)
+    figures = await talk_through(tmp_path, talk, 4096, model="writer" if kind == "tools" else RAW_MODEL)
+    log.info("%s, window %d: %s", kind, 4096, figures)
+    assert figures["compactions"] >= 2
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("window", [4096, 8192])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_two_hundred_turns(tmp_path: Path, kind: Kind, window: int, caplog: pytest.LogCaptureFixture) -> None:
+    """200 turns of messages of a fiftieth of the window on average and a tenth at most: compacted at least 10 times."""
+    talk = conversation(kind, 200, window, size)
+    figures = await talk_through(tmp_path, talk, window)
+    log.info("%s, window %d: %s", kind, window, figures)
+    assert figures["compactions"] >= 10
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("window", [4096, 8192])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sizes_of_messages(kind: Kind, window: int) -> None:
+    """The messages of the long runs are as large as promised: otherwise these would show nothing."""
+    talk = conversation(kind, 200, window, size)
+    texts = [text for exchange in talk.exchanges for text in (exchange.user, exchange.reply)]
+    texts += [call.result for exchange in talk.exchanges for calls in exchange.rounds for call in calls]
+    shares = [size(text) / window for text in texts]
+    assert 0.015 < sum(shares) / len(shares) <= 0.02
+    assert 0.08 < max(shares) <= LARGEST_SHARE
+    users = [exchange.user for exchange in talk.exchanges]
+    assert len(set(users)) == len(users)
