@@ -1,6 +1,6 @@
 """Measures what elbowroom costs, beside the upstream directly and a plain aiohttp relay as the control.
 
-Loads: paced, flood, frame_flood, first_token, next_turn, new_body, many_streams, stall; and start.
+Loads: paced, flood, frame_flood, first_token, next_turn, new_body, many_streams, stall; and start, compaction.
 """
 
 import argparse
@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import report
-from figures import Row, rows_of
+from compaction import Compactions, compactions
+from figures import Row, rows_of, rows_of_compactions
 from load import LOADS
 from processes import StartFailed
 from rounds import Run, run
@@ -21,13 +22,13 @@ from servers import ELBOWROOM, NAMES, Rig, rig, servers_running
 from start_up import Start, starts
 
 IDLE = 5.0
-START = "start"
+START, COMPACTION = "start", "compaction"
 TOO_SMALL = "; A QUICK RUN, too small and too cold to judge anything by"
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    names = [load.name for load in LOADS] + [START]
+    names = [load.name for load in LOADS] + [START, COMPACTION]
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument(
         "--rounds", type=int, default=5, help="interleaved rounds per load (default 5, below 4 says little)"
@@ -69,6 +70,14 @@ async def measure_starts(options: argparse.Namespace, rig: Rig, rng: random.Rand
     return done
 
 
+async def measure_compactions(options: argparse.Namespace) -> Compactions | None:
+    """Compact a long history in this process."""
+    if options.only and COMPACTION not in options.only:
+        return None
+    say(f"{COMPACTION} ...")
+    return await compactions(2 if options.quick else 30)
+
+
 async def measure_loads(options: argparse.Namespace, rig: Rig, rng: random.Random) -> dict[str, Run]:
     """Run the chosen loads, one after another, over all chosen servers."""
     runs: dict[str, Run] = {}
@@ -93,12 +102,13 @@ async def measure(options: argparse.Namespace) -> list[Row]:
     with rig(options.command or ELBOWROOM) as ready:
         started = await measure_starts(options, ready, rng)
         runs = await measure_loads(options, ready, rng)
+        compacted = await measure_compactions(options)
         where = report.environment(ready.cores)
     where |= {
         "rounds": f"{options.rounds}, shuffled with seed {options.seed}{TOO_SMALL if options.quick else ''}",
         "load average": report.load_averages(before, report.load_average()),
     }
-    rows = rows_of(runs, started)
+    rows = rows_of(runs, started) + rows_of_compactions(compacted)
     sys.stdout.write(report.text(where, rows, runs, started))
     if options.json:
         options.json.write_text(json.dumps(report.raw(where, rows, runs, started), indent=1))

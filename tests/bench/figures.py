@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from compaction import Compactions
 from rounds import Measure, Run, Spread
 from servers import NAMES
 from start_up import Start
@@ -98,6 +99,10 @@ START_FIGURES: tuple[tuple[str, str, Callable[[Start], float], float | None], ..
     ),
     ("elbowroom", "RSS after 20 chats, all of it (MiB)", lambda start: start.rss_after_chats, None),
 )
+COMPACTION_FIGURES: tuple[tuple[str, Callable[[Compactions], Sequence[float]], float, bool], ...] = (
+    ("compaction machinery without the model call, 32k-token history, p50 (ms)", lambda seen: seen.seconds, 20, False),
+    ("longest block of the event loop by a compaction (ms)", lambda seen: seen.longest_blocks, 50, True),
+)
 
 
 def rows_of(runs: Mapping[str, Run], starts: Sequence[Start]) -> list[Row]:
@@ -179,4 +184,19 @@ def rows_of_starts(starts: Sequence[Start]) -> list[Row]:
             verdict = "pass" if held.median <= target else "MISSED"
         if spreads:
             rows.append(Row(title, spreads, target="-" if target is None else f"at most {target:g}", verdict=verdict))
+    return rows
+
+
+def rows_of_compactions(seen: Compactions | None) -> list[Row]:
+    """Return the rows about compacting; a median or the worst value is held against the target."""
+    rows: list[Row] = []
+    if seen is None:
+        return rows
+    for title, measure, target, worst in COMPACTION_FIGURES:
+        spread = Spread.of([value * MILLI for value in measure(seen)])
+        if spread is not None:
+            value = spread.high if worst else spread.median
+            verdict: Verdict = "pass" if value <= target else "MISSED"
+            text = f"at most {target:g}{', every round' if worst else ''}"
+            rows.append(Row(title, {"elbowroom": spread}, target=text, verdict=verdict))
     return rows

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from figures import FIGURES, START_FIGURES, row_of
+from figures import COMPACTION_FIGURES, FIGURES, START_FIGURES, row_of
 from load import LOADS
 from rounds import Round, Run
 from visit import Visit
@@ -26,9 +26,8 @@ def test_a_quick_run_reports_every_load_and_counts_every_token(tmp_path: Path) -
     file = tmp_path / "rounds.json"
     done = bench("--servers", "direct,control", "--json", str(file))
     assert done.returncode == 0, done.stderr
-    for title in [figure.title for figure in FIGURES] + [
-        start[1] for start in START_FIGURES if start[0] == "elbowroom"
-    ]:
+    titles = [figure.title for figure in FIGURES] + [figure[0] for figure in COMPACTION_FIGURES]
+    for title in titles + [start[1] for start in START_FIGURES if start[0] == "elbowroom"]:
         assert f"| {title} |" in done.stdout
     raw: dict[str, Any] = json.loads(file.read_text())
     assert set(raw["loads"]) == {load.name for load in LOADS}

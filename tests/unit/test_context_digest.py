@@ -78,7 +78,7 @@ def test_other_messages() -> None:
         len,
         10**9,
     )
-    lines = ["- The user said: (1 parts that are not text)", "- The system said: Be brief."]
+    lines = ["- The user said: [image]", "- The system said: Be brief."]
     assert told.splitlines() == ["(1 step is not listed.)", *lines]
 
 

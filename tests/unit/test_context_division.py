@@ -103,8 +103,15 @@ def test_tails_of_a_chat() -> None:
 
 def test_tail_has_three_messages_even_where_a_group_is_wide() -> None:
     """A call with six results counts seven messages: it stays whole, and a tail of one message is the last resort."""
-    whole = transcript(user("Read all"), assistant("Yes"), tools("a", "b", "c", "d", "e", "f"), user("And now?"))
-    assert list(tail_starts(whole.groups, 0)) == [2, 3]
+    calls = tools("a", "b", "c", "d", "e", "f")
+    whole = transcript(user("Read all"), calls, assistant("Done"), user("And now?"))
+    assert list(tail_starts(whole.groups, 0)) == [1, 2, 3]
+
+
+def test_results_that_nobody_has_read_are_in_every_tail() -> None:
+    """C32: a message that the user has sent meanwhile does not push them out."""
+    whole = transcript(user("Read all"), assistant("Yes"), tools("a"), tools("b"), user("Hurry"), user("please"))
+    assert list(tail_starts(whole.groups, 0)) == [3]
 
 
 def test_one_long_tool_loop() -> None:

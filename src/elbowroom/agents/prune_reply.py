@@ -49,9 +49,9 @@ class PruneReply:
         """Return the answer. Raises PrunerFailed where there is none."""
         text, thoughts = "".join(self._text), "".join(self._thoughts)
         is_cut = self._is_endless or self._finish == "length"
-        for said in (text, thoughts):
-            if is_usable(said) and not (is_cut and is_broken_off(said)):
-                return said
+        said = text if text.strip() or self._has_called else thoughts
+        if is_usable(said) and not (is_cut and is_broken_off(said)):
+            return said
         if self._has_called:
             raise PrunerFailed(CALLED.reason)
         if self._is_endless:

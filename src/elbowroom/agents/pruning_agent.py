@@ -24,9 +24,10 @@ MARGIN: Final = 16
 LEAST_ANSWER: Final = 100
 REFUSED_FIELDS: Final = (400, 422)
 NOT_FOR_PRUNING: Final = frozenset(
-    {"response_format", "stop", "logit_bias", "logprobs", "top_logprobs", "grammar", "json_schema", "n_predict"}
+    {"response_format", "grammar", "json_schema", "stop", "logit_bias", "logprobs", "top_logprobs"}
+    | {"max_completion_tokens", "n_predict", "continue_final_message", "add_generation_prompt"}
 )
-"""Fields of a conversation that shape its answers and not its prompt."""
+"""Fields of a conversation that shape or bound its answers and leave what is read before them as it is."""
 PLAN_FORMAT: Final[Mapping[str, Any]] = {
     "type": "json_schema",
     "json_schema": {
@@ -170,10 +171,11 @@ class PruningAgent:
         if not self._provider.manages_context:
             return wanted
         count = await history.count(messages)
-        room = self.window - count.tokens - MARGIN
+        most = count.tokens + count.error_bound
+        room = self.window - most - MARGIN
         if room < min(wanted, LEAST_ANSWER):
             raise PrunerFailed(
-                f"The request takes {count.tokens} of the {self.window} tokens that the pruning agent can read."
+                f"The request takes up to {most} of the {self.window} tokens that the pruning agent can read."
             )
         return min(wanted, room)
 

@@ -1,20 +1,21 @@
 """Makes shorter conversations out of plans and digests, within a room estimated before anything is counted."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from elbowroom.context.compaction import TaskState, build, carried_by, summary_message
 from elbowroom.context.digest import digest
 from elbowroom.context.division import Division, NumberedGroup
-from elbowroom.context.facts import Fact, found_facts, lost
+from elbowroom.context.facts import Fact, Held, facts_of, lost
 from elbowroom.context.prune_answer import Plan
 from elbowroom.context.pruning_request import too_long
 from elbowroom.context.readable import written, written_out
 from elbowroom.context.transcript import Group, Message
 
 FACTS_SHARE: Final = 10  # one part in ten of the window
-FRAME: Final = 16  # tokens that a template and a list need around a message
+LEAST_LEFT: Final = 200
+FRAME: Final = 8  # tokens that a template needs around a message
 DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
 
 
@@ -46,29 +47,28 @@ class Drafts:
     """Drafts of one compaction. `size` counts a text, `room` is what the target leaves beside the tail, in tokens."""
 
     def __init__(
-        self, division: Division, state: TaskState, size: Callable[[str], int], window: int, room: int
+        self,
+        division: Division,
+        state: TaskState,
+        size: Callable[[str], int],
+        window: int,
+        room: int,
+        pause: Callable[[], Awaitable[None]],
     ) -> None:
         self.division = division
         self.room = room
         self._state = state
         self._size = size
         self._facts_room = window // FACTS_SHARE
-        self._facts: list[Fact] = []
+        self._pause = pause
+        self._found: dict[int, list[Fact]] = {}
+        self._sizes: dict[int, int] = {}
+        self._fact_sizes: dict[str, int] = {}
+        self._staying = Held(map(written_out, _staying(division)))
         self._carried = carried_by(division.summaries)
         self._frame = size(summary_message("-", "-", ["-"], state)) + FRAME
 
-    async def find_facts(self, pause: Callable[[], Awaitable[None]]) -> None:
-        """Find what the old groups hold and the rest does not; needed before anything else."""
-        finding = found_facts([*(numbered.group for numbered in self.division.old), *self.division.summaries])
-        while True:
-            try:
-                next(finding)
-            except StopIteration as done:
-                self._facts = lost(done.value, "\n".join(map(written_out, _staying(self.division))))
-                return
-            await pause()
-
-    def planned(self, plan: Plan, most: int) -> Draft | str:
+    async def planned(self, plan: Plan, most: int) -> Draft | str:
         """Return what a plan makes; its summary may take `most` tokens.
 
         The groups that it keeps stay as far as there is room, and where more is left, the newest of the others.
@@ -76,72 +76,112 @@ class Drafts:
         length = self._size(f"{plan.retain}\n{plan.summary}")
         if length > most:
             return too_long(length, most).reason
-        return self._filled(plan)
+        return await self._filled(plan)
 
-    def whole(self, plan: Plan) -> Draft | str:
+    async def whole(self, plan: Plan) -> Draft | str:
         """Return what a plan makes that is good only with everything that it keeps."""
-        draft = self._draft(plan, [each for each in self.division.old if each.id in plan.keep])
+        draft = await self._draft(plan, [each for each in self.division.old if each.id in plan.keep])
         needed = sum(map(self._size_of, draft.kept)) + self._size(draft.summary)
         return replace(draft, is_whole=True) if needed <= self.room else DOES_NOT_FIT.format(room=self.room)
 
-    def digested(self, room: int) -> Draft:
+    async def digested(self, room: int) -> Draft:
         """Return a digest of the old groups, below what earlier summaries say, in so much room."""
         retain = self._cut(self._carried.retain, room // 4)
         summary = self._cut(self._carried.summary, room // 4, keeps_end=True)
         left = room - self._size(retain) - self._size(summary)
         told = digest([each.group for each in self.division.old], self._size, left)
-        return self._filled(Plan(retain, "\n".join(filter(None, (summary, told)))))
+        return await self._filled(Plan(retain, "\n".join(filter(None, (summary, told)))))
 
-    def facts_alone(self, division: Division, room: int) -> Draft:
+    async def facts_alone(self, division: Division, room: int) -> Draft:
         """Return a division's own messages with no more than rules and facts above them, in so much room."""
         room -= self._frame
         retain = self._cut(self._carried.retain, room // 2)
-        stays = "\n".join(map(written_out, _staying(division)))
-        facts = self._lost(f"{retain}\n{stays}", room - self._size(retain))
+        held = [Held([retain, *map(written_out, _staying(division))])]
+        removed = [*division.summaries, *(each.group for each in division.old)]
+        facts = await self._lost(removed, held, room - self._size(retain))
         text = summary_message(retain, "", facts, self._state) if retain or facts else ""
         return Draft(division, Plan(retain, ""), (), text)
 
-    def shrunk(self, draft: Draft) -> Draft:
+    async def shrunk(self, draft: Draft) -> Draft:
         """Return a draft with only the newer half of the groups that it keeps."""
-        return self._draft(draft.plan, draft.kept[(len(draft.kept) + 1) // 2 :])
+        return await self._draft(draft.plan, draft.kept[(len(draft.kept) + 1) // 2 :])
 
-    def _filled(self, plan: Plan) -> Draft:
-        """Return the plan's draft with as many groups as there is room for: its own, then the newest."""
-        bare = self._draft(plan, ())
-        left = self.room - self._size(bare.summary) - FRAME
-        kept: list[NumberedGroup] = []
+    async def _filled(self, plan: Plan) -> Draft:
+        """Return the plan's draft with as many groups as there is room for: its own, then the newest.
+
+        Facts get their room first; where they need less, it goes to more groups.
+        """
+        left = self.room - self._size(f"{plan.retain}\n{plan.summary}") - self._frame - self._facts_room
+        wanted: list[NumberedGroup] = []
         for each in reversed(self.division.old):
             if each.id in plan.keep and (size := self._size_of(each)) <= left:
-                kept.append(each)
+                wanted.append(each)
                 left -= size
-        for each in reversed(self.division.old):
-            if each not in kept:
-                left -= self._size_of(each)
-                if left < 0:
-                    break
-                kept.append(each)
-        return self._draft(plan, kept) if kept else bare
+        draft = await self._draft(plan, [*wanted, *self._newest(wanted, left)])
+        more = self._newest(draft.kept, self._left_by(draft))
+        return await self._draft(plan, [*draft.kept, *more]) if more else draft
 
-    def _draft(self, plan: Plan, kept: Iterable[NumberedGroup]) -> Draft:
-        ordered = sorted(kept, key=lambda each: each.id)
+    def _newest(self, kept: Iterable[NumberedGroup], left: int) -> list[NumberedGroup]:
+        """Return the newest of the other groups that there is room for.
+
+        Calls whose results are too large are left out of them; what is said goes without a gap, so that no question
+        stays without its answer.
+        """
+        present = {each.id for each in kept}
+        more: list[NumberedGroup] = []
+        for each in reversed(self.division.old):
+            if each.id in present:
+                continue
+            if (size := self._size_of(each)) <= left:
+                more.append(each)
+                left -= size
+            elif each.group.kind != "tools" or left < LEAST_LEFT:
+                break
+        return more
+
+    def _left_by(self, draft: Draft) -> int:
+        return self.room - self._size(draft.summary) - FRAME - sum(map(self._size_of, draft.kept))
+
+    async def _draft(self, plan: Plan, kept: Iterable[NumberedGroup]) -> Draft:
+        stays = {each.id: each for each in kept}
+        ordered = [stays[number] for number in sorted(stays)]
         told = f"{plan.retain}\n{plan.summary}"
-        room = min(self._facts_room, self.room - self._frame - self._size(told))
-        facts = self._lost("\n".join([told, *(written_out(each.group) for each in ordered)]), room)
+        removed = [*self.division.summaries, *(each.group for each in self.division.old if each.id not in stays)]
+        held = [self._staying, Held([told, *(written_out(each.group) for each in ordered)])]
+        facts = await self._lost(removed, held, min(self._facts_room, self.room - self._frame - self._size(told)))
         summary = summary_message(plan.retain, plan.summary, facts, self._state)
         return Draft(self.division, plan, tuple(ordered), summary)
 
-    def _lost(self, remaining: str, room: int) -> list[str]:
-        """Return the facts that are told nowhere, as many as there is room for."""
+    async def _lost(self, removed: Sequence[Group], held: Sequence[Held], room: int) -> list[str]:
+        """Return the facts of groups that are told nowhere, as many as there is room for."""
+        found = [fact for group in removed for fact in await self._facts_of(group)]
         listed: list[str] = []
-        for fact in lost(self._facts, remaining):
-            size = self._size(f"- {fact.text}\n")
+        for fact in lost(found, held):
+            size = self._fact_sizes.get(fact.text) or self._size(f"- {fact.text}\n")
+            self._fact_sizes[fact.text] = size
             if size <= room:
                 listed.append(fact.text)
                 room -= size
+        await self._pause()
         return listed
 
+    async def _facts_of(self, group: Group) -> list[Fact]:
+        """Return the facts of a group, which are looked for once."""
+        if id(group) not in self._found:
+            facts: list[Fact] = []
+            for fact in facts_of(group):
+                if fact is None:
+                    await self._pause()
+                else:
+                    facts.append(fact)
+            self._found[id(group)] = facts
+        return self._found[id(group)]
+
     def _size_of(self, numbered: NumberedGroup) -> int:
-        return sum(self._size(written(message)) + FRAME for message in numbered.group.messages)
+        if numbered.id not in self._sizes:
+            messages = numbered.group.messages
+            self._sizes[numbered.id] = sum(self._size(written(message)) + FRAME for message in messages)
+        return self._sizes[numbered.id]
 
     def _cut(self, text: str, room: int, *, keeps_end: bool = False) -> str:
         """Return as many lines of a text as fit, from its beginning or its end."""

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import islice
 from typing import Any
 
@@ -14,8 +15,6 @@ from elbowroom.context.identifiers import KINDS, Identifier, find_identifiers
 from elbowroom.context.transcript import Group, Message, text_of
 
 MOST_FACTS = 400
-MOST_OF_USER, MOST_OF_ASSISTANT, MOST_OF_TOOL = 200, 60, 30
-BEGINNING, ENDING = 12_000, 4000
 SAID = frozenset(KINDS)
 TOUCHED = frozenset({"link", "mail", "uuid", "address", "path", "name", "hash"})
 """Kinds that count in calls and results: figures and quotes there are data, and the whole can be read again."""
@@ -25,16 +24,35 @@ WORDS_BEFORE = 4
 LONGEST_CLAUSE = 80
 
 
+class Weight(IntEnum):
+    """What a fact counts for, the weightiest first: the user's words before the assistant's, those before data."""
+
+    CONDITION = 0
+    OF_USER = 1
+    OF_SUMMARY = 2
+    OF_ASSISTANT = 3
+    OF_CALL = 4
+    OF_RESULT = 5
+
+
+READ = {
+    Weight.OF_USER: (200, 12_000, 4000),
+    Weight.OF_SUMMARY: (400, 30_000, 10_000),
+    Weight.OF_ASSISTANT: (60, 6000, 2000),
+    Weight.OF_CALL: (30, 3000, 500),
+    Weight.OF_RESULT: (30, 3000, 500),
+}
+"""How many identifiers are taken from a text, and how many characters are read at its beginning and at its end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that has to be told: `text` is how, `core` what a text must hold to have told it.
-
-    `is_condition` says that it is a sentence in which the user sets a condition.
-    """
+    """Something that has to be told: `text` is how, `core` or `whole` what a text must hold to have told it."""
 
     core: str
+    whole: str
     text: str
-    is_condition: bool = False
+    weight: Weight
 
 
 def lost_facts(removed: Sequence[Group], remaining: str) -> list[str]:
@@ -44,40 +62,48 @@ def lost_facts(removed: Sequence[Group], remaining: str) -> list[str]:
     that another has in it; earlier summaries pass on what they carried. The list is bounded, and the time linear in
     the length of the text.
     """
-    finding = found_facts(removed)
-    try:
-        while True:
-            next(finding)
-    except StopIteration as done:
-        return [fact.text for fact in lost(done.value, remaining)]
+    facts = [fact for group in removed for fact in facts_of(group) if fact is not None]
+    return [fact.text for fact in lost(facts, [Held([remaining])])]
 
 
-def found_facts(groups: Sequence[Group]) -> Generator[None, None, list[Fact]]:
-    """Find what groups hold, most important first, each core once.
-
-    It is a generator so that its work can be done bit by bit, with other things in between: it yields after each
-    message, of which no more than a bounded part is read, and returns the facts.
-    """
-    facts: dict[str, Fact] = {}
-    for fact in _facts_in(groups):
-        if fact is None:
-            yield
-        elif len(facts) < 4 * MOST_FACTS:
-            facts.setdefault(fact.core, fact)
-    return list(facts.values())
-
-
-def lost(facts: Iterable[Fact], remaining: str) -> list[Fact]:
-    """Return those facts that the remaining text does not hold, and none that stands in another before it."""
-    told, listed = Held([remaining]), Held([])
+def lost(facts: Iterable[Fact], held: Sequence["Held"]) -> list[Fact]:
+    """Return the facts that none of the texts hold, by weight, and none that stands in one before it."""
+    listed = Held([])
     missing: list[Fact] = []
-    for fact in facts:
+    seen: set[str] = set()
+    for fact in sorted(facts, key=lambda fact: fact.weight):
         if len(missing) >= MOST_FACTS:
             break
-        if not told.holds(fact.core) and not listed.holds(fact.core):
+        if fact.core not in seen and not any(texts.tell(fact) for texts in (*held, listed)):
             missing.append(fact)
             listed.add(fact.text)
+        seen.add(fact.core)
     return missing
+
+
+def facts_of(group: Group) -> Iterator[Fact | None]:
+    """Yield what a group holds, and None after each stretch of work of a few milliseconds at most.
+
+    Of a very long message beginning and end are read.
+    """
+    if is_summary(group):
+        text = inner_summary(group)
+        for line in text.splitlines():
+            if line.startswith("- "):
+                yield from map(_condition, find_constraints(line))
+        yield None
+        yield from _identified(text, SAID, Weight.OF_SUMMARY)
+    elif group.kind == "user":
+        yield from map(_condition, find_constraints(group.text))
+        yield None
+        yield from _identified(group.text, SAID, Weight.OF_USER)
+    elif group.kind != "system":
+        for message in group.messages:
+            if message.get("role") == "assistant":
+                yield from _identified(text_of(message), SAID, Weight.OF_ASSISTANT)
+                yield from _identified("\n".join(_arguments(message)), TOUCHED, Weight.OF_CALL)
+            elif message.get("role") == "tool":
+                yield from _identified(text_of(message), TOUCHED, Weight.OF_RESULT)
 
 
 class Held:
@@ -85,60 +111,45 @@ class Held:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts: list[str] = []
-        self._words: set[str] = set()
+        self._with_word: dict[str, list[str]] = {}
         for text in texts:
             self.add(text)
 
     def add(self, text: str) -> None:
         """Add a text."""
-        self._texts.append(" ".join(text.split()))
-        self._words.update(WORD.findall(text))
+        text = " ".join(text.split())
+        self._texts.append(text)
+        for word in set(WORD.findall(text)):
+            self._with_word.setdefault(word, []).append(text)
+
+    def tell(self, fact: Fact) -> bool:
+        """Tell whether one of the texts holds a fact, a figure with its unit or without."""
+        return self.holds(fact.core) or (fact.whole != fact.core and self.holds(fact.whole))
 
     def holds(self, core: str) -> bool:
         """Tell whether this stands in one of the texts, and not merely in something longer."""
-        if not self._words.issuperset(WORD.findall(core)):
-            return False
         core = " ".join(core.split())
-        return any(_stands_in(core, text) for text in self._texts)
-
-
-def _facts_in(groups: Sequence[Group]) -> Iterator[Fact | None]:
-    """Yield the facts of groups in order of their weight, and None after each message."""
-    summaries = [inner_summary(group) for group in groups if is_summary(group)]
-    users = [group.text for group in groups if group.kind == "user" and not is_summary(group)]
-    messages = [message for group in groups if group.kind in ("assistant", "tools") for message in group.messages]
-    for text in summaries:
-        listed = (line for line in text.splitlines() if line.startswith("- "))
-        yield from (_condition(sentence) for line in listed for sentence in find_constraints(line))
-        yield None
-    for text in users:
-        yield from map(_condition, find_constraints(text))
-        yield None
-    for text in (*users, *summaries):
-        yield from _identified(text, SAID, MOST_OF_USER)
-    for message in messages:
-        if message.get("role") == "assistant":
-            yield from _identified(text_of(message), SAID, MOST_OF_ASSISTANT, distinctive=True)
-    for message in messages:
-        yield from _identified("\n".join(_arguments(message)), TOUCHED, MOST_OF_TOOL)
-    for message in messages:
-        if message.get("role") == "tool":
-            yield from _identified(text_of(message), TOUCHED, MOST_OF_TOOL)
+        texts = self._texts
+        for word in WORD.findall(core):
+            texts = min(texts, self._with_word.get(word, []), key=len)
+        return any(_stands_in(core, text) for text in texts)
 
 
 def _condition(sentence: str) -> Fact:
-    return Fact(sentence, sentence, is_condition=True)
+    return Fact(sentence, sentence, sentence, Weight.CONDITION)
 
 
-def _identified(text: str, kinds: frozenset[str], most: int, *, distinctive: bool = False) -> Iterator[Fact | None]:
-    """Yield the first identifiers of a text, of a very long one those in its beginning and its end."""
+def _identified(text: str, kinds: frozenset[str], weight: Weight) -> Iterator[Fact | None]:
+    """Yield the first identifiers of a text; those in an assistant's words have to stand out."""
     if not text:
         return
-    if len(text) > BEGINNING + ENDING:
-        text = f"{text[:BEGINNING]}\n{text[-ENDING:]}"
-    found = (each for each in find_identifiers(text, kinds) if each.is_distinctive or not distinctive)
-    for identifier in islice(found, most):
-        yield Fact(identifier.core, _in_context(identifier, text))
+    most, beginning, end = READ[weight]
+    if len(text) > beginning + end:
+        text = f"{text[:beginning]}\n{text[-end:]}"
+    found = find_identifiers(text, kinds)
+    distinctive = (each for each in found if each.is_distinctive or weight is not Weight.OF_ASSISTANT)
+    for identifier in islice(distinctive, most):
+        yield Fact(identifier.core, identifier.text, _in_context(identifier, text), weight)
     yield None
 
 

@@ -6,6 +6,7 @@ Ordinary words are none, nor are two of them with a slash between. The time is l
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 LONGEST = 200
 LONGEST_LINE = 2000
@@ -26,7 +27,7 @@ CJK_UNITS = (
 )
 KINDS = {
     "link": r"https?://[^\s<>\"'`)\]}、。]{1,2000}[^\s<>\"'`)\]}.,;:!?*、。]|\[\[[^\[\]\n]{1,100}\]\]",
-    "mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}",
+    "mail": r"(?<![\w.+-])[\w.+-]{1,64}+@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}",
     "uuid": r"(?<![0-9a-fA-F-])[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}(?![\w-])",
     "date": (
         r"(?<![\d.])\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
@@ -40,10 +41,10 @@ KINDS = {
     ),
     "path": (
         r"(?<![\w:/.<])[A-Za-z]:\\(?:[\w.@+ -]{0,80}[\w)][\\/]){0,12}[\w.@+-]{0,80}\w|"
-        r"(?<![\w:/.<])(?:~/|\.{1,2}/|/(?=[\w.-]{2}))(?:[\w.@+-]{1,80}/){0,12}[\w.@+-]{0,80}\w/?|"
-        rf"(?<![\w/.]){ROOTS}/(?:[\w.@+-]{{1,80}}/){{0,12}}[\w.@+-]{{0,80}}\w|"
-        r"(?<![\w/.])(?:[\w.@+-]{1,80}[\\/]){1,12}[\w@+-]{0,80}\.[A-Za-z][A-Za-z0-9]{0,7}(?![A-Za-z0-9])|"
-        r"(?<![\w/.-])\w[\w-]{0,80}(?:\.[\w-]{1,20}){0,3}\.(?:py|pyi|md|txt|json|toml|ya?ml|jsx?|tsx?|html?|s?css|csv|tsv|log|"
+        r"(?<![\w:/.<])(?:~/|\.{1,2}/|/(?=[\w.-]{2}))(?:[\w.@+-]{1,80}+/){0,12}[\w.@+-]{0,80}\w/?|"
+        rf"(?<![\w/.]){ROOTS}/(?:[\w.@+-]{{1,80}}+/){{0,12}}[\w.@+-]{{0,80}}\w|"
+        r"(?<![\w/.])(?:[\w.@+-]{1,80}+[\\/]){1,12}[\w@+-]{0,80}\.[A-Za-z][A-Za-z0-9]{0,7}(?![A-Za-z0-9])|"
+        r"(?<![\w/.-])(?=\w[\w-]{0,80}+\.)\w[\w-]{0,80}(?:\.[\w-]{1,20}){0,3}\.(?:py|pyi|md|txt|json|toml|ya?ml|jsx?|tsx?|html?|s?css|csv|tsv|log|"
         r"sh|rs|go|java|kt|c|h|cc|cpp|hpp|cs|rb|php|sql|pdf|docx?|xlsx?|pptx?|odt|png|jpe?g|gif|svg|webp|mp[34]|zip|gz|"
         r"ini|cfg|conf|env|lock|gguf|ipynb|tex|bib|epub|xml|db|sqlite|bak)(?![A-Za-z0-9])"
     ),
@@ -53,7 +54,7 @@ KINDS = {
         r"(?<![\w.])\d{1,5}(?:\.\d{1,5}){2,3}(?:-[\w.]{1,20})?(?!\w|\.\d)|"
         r"(?<![\w.-])(?=[\w.-]{0,60}\d)(?=[\w.-]{0,60}[A-Za-z])"
         r"[A-Za-z0-9][A-Za-z0-9.]{0,60}(?:[-_][A-Za-z0-9.]{1,60}){1,8}(?![\w])|"
-        r"(?<![\w.])[A-Za-z]\w{0,60}_\w{1,60}(?:\(\))?|(?<!\w)[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){0,4}\(\)|"
+        r"(?<![\w.])[A-Za-z]\w{0,60}_\w{1,60}(?:\(\))?|(?<!\w)[A-Za-z_]\w{0,60}+(?:\.[A-Za-z_]\w{0,60}+){0,4}+\(\)|"
         r"(?<!\w)[a-z]{1,30}(?:[A-Z][a-z0-9]{1,30}){2,6}(?!\w)|(?<!\w)(?:[A-Z][a-z0-9]{1,30}){3,7}(?!\w)|"
         r"(?<![\w#&])#\d{1,7}(?!\w)|(?<![\w#])#[0-9a-fA-F]{6}(?!\w)|(?<!\S)#[^\W\d][\w/-]{1,60}"
     ),
@@ -83,16 +84,24 @@ BORDERS = {
     r"(?![\w": f"(?![{SPACED}",
     r"(?!\w": f"(?![{SPACED}]",
 }
+# Most places in a text are within or before a plain word: no identifier begins there, which these three see at once.
+BEGINNING = r"(?=[^\s.,;:!?)\]}>=|]|\.{1,2}/)(?:(?<![A-Za-z0-9_])|(?![A-Za-z0-9_]))"
+PLAIN_WORD = r"[A-Z]?[a-zß-öø-ÿ]++[.,;:!?)\"'\]}]*+(?:\s|$)"
+PLAIN_WORDS = re.compile(rf"(?:[\"'({{]?{PLAIN_WORD}\s*+)++|\s++")
+OTHER_WORDS = re.compile(rf"(?:(?![\"'({{]?{PLAIN_WORD})\S++\s*+)++")
+WITH_SPACES = frozenset({"code", "quote", "number"})
+NO_PLAIN_WORD = rf"(?:(?={MONTHS})|(?!{PLAIN_WORD}))"
 
 
-def _pattern() -> re.Pattern[str]:
-    pattern = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in KINDS.items())
+@lru_cache
+def _pattern(kinds: frozenset[str]) -> re.Pattern[str]:
+    """Return the pattern of these kinds; dates are always read, so that no part of one is taken for a name."""
+    pattern = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in KINDS.items() if kind in kinds | {"date"})
     for border, spaced in BORDERS.items():
         pattern = pattern.replace(border, spaced)
-    return re.compile(pattern)
+    return re.compile(f"{BEGINNING}{NO_PLAIN_WORD}(?:{pattern})")
 
 
-PATTERN = _pattern()
 QUOTES = "\"'`“”„‘’«»"
 DISTINCTIVE = re.compile(r"[A-Z0-9_.]|[^\x00-\u024f]")
 FIGURE = re.compile(r"[+-]?[$€£¥]?\s?\d(?:[\d.,:'\u202f /-]*\d)?")
@@ -120,14 +129,30 @@ class Identifier:
 
 
 def find_identifiers(text: str, kinds: frozenset[str] = frozenset(KINDS)) -> Iterator[Identifier]:
-    """Yield the identifiers of these kinds in order; a part of one is not yielded by itself."""
-    offset = 0
+    """Yield the identifiers of these kinds in order; a part of one is not yielded by itself.
+
+    What is asked for together is found together: a path in quotes is a quotation, or a path where only paths count.
+    """
+    offset, pattern = 0, _pattern(kinds)
     for line in _short_lines(text):
-        for match in PATTERN.finditer(line):
-            kind = match.lastgroup or ""
-            if kind in kinds and len(match[0]) <= LONGEST:
-                yield Identifier(kind, match[0].strip().rstrip(".,"), offset + match.start())
+        for start, end in [(0, len(line))] if kinds & WITH_SPACES else _without_plain_words(line):
+            for match in pattern.finditer(line, start, end):
+                kind = match.lastgroup or ""
+                if kind in kinds and len(match[0]) <= LONGEST:
+                    yield Identifier(kind, match[0].strip().rstrip(".,"), offset + match.start())
         offset += len(line)
+
+
+def _without_plain_words(line: str) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of a line between plain words; paths and links with spaces in them go on to its end."""
+    at = 0
+    while at < len(line):
+        if plain := PLAIN_WORDS.match(line, at):
+            at = plain.end()
+        if other := OTHER_WORDS.match(line, at):
+            end = len(line) if "\\" in other[0] or "[[" in other[0] else other.end()
+            yield at, end
+            at = end
 
 
 def _short_lines(text: str) -> Iterator[str]:

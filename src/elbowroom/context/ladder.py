@@ -67,8 +67,7 @@ class Ladder:
         drafts = None
         if division.old or division.summaries:
             state = self.state or state_of(division.tail)
-            drafts = Drafts(division, state, self.counter.text, self.budget.window, room)
-            await drafts.find_facts(self.pause)
+            drafts = Drafts(division, state, self.counter.text, self.budget.window, room, self.pause)
             if self.asks_pruner and division.old and room >= least_room(self.budget):
                 done = await self._by_pruner(transcript, drafts, before)
                 if done is not None:
@@ -113,7 +112,7 @@ class Ladder:
                 self.on_rung(str(error))
                 reasons = (NO_ANSWER,)
                 continue
-            done = await self._accepted(drafts, _draft(drafts, answer, cap), rung, before)
+            done = await self._accepted(drafts, await _draft(drafts, answer, cap), rung, before)
             if isinstance(done, Compaction):
                 return done
             self.on_rung(done)
@@ -123,7 +122,7 @@ class Ladder:
     async def _by_digest(self, drafts: Drafts, before: int) -> Compaction | None:
         cap = self.cap(drafts.room)
         for room in (cap, cap // 2, cap // 4):
-            done = await self._accepted(drafts, drafts.digested(room), "digest", before)
+            done = await self._accepted(drafts, await drafts.digested(room), "digest", before)
             if isinstance(done, Compaction):
                 return done
             self.on_rung(done)
@@ -150,7 +149,7 @@ class Ladder:
         """Return the last messages with what has to be known from before them, where that fits."""
         if drafts is None:
             return cut
-        draft = drafts.facts_alone(division, self.target - self.budget.occupied(cut.after))
+        draft = await drafts.facts_alone(division, self.target - self.budget.occupied(cut.after))
         fuller = await self._compaction(draft, cut.rung, cut.before)
         return cut if self._fault(fuller) else fuller
 
@@ -161,7 +160,7 @@ class Ladder:
             fault = self._fault(done)
             if fault is None:
                 return done
-            draft = drafts.shrunk(draft) if draft.kept and not draft.is_whole else fault
+            draft = await drafts.shrunk(draft) if draft.kept and not draft.is_whole else fault
         return draft
 
     async def _compaction(self, draft: Draft, rung: Rung, before: int) -> Compaction:
@@ -173,9 +172,9 @@ class Ladder:
         return fault_in(done.before, done.after, self.budget, self.target)
 
 
-def _draft(drafts: Drafts, answer: PruneAnswer, cap: int) -> Draft | str:
+async def _draft(drafts: Drafts, answer: PruneAnswer, cap: int) -> Draft | str:
     """Return the conversation that an answer makes, or what is wrong with the answer."""
     plan = as_plan(answer, drafts.division) if isinstance(answer, Rewrite) else answer
     if isinstance(plan, Unusable):
         return plan.reason
-    return drafts.whole(plan) if isinstance(answer, Rewrite) else drafts.planned(plan, 2 * cap)
+    return await drafts.whole(plan) if isinstance(answer, Rewrite) else await drafts.planned(plan, 2 * cap)

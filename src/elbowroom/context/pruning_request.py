@@ -94,7 +94,7 @@ class PruningRequest:
         """Return the answer, after what was wrong with the one before it; raises PrunerFailed."""
         if self.pruner.shares_prefix and self._suffix_works:
             messages = self._on_top(reasons)
-            if await self.counter.prompt(messages) + self.cap < self.pruner.window:
+            if await self._fits(messages):
                 return await self._ask_on_top(messages)
         return await self._ask_in_parts(reasons)
 
@@ -104,6 +104,13 @@ class PruningRequest:
         has_summary = bool(self.division.summaries)
         order = suffix_order(self.division.old, sizes, self.wishes, self.cap, reasons, has_summary=has_summary)
         return [*without_open_calls(self.transcript).messages, {"role": "user", "content": order}]
+
+    async def _fits(self, messages: Sequence[Message]) -> bool:
+        """Tell whether the conversation fits with the order at its end; it is counted only where that is not plain."""
+        order = self.counter.text(messages[-1]["content"])
+        if (self.prompt + order) * 9 // 8 + self.cap < self.pruner.window:
+            return True
+        return await self.counter.prompt(messages) + self.cap < self.pruner.window
 
     async def _ask_on_top(self, messages: Sequence[Message]) -> PruneAnswer:
         self._suffix_works = False
