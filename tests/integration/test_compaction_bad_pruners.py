@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from chatting import AGENT, MODEL, RAW_MODEL, eventually
 from long_conversations import Conversation, conversation
+from patient_counting import wait_for_counts
 from request_checks import assert_fits, assert_paired, assert_pinned, is_shortened
 from scripted_pruner import KnowsByHeart, is_prune_order, listed_groups, text_of, valid_plan
 from serving import Served, serve, settings_for
@@ -36,6 +37,11 @@ MOST_ORDERS = 8
 TOKENIZER = SimulatedTokenizer()
 TALK = conversation("plain", TURNS, WINDOW, lambda text: len(TOKENIZER.split(text)))
 Prune = Callable[[dict[str, Any]], Script | str]
+
+
+@pytest.fixture(autouse=True)
+def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_counts(monkeypatch)
 
 
 def inflated(body: dict[str, Any]) -> str:

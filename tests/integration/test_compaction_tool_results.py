@@ -12,6 +12,7 @@ import pytest
 from agents import Tool, function_tool
 from chatting import AGENT, MODEL, RAW_MODEL, function_spec
 from long_conversations import conversation
+from patient_counting import wait_for_counts
 from request_checks import assert_fits, assert_paired, assert_pinned, is_shortened
 from scripted_pruner import is_prune_order, text_of, valid_plan
 from serving import Served, serve, settings_for
@@ -26,6 +27,11 @@ TOKENIZER = SimulatedTokenizer()
 TALK = conversation("plain", 30, WINDOW, lambda text: len(TOKENIZER.split(text)))
 QUESTION = "Which boats are on the list? Read it."
 ANSWER = "These are the boats of the list."
+
+
+@pytest.fixture(autouse=True)
+def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_counts(monkeypatch)
 
 
 def lines(tokens: int) -> str:

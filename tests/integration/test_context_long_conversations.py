@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from chatting import AGENT, MODEL, RAW_MODEL
 from long_conversations import KINDS, LARGEST_SHARE, Conversation, Kind, conversation
+from patient_counting import wait_for_counts
 from request_checks import assert_fits, assert_paired, assert_pinned, is_shortened
 from scripted_pruner import KnowsByHeart, is_prune_order
 from serving import serve, settings_for
@@ -17,6 +18,11 @@ from elbowroom.demo import SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
 
 log = logging.getLogger(__name__)
 TOKENIZER = SimulatedTokenizer()
+
+
+@pytest.fixture(autouse=True)
+def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_counts(monkeypatch)
 
 
 def size(text: str) -> int:
@@ -92,7 +98,7 @@ async def test_short_run(tmp_path: Path, kind: Kind, caplog: pytest.LogCaptureFi
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("window", [4096, 8192])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_two_hundred_turns(tmp_path: Path, kind: Kind, window: int, caplog: pytest.LogCaptureFixture) -> None:

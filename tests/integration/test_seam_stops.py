@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from chatting import MODEL, RAW_MODEL, chunks_of, finish_of
+from patient_counting import wait_for_counts
 from scripted_pruner import in_deltas, is_prune_order, stopped_at, text_of, valid_plan
 from serving import Served, serve, settings_for
 from serving import text_of as text_of_frames
@@ -29,6 +30,11 @@ ASKED = re.compile(r"Question (\d+):")
 NOUNS = ("harbour", "ferry", "rope", "ledger", "signal", "engine", "captain", "timetable", "bridge", "lamp")
 THRICE = "The bell rang once more over the water.\n"
 Resume = Callable[[str, int, random.Random], str]
+
+
+@pytest.fixture(autouse=True)
+def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_counts(monkeypatch)
 
 
 def exactly(answer: str, place: int, chance: random.Random) -> str:

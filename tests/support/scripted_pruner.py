@@ -75,7 +75,8 @@ class KnowsByHeart:
         """Return the plan for an order, else the next thing that the assistant says."""
         if is_prune_order(body):
             self.orders.append(body)
-            return self._prune(body)
+            answer = self._prune(body)
+            return Script(Text(answer, whole=True)) if isinstance(answer, str) else answer
         messages = body["messages"]
         found = [
             (at, exchange)
