@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from chatting import AGENT, MODEL, RAW_MODEL
+from counted_models import FileTokenizer, write_counted_model
+from demanding_templates import SPOKEN, alternating, refusing
 from long_conversations import KINDS, LARGEST_SHARE, Conversation, Kind, conversation
 from patient_counting import wait_for_counts
 from request_checks import assert_fits, assert_paired, assert_pinned, is_shortened
@@ -15,7 +17,9 @@ from serving import serve, settings_for
 from stateless_client import StatelessClient, openai_client
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
+from elbowroom.tokens.chat_template_errors import TemplateFailed
 
+ALTERNATING = alternating(f"{SPOKEN} and message.role != 'tool' and not message.tool_calls")
 log = logging.getLogger(__name__)
 TOKENIZER = SimulatedTokenizer()
 
@@ -45,25 +49,43 @@ class Strict(SimulatedTokenizer):
         return super().count_tokens(messages, tools)
 
 
+class RefusingFile(FileTokenizer):
+    """A model with a file whose template refuses messages as LM Studio says it."""
+
+    def count_tokens(self, messages: list[dict[str, object]], tools: list[dict[str, object]] | None = None) -> int:
+        """Return the tokens of the whole prompt."""
+        try:
+            return super().count_tokens(messages, tools)
+        except TemplateFailed as error:
+            raise ValueError(str(error)) from error
+
+
 @asynccontextmanager
 async def talking(
-    folder: Path, talk: Conversation, window: int, model: str = RAW_MODEL
+    folder: Path, talk: Conversation, window: int, model: str = RAW_MODEL, file: Path | None = None
 ) -> AsyncIterator[tuple[StatelessClient, SimulatedLMStudio, KnowsByHeart]]:
-    """Run all that a conversation needs: a model with this window that knows it by heart, elbowroom, a client."""
+    """Run all that a conversation needs: a model with this window that knows it by heart, elbowroom, a client.
+
+    The model is that of the file where there is one, and else counted by asking it.
+    """
     script = KnowsByHeart(talk)
-    loaded = SimulatedModel(MODEL, loaded_context_length=window, tokenizer=Strict())
+    tokenizer = RefusingFile(file) if file else Strict()
+    loaded = SimulatedModel(MODEL, loaded_context_length=window, tokenizer=tokenizer)
+    files = f'model_files = {{ "{MODEL}" = "{file}" }}' if file else ""
     async with (
         SimulatedLMStudio([loaded], on_request=script) as studio,
-        serve(folder, settings_for(studio.base_url, agents=AGENT)) as served,
+        serve(folder, settings_for(studio.base_url, agents=AGENT, provider=files)) as served,
         openai_client(served.url) as api,
     ):
         yield StatelessClient(api, model, talk), studio, script
 
 
-async def talk_through(folder: Path, talk: Conversation, window: int, model: str = RAW_MODEL) -> dict[str, int]:
+async def talk_through(
+    folder: Path, talk: Conversation, window: int, model: str = RAW_MODEL, file: Path | None = None
+) -> dict[str, int]:
     """Have the whole conversation, check every request and reply, and return how often what happened."""
     compactions = seen = 0
-    async with talking(folder, talk, window, model) as (client, studio, script):
+    async with talking(folder, talk, window, model, file) as (client, studio, script):
         for exchange in talk.exchanges:
             before = list(client.history)
             reply = await client.exchange(exchange)
@@ -95,6 +117,19 @@ async def test_short_run(tmp_path: Path, kind: Kind, caplog: pytest.LogCaptureFi
     log.info("%s, window %d: %s", kind, 4096, figures)
     assert figures["compactions"] >= 2
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("kind", ["plain", "tools"])
+async def test_demanding_template(tmp_path: Path, kind: Kind) -> None:
+    """A template that wants alternating roles and ids of nine characters refuses no request of a compacted history."""
+    demanding = refusing("message.tool_calls and message.tool_calls[0].id | length != 9", ALTERNATING)
+    file = write_counted_model(tmp_path / "model.gguf", demanding)
+    tokenizer = RefusingFile(file)
+    with pytest.raises(ValueError, match="refuses these messages"):
+        tokenizer.count_tokens([{"role": "user", "content": "One."}, {"role": "user", "content": "Two."}])
+    talk = conversation(kind, 12 if kind == "tools" else 22, 4096, lambda text: len(tokenizer.encode(text)))
+    figures = await talk_through(tmp_path, talk, 4096, file=file)
+    assert figures["compactions"] >= 2
 
 
 @pytest.mark.long

@@ -103,9 +103,9 @@ class Conversation:
     exchanges: tuple[Exchange, ...]
 
     def exchange_of(self, text: str) -> Exchange | None:
-        """Return the exchange whose user's message this text begins with."""
-        found = re.match(r"(?:Request|依頼) (\d+)[:\uff1a]", text)
-        return self.exchanges[int(found[1]) - 1] if found else None
+        """Return the exchange of the last user's message that this text holds at the beginning of a line."""
+        found = re.findall(r"^(?:Request|依頼) (\d+)[:\uff1a]", text, re.MULTILINE)
+        return self.exchanges[int(found[-1]) - 1] if found else None
 
 
 def conversation(kind: Kind, turns: int, window: int, count: Callable[[str], int], seed: int = 1) -> Conversation:
