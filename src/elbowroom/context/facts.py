@@ -22,6 +22,8 @@ CLAUSE = re.compile(r"[^.,;:!?()\[\]|\n\"]*$")
 WORD = re.compile(r"[A-Za-z0-9]+")
 WORDS_BEFORE = 4
 LONGEST_CLAUSE = 80
+MOST_DOUBTFUL = 2
+AROUND = 40
 
 
 class Weight(IntEnum):
@@ -164,13 +166,22 @@ def _in_context(identifier: Identifier, text: str) -> str:
 
 def _stands_in(core: str, text: str) -> bool:
     """Tell whether a text holds this and not merely something longer, as 18192 holds 8192."""
-    place = text.find(core)
+    place, doubtful = text.find(core), 0
     while place != -1:
         before, after = text[place - 1 : place], text[place + len(core) : place + len(core) + 2]
         if not (_joins(before, core[:1]) or _joins(core[-1:], after[:1]) or re.fullmatch(r"[.,]\d", after)):
             return True
-        place = text.find(core, place + 1)
+        if doubtful < MOST_DOUBTFUL and _is_found(core, text, place):
+            return True
+        place, doubtful = text.find(core, place + 1), doubtful + 1
     return False
+
+
+def _is_found(core: str, text: str, place: int) -> bool:
+    """Tell whether what stands at this place, joined to something, counts as an identifier all the same."""
+    start = max(0, place - AROUND)
+    around = find_identifiers(text[start : place + len(core) + AROUND])
+    return any(core in (found.core, found.text) for found in around)
 
 
 def _joins(left: str, right: str) -> bool:
