@@ -7,7 +7,7 @@ from typing import Final
 from elbowroom.context.compaction import TaskState, build, carried_by, summary_message
 from elbowroom.context.digest import digest
 from elbowroom.context.division import Division, NumberedGroup
-from elbowroom.context.facts import Fact, Held, facts_of, lost
+from elbowroom.context.facts import Fact, Held, Weight, facts_of, lost
 from elbowroom.context.prune_answer import Plan
 from elbowroom.context.pruning_request import too_long
 from elbowroom.context.readable import written, written_out
@@ -15,6 +15,7 @@ from elbowroom.context.transcript import Group, Message
 
 FACTS_SHARE: Final = 10  # one part in ten of the window
 LEAST_LEFT: Final = 200
+MOST_UNTOLD: Final = 5
 FRAME: Final = 8  # tokens that a template needs around a message
 DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
 
@@ -44,7 +45,10 @@ class Draft:
 
 
 class Drafts:
-    """Drafts of one compaction. `size` counts a text, `room` is what the target leaves beside the tail, in tokens."""
+    """Drafts of one compaction. `size` counts a text, `room` is what the target leaves beside the tail, in tokens.
+
+    `untold` are conditions of the user that the last draft neither tells nor has room to list, a few of them.
+    """
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class Drafts:
     ) -> None:
         self.division = division
         self.room = room
+        self.untold: tuple[str, ...] = ()
         self._state = state
         self._size = size
         self._facts_room = window // FACTS_SHARE
@@ -156,12 +161,16 @@ class Drafts:
         """Return the facts of groups that are told nowhere, as many as there is room for."""
         found = [fact for group in removed for fact in await self._facts_of(group)]
         listed: list[str] = []
+        untold: list[str] = []
         for fact in lost(found, held):
             size = self._fact_sizes.get(fact.text) or self._size(f"- {fact.text}\n")
             self._fact_sizes[fact.text] = size
             if size <= room:
                 listed.append(fact.text)
                 room -= size
+            elif fact.weight is Weight.CONDITION:
+                untold.append(fact.text)
+        self.untold = tuple(untold[:MOST_UNTOLD])
         await self._pause()
         return listed
 

@@ -28,6 +28,7 @@ from elbowroom.context.transcript import Group, Message, Transcript
 
 LEAST_ROOM = 100
 FOR_REASONS_AND_TEMPLATE = 128
+LONGEST_REASON = 300  # characters
 LONGEST_TOKEN = 20  # characters; a text of more than this for each token of room is cut before it is counted
 SUFFIX_DID_NOT_WORK = (EMPTY, CALLED, DECLINED, NO_JSON)
 NO_ANSWER = "There was no answer."
@@ -92,6 +93,7 @@ class PruningRequest:
 
     async def ask(self, reasons: Sequence[str] = ()) -> PruneAnswer:
         """Return the answer, after what was wrong with the one before it; raises PrunerFailed."""
+        reasons = [reason[:LONGEST_REASON] for reason in reasons]
         if self.pruner.shares_prefix and self._suffix_works:
             messages = self._on_top(reasons)
             if await self._fits(messages):
