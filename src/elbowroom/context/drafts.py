@@ -24,13 +24,15 @@ DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room 
 class Draft:
     """A shorter conversation, not yet counted: what is told, the groups that stay, and the message that tells it.
 
-    One that is whole is good only with all its groups.
+    `lost` are the facts of other groups that it does not hold but for those that the message lists. A draft that is
+    whole is good only with all its groups.
     """
 
     division: Division
     plan: Plan
     kept: tuple[NumberedGroup, ...]
     summary: str
+    lost: tuple[Fact, ...] = ()
     is_whole: bool = False
 
     @property
@@ -103,7 +105,7 @@ class Drafts:
         retain = self._cut(self._carried.retain, room // 2)
         held = [Held([retain, *map(written_out, _staying(division))])]
         removed = [*division.summaries, *(each.group for each in division.old)]
-        facts = await self._lost(removed, held, room - self._size(retain))
+        facts = self._listed(await self._lost(removed, held), room - self._size(retain))
         text = summary_message(retain, "", facts, self._state) if retain or facts else ""
         return Draft(division, Plan(retain, ""), (), text)
 
@@ -124,7 +126,7 @@ class Drafts:
                 left -= size
         draft = await self._draft(plan, [*wanted, *self._newest(wanted, left)])
         more = self._newest(draft.kept, self._left_by(draft))
-        return await self._draft(plan, [*draft.kept, *more]) if more else draft
+        return await self._draft(plan, [*draft.kept, *more], draft.lost) if more else draft
 
     def _newest(self, kept: Iterable[NumberedGroup], left: int) -> list[NumberedGroup]:
         """Return the newest of the other groups that there is room for.
@@ -147,22 +149,31 @@ class Drafts:
     def _left_by(self, draft: Draft) -> int:
         return self.room - self._size(draft.summary) - FRAME - sum(map(self._size_of, draft.kept))
 
-    async def _draft(self, plan: Plan, kept: Iterable[NumberedGroup]) -> Draft:
+    async def _draft(self, plan: Plan, kept: Iterable[NumberedGroup], among: Sequence[Fact] | None = None) -> Draft:
+        """Return a plan's draft with these groups; `among` are the facts that one with fewer of them had lost."""
         stays = {each.id: each for each in kept}
         ordered = [stays[number] for number in sorted(stays)]
         told = f"{plan.retain}\n{plan.summary}"
-        removed = [*self.division.summaries, *(each.group for each in self.division.old if each.id not in stays)]
-        held = [self._staying, Held([told, *(written_out(each.group) for each in ordered)])]
-        facts = await self._lost(removed, held, min(self._facts_room, self.room - self._frame - self._size(told)))
-        summary = summary_message(plan.retain, plan.summary, facts, self._state)
-        return Draft(self.division, plan, tuple(ordered), summary)
+        held = Held([told, *(written_out(each.group) for each in ordered)])
+        if among is None:
+            removed = [each.group for each in self.division.old if each.id not in stays]
+            missing = await self._lost([*self.division.summaries, *removed], [self._staying, held])
+        else:
+            missing = [fact for fact in among if not held.tells(fact)]
+        await self._pause()
+        listed = self._listed(missing, min(self._facts_room, self.room - self._frame - self._size(told)))
+        summary = summary_message(plan.retain, plan.summary, listed, self._state)
+        return Draft(self.division, plan, tuple(ordered), summary, tuple(missing))
 
-    async def _lost(self, removed: Sequence[Group], held: Sequence[Held], room: int) -> list[str]:
-        """Return the facts of groups that are told nowhere, as many as there is room for."""
-        found = [fact for group in removed for fact in await self._facts_of(group)]
+    async def _lost(self, removed: Sequence[Group], held: Sequence[Held]) -> list[Fact]:
+        """Return the facts of groups that are told nowhere."""
+        return lost([fact for group in removed for fact in await self._facts_of(group)], held)
+
+    def _listed(self, missing: Sequence[Fact], room: int) -> list[str]:
+        """Return as many facts as there is room for, and note conditions among the others."""
         listed: list[str] = []
         untold: list[str] = []
-        for fact in lost(found, held):
+        for fact in missing:
             size = self._fact_sizes.get(fact.text) or self._size(f"- {fact.text}\n")
             self._fact_sizes[fact.text] = size
             if size <= room:
@@ -171,7 +182,6 @@ class Drafts:
             elif fact.weight is Weight.CONDITION:
                 untold.append(fact.text)
         self.untold = tuple(untold[:MOST_UNTOLD])
-        await self._pause()
         return listed
 
     async def _facts_of(self, group: Group) -> list[Fact]:
