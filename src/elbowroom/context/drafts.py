@@ -9,7 +9,7 @@ from elbowroom.context.digest import digest
 from elbowroom.context.division import Division, NumberedGroup
 from elbowroom.context.facts import Fact, Held, Weight, facts_of, lost
 from elbowroom.context.prune_answer import Plan
-from elbowroom.context.pruning_request import too_long
+from elbowroom.context.pruning_request import LONGEST_TOKEN, too_long
 from elbowroom.context.readable import written, written_out
 from elbowroom.context.transcript import Group, Message
 
@@ -197,9 +197,11 @@ class Drafts:
         return self._found[id(group)]
 
     def _size_of(self, numbered: NumberedGroup) -> int:
+        """Return the tokens of a group; one that by its length alone has no room is not counted."""
         if numbered.id not in self._sizes:
-            messages = numbered.group.messages
-            self._sizes[numbered.id] = sum(self._size(written(message)) + FRAME for message in messages)
+            texts = [written(message) for message in numbered.group.messages]
+            is_too_long = sum(map(len, texts)) > LONGEST_TOKEN * max(0, self.room)
+            self._sizes[numbered.id] = self.room + 1 if is_too_long else sum(self._size(text) + FRAME for text in texts)
         return self._sizes[numbered.id]
 
     def _cut(self, text: str, room: int, *, keeps_end: bool = False) -> str:

@@ -29,6 +29,7 @@ from elbowroom.context.transcript import Group, Message, Transcript
 LEAST_ROOM = 100
 FOR_REASONS_AND_TEMPLATE = 128
 LONGEST_REASON = 300  # characters
+USUAL_TOKEN = 4  # characters
 LONGEST_TOKEN = 20  # characters; a text of more than this for each token of room is cut before it is counted
 SUFFIX_DID_NOT_WORK = (EMPTY, CALLED, DECLINED, NO_JSON)
 NO_ANSWER = "There was no answer."
@@ -214,7 +215,7 @@ def without_open_calls(transcript: Transcript) -> Transcript:
 
 def _head_and_tail(text: str, room: int, size: Callable[[str], int]) -> str:
     """Return the text, or of one that is too large its beginning and end, with a note about what is left out."""
-    length = min(len(text), LONGEST_TOKEN * room)
+    length = len(text) if len(text) <= LONGEST_TOKEN * room else USUAL_TOKEN * room
     cut = text
     while length < len(text) or size(cut) > room:
         if length < len(text):
