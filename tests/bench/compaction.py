@@ -116,6 +116,7 @@ async def compactions(count: int) -> Compactions:
     """Compact the same history so many times."""
     counter = Counted()
     messages = await history(counter, TOKENS)
+    before = await counter.prompt(messages)
     budget = Budget(WINDOW)
     ladder = Ladder(budget, budget.target(0), counter, AtOnce(), Wishes())
     seconds, blocks = [], []
@@ -124,7 +125,7 @@ async def compactions(count: int) -> Compactions:
         watch = asyncio.create_task(longest_block(stop))
         await asyncio.sleep(0)
         start = time.perf_counter()
-        done = await ladder.climb(Transcript.of(messages))
+        done = await ladder.climb(Transcript.of(messages), before)
         seconds.append(time.perf_counter() - start)
         stop.set()
         blocks.append(await watch)

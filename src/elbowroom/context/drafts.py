@@ -7,14 +7,15 @@ from typing import Final
 from elbowroom.context.compaction import TaskState, build, carried_by, summary_message
 from elbowroom.context.digest import digest
 from elbowroom.context.division import Division, NumberedGroup
-from elbowroom.context.facts import Fact, Held, facts_of, lost
+from elbowroom.context.facts import Fact, Held, Weight, facts_of, lost
 from elbowroom.context.prune_answer import Plan
-from elbowroom.context.pruning_request import too_long
+from elbowroom.context.pruning_request import LONGEST_TOKEN, too_long
 from elbowroom.context.readable import written, written_out
 from elbowroom.context.transcript import Group, Message
 
 FACTS_SHARE: Final = 10  # one part in ten of the window
 LEAST_LEFT: Final = 200
+MOST_UNTOLD: Final = 5
 FRAME: Final = 8  # tokens that a template needs around a message
 DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
 
@@ -23,13 +24,15 @@ DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room 
 class Draft:
     """A shorter conversation, not yet counted: what is told, the groups that stay, and the message that tells it.
 
-    One that is whole is good only with all its groups.
+    `lost` are the facts of other groups that it does not hold but for those that the message lists. A draft that is
+    whole is good only with all its groups.
     """
 
     division: Division
     plan: Plan
     kept: tuple[NumberedGroup, ...]
     summary: str
+    lost: tuple[Fact, ...] = ()
     is_whole: bool = False
 
     @property
@@ -44,7 +47,10 @@ class Draft:
 
 
 class Drafts:
-    """Drafts of one compaction. `size` counts a text, `room` is what the target leaves beside the tail, in tokens."""
+    """Drafts of one compaction. `size` counts a text, `room` is what the target leaves beside the tail, in tokens.
+
+    `untold` are conditions of the user that the last draft neither tells nor has room to list, a few of them.
+    """
 
     def __init__(
         self,
@@ -57,6 +63,7 @@ class Drafts:
     ) -> None:
         self.division = division
         self.room = room
+        self.untold: tuple[str, ...] = ()
         self._state = state
         self._size = size
         self._facts_room = window // FACTS_SHARE
@@ -98,7 +105,7 @@ class Drafts:
         retain = self._cut(self._carried.retain, room // 2)
         held = [Held([retain, *map(written_out, _staying(division))])]
         removed = [*division.summaries, *(each.group for each in division.old)]
-        facts = await self._lost(removed, held, room - self._size(retain))
+        facts = self._listed(await self._lost(removed, held), room - self._size(retain))
         text = summary_message(retain, "", facts, self._state) if retain or facts else ""
         return Draft(division, Plan(retain, ""), (), text)
 
@@ -119,7 +126,7 @@ class Drafts:
                 left -= size
         draft = await self._draft(plan, [*wanted, *self._newest(wanted, left)])
         more = self._newest(draft.kept, self._left_by(draft))
-        return await self._draft(plan, [*draft.kept, *more]) if more else draft
+        return await self._draft(plan, [*draft.kept, *more], draft.lost) if more else draft
 
     def _newest(self, kept: Iterable[NumberedGroup], left: int) -> list[NumberedGroup]:
         """Return the newest of the other groups that there is room for.
@@ -142,27 +149,39 @@ class Drafts:
     def _left_by(self, draft: Draft) -> int:
         return self.room - self._size(draft.summary) - FRAME - sum(map(self._size_of, draft.kept))
 
-    async def _draft(self, plan: Plan, kept: Iterable[NumberedGroup]) -> Draft:
+    async def _draft(self, plan: Plan, kept: Iterable[NumberedGroup], among: Sequence[Fact] | None = None) -> Draft:
+        """Return a plan's draft with these groups; `among` are the facts that one with fewer of them had lost."""
         stays = {each.id: each for each in kept}
         ordered = [stays[number] for number in sorted(stays)]
         told = f"{plan.retain}\n{plan.summary}"
-        removed = [*self.division.summaries, *(each.group for each in self.division.old if each.id not in stays)]
-        held = [self._staying, Held([told, *(written_out(each.group) for each in ordered)])]
-        facts = await self._lost(removed, held, min(self._facts_room, self.room - self._frame - self._size(told)))
-        summary = summary_message(plan.retain, plan.summary, facts, self._state)
-        return Draft(self.division, plan, tuple(ordered), summary)
+        held = Held([told, *(written_out(each.group) for each in ordered)])
+        if among is None:
+            removed = [each.group for each in self.division.old if each.id not in stays]
+            missing = await self._lost([*self.division.summaries, *removed], [self._staying, held])
+        else:
+            missing = [fact for fact in among if not held.tells(fact)]
+        await self._pause()
+        listed = self._listed(missing, min(self._facts_room, self.room - self._frame - self._size(told)))
+        summary = summary_message(plan.retain, plan.summary, listed, self._state)
+        return Draft(self.division, plan, tuple(ordered), summary, tuple(missing))
 
-    async def _lost(self, removed: Sequence[Group], held: Sequence[Held], room: int) -> list[str]:
-        """Return the facts of groups that are told nowhere, as many as there is room for."""
-        found = [fact for group in removed for fact in await self._facts_of(group)]
+    async def _lost(self, removed: Sequence[Group], held: Sequence[Held]) -> list[Fact]:
+        """Return the facts of groups that are told nowhere."""
+        return lost([fact for group in removed for fact in await self._facts_of(group)], held)
+
+    def _listed(self, missing: Sequence[Fact], room: int) -> list[str]:
+        """Return as many facts as there is room for, and note conditions among the others."""
         listed: list[str] = []
-        for fact in lost(found, held):
+        untold: list[str] = []
+        for fact in missing:
             size = self._fact_sizes.get(fact.text) or self._size(f"- {fact.text}\n")
             self._fact_sizes[fact.text] = size
             if size <= room:
                 listed.append(fact.text)
                 room -= size
-        await self._pause()
+            elif fact.weight is Weight.CONDITION:
+                untold.append(fact.text)
+        self.untold = tuple(untold[:MOST_UNTOLD])
         return listed
 
     async def _facts_of(self, group: Group) -> list[Fact]:
@@ -178,9 +197,11 @@ class Drafts:
         return self._found[id(group)]
 
     def _size_of(self, numbered: NumberedGroup) -> int:
+        """Return the tokens of a group; one that by its length alone has no room is not counted."""
         if numbered.id not in self._sizes:
-            messages = numbered.group.messages
-            self._sizes[numbered.id] = sum(self._size(written(message)) + FRAME for message in messages)
+            texts = [written(message) for message in numbered.group.messages]
+            is_too_long = sum(map(len, texts)) > LONGEST_TOKEN * max(0, self.room)
+            self._sizes[numbered.id] = self.room + 1 if is_too_long else sum(self._size(text) + FRAME for text in texts)
         return self._sizes[numbered.id]
 
     def _cut(self, text: str, room: int, *, keeps_end: bool = False) -> str:

@@ -22,6 +22,8 @@ CLAUSE = re.compile(r"[^.,;:!?()\[\]|\n\"]*$")
 WORD = re.compile(r"[A-Za-z0-9]+")
 WORDS_BEFORE = 4
 LONGEST_CLAUSE = 80
+MOST_DOUBTFUL = 2
+AROUND = 40
 
 
 class Weight(IntEnum):
@@ -68,15 +70,16 @@ def lost_facts(removed: Sequence[Group], remaining: str) -> list[str]:
 
 def lost(facts: Iterable[Fact], held: Sequence["Held"]) -> list[Fact]:
     """Return the facts that none of the texts hold, by weight, and none that stands in one before it."""
-    listed = Held([])
     missing: list[Fact] = []
     seen: set[str] = set()
+    listed = ""
     for fact in sorted(facts, key=lambda fact: fact.weight):
         if len(missing) >= MOST_FACTS:
             break
-        if fact.core not in seen and not any(texts.tell(fact) for texts in (*held, listed)):
+        is_told = fact.core in seen or any(texts.tells(fact) for texts in held)
+        if not is_told and not _stands_in(fact.core, listed):
             missing.append(fact)
-            listed.add(fact.text)
+            listed += f"{fact.text}\n"
         seen.add(fact.core)
     return missing
 
@@ -110,29 +113,16 @@ class Held:
     """Texts that can be asked whether they hold something, fast where they do not."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._texts: list[str] = []
-        self._with_word: dict[str, list[str]] = {}
-        for text in texts:
-            self.add(text)
+        self._text = " ".join("\n".join(texts).split())
+        self._words = set(WORD.findall(self._text))
 
-    def add(self, text: str) -> None:
-        """Add a text."""
-        text = " ".join(text.split())
-        self._texts.append(text)
-        for word in set(WORD.findall(text)):
-            self._with_word.setdefault(word, []).append(text)
+    def tells(self, fact: Fact) -> bool:
+        """Tell whether a fact stands in the texts, a figure with its unit or without."""
+        return self._holds(fact.core) or (fact.whole != fact.core and self._holds(fact.whole))
 
-    def tell(self, fact: Fact) -> bool:
-        """Tell whether one of the texts holds a fact, a figure with its unit or without."""
-        return self.holds(fact.core) or (fact.whole != fact.core and self.holds(fact.whole))
-
-    def holds(self, core: str) -> bool:
+    def _holds(self, core: str) -> bool:
         """Tell whether this stands in one of the texts, and not merely in something longer."""
-        core = " ".join(core.split())
-        texts = self._texts
-        for word in WORD.findall(core):
-            texts = min(texts, self._with_word.get(word, []), key=len)
-        return any(_stands_in(core, text) for text in texts)
+        return self._words.issuperset(WORD.findall(core)) and _stands_in(" ".join(core.split()), self._text)
 
 
 def _condition(sentence: str) -> Fact:
@@ -164,13 +154,22 @@ def _in_context(identifier: Identifier, text: str) -> str:
 
 def _stands_in(core: str, text: str) -> bool:
     """Tell whether a text holds this and not merely something longer, as 18192 holds 8192."""
-    place = text.find(core)
+    place, doubtful = text.find(core), 0
     while place != -1:
         before, after = text[place - 1 : place], text[place + len(core) : place + len(core) + 2]
         if not (_joins(before, core[:1]) or _joins(core[-1:], after[:1]) or re.fullmatch(r"[.,]\d", after)):
             return True
-        place = text.find(core, place + 1)
+        if doubtful < MOST_DOUBTFUL and _is_found(core, text, place):
+            return True
+        place, doubtful = text.find(core, place + 1), doubtful + 1
     return False
+
+
+def _is_found(core: str, text: str, place: int) -> bool:
+    """Tell whether what stands at this place, joined to something, counts as an identifier all the same."""
+    start = max(0, place - AROUND)
+    around = find_identifiers(text[start : place + len(core) + AROUND])
+    return any(core in (found.core, found.text) for found in around)
 
 
 def _joins(left: str, right: str) -> bool:

@@ -22,6 +22,7 @@ from elbowroom.context.transcript import Transcript
 __all__ = ["Cannot", "Counter", "Ladder", "Pruner", "PrunerFailed"]
 
 MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
+LOST = "What the user has demanded is not in it: {}"
 SHARE_OF_SUMMARY = (2, 3)  # of the room; the rest is for facts
 
 
@@ -55,14 +56,17 @@ class Ladder:
     state: TaskState | None = None
     pause: Callable[[], Awaitable[None]] = Pause
 
-    async def climb(self, transcript: Transcript) -> Compaction | Cannot:
+    async def climb(self, transcript: Transcript, before: int | None = None) -> Compaction | Cannot:
         """Return the compacted conversation from the first rung that is good enough.
+
+        `before` is the size of its prompt, for a caller that has counted it already.
 
         It is at or below the target, but for one of the last messages alone: that may end anywhere below the trigger,
         and where the prompt did not fit the window at all, anywhere within it. The transcript is not changed, and
         being cancelled leaves nothing behind.
         """
-        before = await self.counter.prompt(transcript.messages)
+        if before is None:
+            before = await self.counter.prompt(transcript.messages)
         division, room = await self._divide(transcript)
         drafts = None
         if division.old or division.summaries:
@@ -104,6 +108,7 @@ class Ladder:
             transcript, drafts.division, self.counter, self.pruner, self.wishes, cap, before, self.pause
         )
         reasons: tuple[str, ...] = ()
+        incomplete: Compaction | None = None
         rungs: tuple[Rung, ...] = ("plan", "retry")
         for rung in rungs:
             try:
@@ -114,10 +119,13 @@ class Ladder:
                 continue
             done = await self._accepted(drafts, await _draft(drafts, answer, cap), rung, before)
             if isinstance(done, Compaction):
-                return done
+                if not drafts.untold or rung == "retry":
+                    return done
+                incomplete = done
+                done = LOST.format("; ".join(drafts.untold))
             self.on_rung(done)
             reasons = (done,)
-        return None
+        return incomplete
 
     async def _by_digest(self, drafts: Drafts, before: int) -> Compaction | None:
         cap = self.cap(drafts.room)

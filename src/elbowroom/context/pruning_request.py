@@ -28,6 +28,8 @@ from elbowroom.context.transcript import Group, Message, Transcript
 
 LEAST_ROOM = 100
 FOR_REASONS_AND_TEMPLATE = 128
+LONGEST_REASON = 300  # characters
+USUAL_TOKEN = 4  # characters
 LONGEST_TOKEN = 20  # characters; a text of more than this for each token of room is cut before it is counted
 SUFFIX_DID_NOT_WORK = (EMPTY, CALLED, DECLINED, NO_JSON)
 NO_ANSWER = "There was no answer."
@@ -92,6 +94,7 @@ class PruningRequest:
 
     async def ask(self, reasons: Sequence[str] = ()) -> PruneAnswer:
         """Return the answer, after what was wrong with the one before it; raises PrunerFailed."""
+        reasons = [reason[:LONGEST_REASON] for reason in reasons]
         if self.pruner.shares_prefix and self._suffix_works:
             messages = self._on_top(reasons)
             if await self._fits(messages):
@@ -212,7 +215,7 @@ def without_open_calls(transcript: Transcript) -> Transcript:
 
 def _head_and_tail(text: str, room: int, size: Callable[[str], int]) -> str:
     """Return the text, or of one that is too large its beginning and end, with a note about what is left out."""
-    length = min(len(text), LONGEST_TOKEN * room)
+    length = len(text) if len(text) <= LONGEST_TOKEN * room else USUAL_TOKEN * room
     cut = text
     while length < len(text) or size(cut) > room:
         if length < len(text):
