@@ -183,7 +183,7 @@ async def test_tools_reach_the_model_as_sent(pair: Pair, model: str) -> None:
 
 @MODELS
 async def test_round_trip(pair: Pair, model: str) -> None:
-    """Calls and results of the history reach the model as sent, ids, `call_0` twice and odd keys included."""
+    """Calls and results of the history reach the model as sent, odd keys included; of two equal ids the second is new."""
     served, studio = pair
     call = {"id": "call_0", "type": "function", "function": {"name": "read_note", "arguments": '{"path": "a"}'}}
     other = {**call, "function": {"name": "read_note", "arguments": '{ "path":"b" }'}}
@@ -197,8 +197,14 @@ async def test_round_trip(pair: Pair, model: str) -> None:
     studio.enqueue("Done.")
     chunks = chunks_of(await stream_bytes(served, {"model": model, "messages": messages, "tools": TOOLS}))
     assert text_of(chunks) == "Done."
-    sent = studio.chats[0].body["messages"]
-    assert sent[-5:] == messages
+    sent = studio.chats[0].body["messages"][-5:]
+    assert sent[:3] == messages[:3]
+    renamed = sent[4]["tool_call_id"]
+    assert renamed != "call_0"
+    assert sent[3:] == [
+        {**messages[3], "tool_calls": [{**other, "id": renamed}]},
+        {**messages[4], "tool_call_id": renamed},
+    ]
     assert len(studio.chats) == 1
 
 

@@ -30,6 +30,11 @@ PIECES = 480
 MEBIBYTE = 1024 * 1024
 
 
+def roomy() -> SimulatedModel:
+    """Return a model whose window holds more than any answer here."""
+    return SimulatedModel(MODEL, max_context_length=1_000_000_000, loaded_context_length=1_000_000_000)
+
+
 def flood(studio: SimulatedLMStudio) -> None:
     """Let the model say thirty mebibytes; between the pieces, one token each tells how far it got."""
     large = Raw(delta_frame({"content": "~" * PIECE}))
@@ -68,7 +73,7 @@ async def stalled(studio: SimulatedLMStudio) -> int:
 
 async def test_slow_client_pauses_the_model(tmp_path: Path) -> None:
     """While a client does not read, the upstream is not read on and nothing piles up; then it gets every byte."""
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
+    async with elbowroom_with_studio(tmp_path, model=roomy()) as (served, studio):
         flood(studio)
         before = psutil.Process().memory_info().rss
         async with reader_that_waits(served, chat_body(stream=True)) as reader:
@@ -86,7 +91,7 @@ async def test_slow_client_pauses_the_model(tmp_path: Path) -> None:
 
 async def test_client_that_stops_reading_is_dropped(tmp_path: Path) -> None:
     """A client that reads nothing for longer than the write limit is cut off: upstream and socket are freed."""
-    async with elbowroom_with_studio(tmp_path, timing=Timing(write=0.3)) as (served, studio):
+    async with elbowroom_with_studio(tmp_path, model=roomy(), timing=Timing(write=0.3)) as (served, studio):
         flood(studio)
         async with reader_that_waits(served, chat_body(stream=True)):
             await eventually(lambda: studio.disconnects, "the upstream goes on for a client that does not read")
@@ -95,7 +100,7 @@ async def test_client_that_stops_reading_is_dropped(tmp_path: Path) -> None:
 
 async def test_client_that_stops_reading_one_huge_frame(tmp_path: Path) -> None:
     """The write limit holds also for a single frame that is larger than all buffers."""
-    async with elbowroom_with_studio(tmp_path, timing=Timing(write=0.3)) as (served, studio):
+    async with elbowroom_with_studio(tmp_path, model=roomy(), timing=Timing(write=0.3)) as (served, studio):
         huge = Raw(delta_frame({"content": "x" * (14 * MEBIBYTE)}))
         studio.enqueue(Script(huge, huge))
         async with reader_that_waits(served, chat_body(stream=True)):

@@ -93,7 +93,7 @@ async def test_a_failing_load_fails_all_who_wait_for_it(served: Served, studio: 
     await asyncio.sleep(0.2)
     failing.set()
     for outcome in await asyncio.gather(*asking):
-        assert outcome.status == 503
+        assert outcome.status in (503, 200)  # an error in the stream, for whom it has taken long enough to be told
         assert FAILED in outcome.message
     assert len(studio.chats) == 1
 

@@ -53,8 +53,13 @@ class ManagedStep:
     async def run(self) -> Reply:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
         self.manager.begin_step()
-        await self._shorten_results()
-        decision = await self._decide()
+        try:
+            await self._shorten_results()
+            decision = await self._decide()
+        except Exception as error:  # a chat must not fail for its count: the engine may judge
+            log.warning("The prompt for %s could not be counted: %s", self.info.id, error, exc_info=error)
+            body = self.shape.body(self.counter.sent(self.history.messages))
+            return await self.step.run(self.provider, body, self.info)
         await self._tell_if_tight(decision)
         fits = await self._fit(decision)
         while fits and await self._ask() and self.manager.may_restart():
@@ -93,8 +98,9 @@ class ManagedStep:
             return True
         if watch is None:
             return False
+        if not watch.is_stopped and not self.step.was_cut:
+            return False
         self._generated += watch.generated
-        self.manager.received(watch.generated)
         return watch.is_stopped or self._ran_out(watch)
 
     def _new_watch(self) -> StreamWatch | None:

@@ -17,17 +17,21 @@ class StreamWatch:
         self._manager = manager
         self._counter = counter
         self._bytes = 0
+        self._uncounted: list[str] = []
         self._text = [said]
         self._finder: StopFinder | None = None
 
     @property
     def generated(self) -> int:
-        """Return how many tokens have come."""
+        """Return how many tokens have come. Nothing is counted before somebody wants to know."""
+        for text in self._uncounted:
+            self._counter.feed(text)
+        self._uncounted.clear()
         return self._counter.value
 
     def count(self, text: str) -> None:
-        """Count what the model has generated, whatever becomes of it."""
-        self._counter.feed(text)
+        """Take note of what the model has generated, whatever becomes of it."""
+        self._uncounted.append(text)
         self._bytes += len(text.encode("utf-8", "surrogatepass"))
 
     def keep_text(self, text: str) -> str:
@@ -56,6 +60,4 @@ class StreamWatch:
     def _verdict(self) -> StreamVerdict:
         if self._manager.while_streaming(self._bytes) == "go on":
             return "go on"
-        if self._manager.while_streaming(self._counter.at_most) == "go on":
-            return "go on"
-        return self._manager.while_streaming(self._counter.value)
+        return self._manager.while_streaming(self.generated)

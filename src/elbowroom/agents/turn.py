@@ -25,6 +25,7 @@ from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.notice_line import without_notices
 from elbowroom.errors import ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo
+from elbowroom.providers.lmstudio_models import find_model
 
 log = logging.getLogger(__name__)
 POLICY_SECONDS = 0.5  # the client waits for the end of its answer meanwhile
@@ -76,6 +77,7 @@ class Turn:
             return await step.run(self.target.provider, body, info)
         managed = await self._managed(shape, info, step)
         reply = await managed.run()
+        self._account(managed, step.usage)
         if managed.size is not None:
             await self._compare(managed.size, info, step.usage, reply)
         return reply
@@ -86,6 +88,11 @@ class Turn:
         step = Step(self.answer, self._sink, (), lambda name: True)
         managed = await self._managed(shape, await self._ready(), step)
         return await managed.compact_now()
+
+    def _account(self, managed: ManagedStep, usage: Mapping[str, Any] | None) -> None:
+        """Add what the engine reports to the turn's statistics; where it reports nothing, nothing is guessed."""
+        tokens = (usage or {}).get("completion_tokens")
+        managed.manager.received(tokens if isinstance(tokens, int) else 0)
 
     async def _managed(self, shape: StepRequest, info: ModelInfo, step: Step) -> ManagedStep:
         provider = self.target.provider
@@ -114,8 +121,8 @@ class Turn:
         ready = asyncio.ensure_future(self.target.provider.ready(self.target.model))
         try:
             done, _ = await asyncio.wait([ready], timeout=QUIET_SECONDS)
-            if done:
-                return ready.result()
+            if done or not await self._is_loading():
+                return await ready
             await self._sink([Notice("loading", "Loading model...", is_done=False)])
             try:
                 info = await ready
@@ -126,6 +133,14 @@ class Turn:
             return info
         finally:
             ready.cancel()
+
+    async def _is_loading(self) -> bool:
+        """Tell whether the model is there and is not loaded; a provider that does not answer is not loading it."""
+        try:
+            info = find_model(await self.target.provider.models(), self.target.model)
+        except ElbowroomError:
+            return False
+        return info is not None and info.loaded_context is None
 
     async def _compare(self, size: PromptSize, info: ModelInfo, usage: Mapping[str, Any] | None, reply: Reply) -> None:
         """Learn from what the engine reports, and say where it has silently cut the prompt."""
