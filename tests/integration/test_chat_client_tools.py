@@ -183,11 +183,11 @@ async def test_tools_reach_the_model_as_sent(pair: Pair, model: str) -> None:
 
 @MODELS
 async def test_round_trip(pair: Pair, model: str) -> None:
-    """Calls and results of the history reach the model as sent, odd keys included; of two equal ids the second is new."""
+    """Calls and results of the history reach the model as sent, odd keys included; a repeated id becomes a new one."""
     served, studio = pair
     call = {"id": "call_0", "type": "function", "function": {"name": "read_note", "arguments": '{"path": "a"}'}}
     other = {**call, "function": {"name": "read_note", "arguments": '{ "path":"b" }'}}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Read both."},
         {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "Hm."},
         {"role": "tool", "tool_call_id": "call_0", "content": "A"},
