@@ -125,9 +125,9 @@ class WindowUnknown(ElbowroomError):
 
     def __init__(self, model: str, provider: str) -> None:
         super().__init__(
-            f"The window of {model!r} is not known: the provider {provider!r} does not tell its context length. "
-            "Load the model in LM Studio (or with `lms load`), or set manage_context = false for this provider to pass "
-            "requests through unchecked."
+            f"The window of {model!r} is not known: the provider {provider!r} does not tell the context length it runs "
+            "with. Load the model first (in LM Studio, with `lms load`, or with `ollama run`), or set manage_context = "
+            "false for this provider to pass requests through unchecked."
         )
 
 

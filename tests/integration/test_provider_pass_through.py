@@ -192,7 +192,11 @@ async def test_ollamas_models_are_listed_with_what_is_loaded(upstream: FakeUpstr
 
 
 async def test_with_context_management_ollamas_latest_is_found(upstream: FakeUpstream, tmp_path: Path) -> None:
-    """Where the window is wanted the model has to be listed, and `llama3` means `llama3:latest` as in Ollama."""
+    """Where the window is wanted the model has to be listed, and `llama3` means `llama3:latest` as in Ollama.
+
+    One that does not run has no window yet: that is said, with what to do, and nothing is sent unchecked.
+    """
+    upstream.answers["/api/ps"] = says({"models": [{"name": "llama3:latest", "context_length": 4096}]})
     upstream.answers[CHAT] = streams(chunk({"content": "Hi"}), chunk({}, "stop"), DONE)
     settings = settings_for(upstream.url, kind="ollama") + "manage_context = true\n"
     async with serve(tmp_path, settings) as served:
@@ -200,6 +204,13 @@ async def test_with_context_management_ollamas_latest_is_found(upstream: FakeUps
         outcome = await chat(served, "ollama/none", stream=True)
     assert outcome.status == 404
     assert "llama3:latest" in outcome.message
+    upstream.answers["/api/ps"] = says({"models": []})
+    async with serve(tmp_path, settings) as served:
+        outcome = await chat(served, "ollama/llama3", stream=True)
+    assert outcome.status == 503
+    assert outcome.error is not None
+    assert outcome.error["code"] == "window_unknown"
+    assert "ollama run" in outcome.message
 
 
 @pytest.mark.parametrize("running", [says(b"", status=404), says("nonsense"), says({"models": [{"name": [1]}, 7]})])
