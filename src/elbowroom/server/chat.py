@@ -19,6 +19,8 @@ from elbowroom.server.keys import RUNNING, RUNTIME, catalog_of, run_settings_of
 
 log = logging.getLogger(__name__)
 OPEN_WEBUI = "X-OpenWebUI-"
+OBSIDIAN = ("app://obsidian.md", "capacitor://localhost")
+"""Origins of Obsidian's plugins, on a computer and on a phone; they show the text of an answer and nothing else."""
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
@@ -37,7 +39,8 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
 
 
 async def _stream(request: web.Request, chat: ChatRequest, target: Target, began: float) -> web.StreamResponse:
-    encoder = FrameEncoder(chat.model, run_settings_of(request.app).compaction.notices)
+    notices = run_settings_of(request.app).compaction.notices
+    encoder = FrameEncoder(chat.model, notices, shows_text_only=request.headers.get("Origin") in OBSIDIAN)
     async with EventStream(request) as stream:
 
         async def sink(events: Sequence[AnswerEvent]) -> None:

@@ -25,10 +25,15 @@ def new_completion_id() -> str:
 
 
 class FrameEncoder:
-    """Encodes one streamed answer: one id, model and time in all its frames, the role in the first only."""
+    """Encodes one streamed answer: one id, model and time in all its frames, the role in the first only.
 
-    def __init__(self, model: str, notices: Notices = "auto") -> None:
+    `notices` is how the person is told what happens beside the answer; a client that `shows_text_only` gets it as a
+    line too where that is left to elbowroom.
+    """
+
+    def __init__(self, model: str, notices: Notices = "auto", *, shows_text_only: bool = False) -> None:
         self._notices = notices
+        self._shows_text_only = shows_text_only
         self._head = {
             "id": new_completion_id(),
             "object": "chat.completion.chunk",
@@ -98,7 +103,8 @@ class FrameEncoder:
             case "content":
                 return self._text(TextDelta(notice_line(notice.text)))
             case _:
-                return self._status(notice)
+                line = self._text(TextDelta(notice_line(notice.text))) if self._shows_text_only else ""
+                return self._status(notice) + line
 
     def _status(self, notice: Notice) -> str:
         """Return the status chunk: an empty choice, which any client reads, beside the event that Open WebUI shows."""
