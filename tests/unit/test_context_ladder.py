@@ -507,3 +507,16 @@ def test_random_histories(history: list[dict[str, Any]], window: int, answer: st
     assert not users or users[-1] in messages
     assert all(message in messages for message in history if message["role"] == "system")
     assert words_in(history[-1]) <= words_in(messages)
+
+
+@pytest.mark.parametrize("words", [100, 2000])
+async def test_results_that_an_answer_was_begun_about_stay_where_there_is_room(words: int) -> None:
+    """An answer that was stopped goes on with the results in sight; too large ones give way, and their facts stay."""
+    result = "Harbour 7 is open. " + "calm sea " * words
+    pieces = [said("assistant", f"Piece {n} of the answer. " + "More of it. " * 150) for n in range(5)]
+    messages = [*long_chat()[:-1], said("user", "Which harbour?"), *used("look", {"at": "sea"}, result, "a"), *pieces]
+    done = await climbed(messages, ScriptedPruner(FORGETFUL))
+    kept = any(message.get("role") == "tool" and message["content"] == result for message in done.messages)
+    assert kept == (words == 100)
+    assert done.messages[-1] == pieces[-1]
+    assert [*repair(done.messages)] == [*done.messages]

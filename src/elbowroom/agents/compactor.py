@@ -58,7 +58,7 @@ class Compactor:
         before = await counter.prompt(transcript.messages)
         await self.tell([Notice("compacting", COMPACTING, is_done=False, before=before)])
         try:
-            outcome = await self._climb(transcript, decision, budget, counter, source)
+            outcome = await self._climb(transcript, before, decision, budget, counter, source)
         except Exception:
             await self.tell([_closing(None, before, time.monotonic() - began)])
             raise
@@ -70,6 +70,7 @@ class Compactor:
     async def _climb(
         self,
         transcript: Transcript,
+        before: int,
         decision: Compact,
         budget: Budget,
         counter: StepCounter,
@@ -92,7 +93,7 @@ class Compactor:
             asks_pruner=decision.asks_pruner,
             state=source.state,
         )
-        return await ladder.climb(transcript)
+        return await ladder.climb(transcript, before)
 
     async def tell_cut(self, window: int) -> None:
         """Tell the person that the answer ends because the window is full."""

@@ -22,8 +22,8 @@ class NumberedGroup:
 class Division:
     """A conversation in parts, each in its order; every group is in exactly one of them.
 
-    `system` are the system messages before the tail, wherever they stood. `pinned` are the user messages before the
-    tail that the running task rests on. `old` is everything that a compaction replaces; `summaries` are what earlier
+    `system` are the system messages before the tail, wherever they stood. `pinned` are the messages before the tail
+    that the running task rests on. `old` is everything that a compaction replaces; `summaries` are what earlier
     compactions left, to be carried into the next.
     """
 
@@ -34,12 +34,12 @@ class Division:
     tail: tuple[Group, ...]
 
 
-def divide(transcript: Transcript, *, tails_from: int) -> Division:
-    """Divide a conversation whose tail begins at group `tails_from`.
+def divide(transcript: Transcript, *, tails_from: int, keeping: frozenset[int] = frozenset()) -> Division:
+    """Divide a conversation whose tail begins at group `tails_from`; groups at the places `keeping` are pinned too.
 
     A system message that only repeats an earlier one, as some clients send with every turn, is old.
     """
-    pinned = running_task(transcript.groups)
+    pinned = running_task(transcript.groups) | keeping
     system: list[Group] = []
     kept: list[NumberedGroup] = []
     old: list[NumberedGroup] = []
@@ -77,6 +77,15 @@ def running_task(groups: tuple[Group, ...]) -> frozenset[int]:
         return frozenset()
     opened = [index for index in users if not _is_nudge(groups[index])]
     return frozenset({users[-1], opened[-1] if opened else users[0]})
+
+
+def results_being_answered(groups: tuple[Group, ...]) -> frozenset[int]:
+    """Return the place of the results behind which there is nothing but the beginning of an answer."""
+    place = len(groups) - 1
+    while place >= 0 and groups[place].kind == "assistant":
+        place -= 1
+    is_begun = 0 <= place < len(groups) - 1
+    return frozenset({place}) if is_begun and groups[place].kind == "tools" else frozenset()
 
 
 def is_summary(group: Group) -> bool:

@@ -11,7 +11,7 @@ from elbowroom.context.acceptance import fault_in, is_rescue
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction, Rung, TaskState, build, state_of
 from elbowroom.context.decisions import least_room
-from elbowroom.context.division import Division, divide, tail_starts
+from elbowroom.context.division import Division, divide, results_being_answered, tail_starts
 from elbowroom.context.drafts import Draft, Drafts
 from elbowroom.context.prune_answer import Plan, PruneAnswer, Rewrite, Unusable
 from elbowroom.context.prune_order import Wishes
@@ -87,11 +87,17 @@ class Ladder:
         return min(MOST_SUMMARY, max(LEAST_SUMMARY, self.budget.window // 8), max(1, room * part // whole))
 
     async def _divide(self, transcript: Transcript) -> tuple[Division, int]:
-        """Return the division with the longest tail that leaves a summary its full room, and the room that is left."""
+        """Return the division with the longest tail that leaves a summary its full room, and the room that is left.
+
+        Results that an answer was begun about stay as well, where there is room for them with any tail.
+        """
         wanted = self.cap(self.target)
-        *longer, shortest = tail_starts(transcript.groups, self.turns)
-        for start in longer:
-            division = divide(transcript, tails_from=start)
+        starts = list(tail_starts(transcript.groups, self.turns))
+        *longer, shortest = starts
+        answered = results_being_answered(transcript.groups)
+        tries = [(start, answered) for start in starts if answered] + [(start, frozenset[int]()) for start in longer]
+        for start, keeping in tries:
+            division = divide(transcript, tails_from=start, keeping=keeping)
             room = await self._room_in(division)
             if division.old and room >= wanted:
                 return division, room
