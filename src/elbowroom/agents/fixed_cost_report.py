@@ -32,7 +32,10 @@ def fixed_cost_report(
     messages = shape.with_instructions(smallest)
     system = sum(counter.text(text_of(message)) for message in messages if message.get("role") in SYSTEM_ROLES)
     pinned = sum(counter.text(text_of(message)) for message in messages if message.get("role") not in SYSTEM_ROLES)
-    rest = max(0, size - system - pinned)
+    # A template may leave out some of a message, so that the texts are longer than the prompt.
+    system = min(system, size)
+    pinned = min(pinned, size - system)
+    rest = size - system - pinned
     tools = _spread(rest, [(_name(tool), counter.text(as_json(tool))) for tool in shape.tools])
     cost = FixedCost(budget.window, budget.reserve(size), system, tools, pinned if tools else pinned + rest)
     sent = shape.request.tools

@@ -86,7 +86,8 @@ class History:
         """
         whole: list[Message] = []
         for message in messages:
-            if whole and message in self._pieces and _is_plain_answer(whole[-1]):
+            is_piece = any(message is piece for piece in self._pieces)  # the client may have said the very same
+            if whole and is_piece and _is_plain_answer(whole[-1]):
                 whole[-1] = {**whole[-1], "content": whole[-1]["content"] + message["content"]}
             else:
                 whole.append(message)

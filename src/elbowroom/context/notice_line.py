@@ -1,10 +1,13 @@
 """Notices as lines of the answer's text, for clients that show nothing else, and the way back out of the history."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from elbowroom.context.message_content import is_text
 from elbowroom.context.transcript import Message
 
+MARK = "> *elbowroom: "
 LINE = re.compile(r"(?:\A|\n\n)> \*elbowroom: [^\n]*\*(?:\n\n|\s*\Z)")
 
 
@@ -20,8 +23,18 @@ def without_notices(messages: Iterable[Message]) -> list[Message]:
 
 def _stripped(message: Message) -> Message:
     content = message.get("content")
-    if message.get("role") != "assistant" or not isinstance(content, str) or "> *elbowroom: " not in content:
+    if message.get("role") != "assistant":
         return message
-    while (shorter := LINE.sub("", content)) != content:
-        content = shorter
-    return {**message, "content": content}
+    without = [_without(part) for part in content] if isinstance(content, list) else _without(content)
+    return message if without == content else {**message, "content": without}
+
+
+def _without(part: Any) -> Any:
+    """Return a text or a part of text without notices, and any other part as it is."""
+    if isinstance(part, Mapping) and is_text(part):
+        return {**part, "text": _without(part["text"])}
+    if not isinstance(part, str) or MARK not in part:
+        return part
+    while (shorter := LINE.sub("", part)) != part:
+        part = shorter
+    return part

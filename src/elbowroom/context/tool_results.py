@@ -19,7 +19,7 @@ def shares(sizes: Sequence[int], room: int) -> list[int]:
     granted = [0] * len(sizes)
     left, open_results = room, len(sizes)
     for index in sorted(range(len(sizes)), key=lambda index: sizes[index]):
-        granted[index] = max(LEAST_SHARE, min(sizes[index], left // open_results))
+        granted[index] = min(sizes[index], max(LEAST_SHARE, left // open_results))
         left -= granted[index]
         open_results -= 1
     return granted
