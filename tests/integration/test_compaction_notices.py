@@ -130,7 +130,7 @@ async def test_model_that_is_being_loaded(tmp_path: Path) -> None:
 
 
 async def test_tight_window(tmp_path: Path) -> None:
-    """Where tools take most of the window, the first message says so: how much, which, what to do. Later ones do not."""
+    """Where tools take most of the window, the first message tells which, and what to do; later ones do not."""
     async with small_window(tmp_path) as (served, _):
         first = {"model": RAW_MODEL, "messages": history(0), "tools": LARGE_TOOLS}
         [notice] = statuses(chunks_of(await stream_bytes(served, first)))
