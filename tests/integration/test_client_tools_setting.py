@@ -34,11 +34,11 @@ TOOLS = [TOOL]
 CHOICES = pytest.mark.parametrize("choice", ["pass", "slim", "drop"])
 
 
-def settings(who: str, choice: str) -> dict[str, str]:
-    """Return the settings that choose this for the agent or for raw models, and something else for the other."""
+def settings(who: str, choice: str) -> tuple[str, str]:
+    """Return the lines that choose this for the agent or for raw models, and something else for the other."""
     other = "pass" if choice == "drop" else "drop"
     of_agent, of_raw_models = (choice, other) if who == "writer" else (other, choice)
-    return {"agents": f'{AGENT}client_tools = "{of_agent}"\n', "server": f'client_tools = "{of_raw_models}"'}
+    return f'{AGENT}client_tools = "{of_agent}"\n', f'client_tools = "{of_raw_models}"'
 
 
 def calls_if_it_can(body: dict[str, Any]) -> Script | str:
@@ -64,7 +64,8 @@ def assert_slim(tool: dict[str, Any]) -> None:
 @pytest.mark.parametrize("who", ["writer", RAW_MODEL])
 async def test_what_the_model_sees(tmp_path: Path, who: str, choice: str) -> None:
     """`pass` sends the tools as they are, `slim` fewer words, `drop` nothing of them; calls come back all the same."""
-    async with small_window(tmp_path, calls_if_it_can, **settings(who, choice)) as (served, studio):
+    agents, server = settings(who, choice)
+    async with small_window(tmp_path, calls_if_it_can, agents=agents, server=server) as (served, studio):
         sent = copy.deepcopy(TOOLS)
         chunks = chunks_of(await stream_bytes(served, chat_body(model=who, tools=sent, tool_choice="auto")))
         [chat] = studio.chats
