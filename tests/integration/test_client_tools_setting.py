@@ -1,0 +1,110 @@
+"""The setting `client_tools`: what of a client's tools the model gets to see, for agents and raw models."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chatting import AGENT, RAW_MODEL, calls_of, chat_body, chunks_of, finish_of, stream_bytes
+from serving import text_of
+from small_window import ANSWER, ask_whole, small_window
+
+from elbowroom.demo import Script, ToolCall
+
+WORDY = (
+    "Reads a note from the vault. Use it whenever the person speaks of a note, of a page or of a file, and read the "
+    "whole of it before you answer, because the person expects that you know what is in it."
+)
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "read_note",
+        "description": WORDY,
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "title": "Path", "description": WORDY},
+                "part": {"type": "string", "enum": ["head", "body"]},
+            },
+            "required": ["path"],
+        },
+    },
+}
+TOOLS = [TOOL]
+CHOICES = pytest.mark.parametrize("choice", ["pass", "slim", "drop"])
+
+
+def settings(who: str, choice: str) -> tuple[str, str]:
+    """Return the lines that choose this for the agent or for raw models, and something else for the other."""
+    other = "pass" if choice == "drop" else "drop"
+    of_agent, of_raw_models = (choice, other) if who == "writer" else (other, choice)
+    return f'{AGENT}client_tools = "{of_agent}"\n', f'client_tools = "{of_raw_models}"'
+
+
+def calls_if_it_can(body: dict[str, Any]) -> Script | str:
+    """Call the tool where there is one, else answer."""
+    return Script(ToolCall("read_note", {"path": "a.md"})) if body.get("tools") else ANSWER
+
+
+def assert_slim(tool: dict[str, Any]) -> None:
+    """Check that a tool takes the same calls as the whole one, in fewer words."""
+    function, whole = tool["function"], TOOL["function"]
+    assert function["name"] == whole["name"]
+    assert function["description"] == "Reads a note from the vault."
+    parameters = function["parameters"]
+    assert parameters["required"] == ["path"]
+    assert parameters["properties"]["part"] == whole["parameters"]["properties"]["part"]
+    path = parameters["properties"]["path"]
+    assert path["type"] == "string"
+    assert "title" not in path
+    assert len(path["description"]) <= 40
+
+
+@CHOICES
+@pytest.mark.parametrize("who", ["writer", RAW_MODEL])
+async def test_what_the_model_sees(tmp_path: Path, who: str, choice: str) -> None:
+    """`pass` sends the tools as they are, `slim` fewer words, `drop` nothing of them; calls come back all the same."""
+    agents, server = settings(who, choice)
+    async with small_window(tmp_path, calls_if_it_can, agents=agents, server=server) as (served, studio):
+        sent = copy.deepcopy(TOOLS)
+        chunks = chunks_of(await stream_bytes(served, chat_body(model=who, tools=sent, tool_choice="auto")))
+        [chat] = studio.chats
+        if choice == "drop":
+            assert "tools" not in chat.body
+            assert "tool_choice" not in chat.body
+            assert text_of(chunks) == ANSWER
+            assert finish_of(chunks) == "stop"
+            return
+        assert chat.body["tool_choice"] == "auto"
+        [tool] = chat.body["tools"]
+        if choice == "pass":
+            assert tool == TOOL
+        else:
+            assert_slim(tool)
+        [call] = calls_of(chunks)
+        assert (call["name"], call["arguments"]) == ("read_note", '{"path": "a.md"}')
+        assert finish_of(chunks) == "tool_calls"
+
+
+async def test_pass_is_the_default(tmp_path: Path) -> None:
+    """Without the setting nothing is changed, for agents and raw models."""
+    async with small_window(tmp_path) as (served, studio):
+        for model in ("writer", RAW_MODEL):
+            await ask_whole(served, chat_body(model=model, tools=TOOLS))
+        assert [chat.body["tools"] for chat in studio.chats] == [TOOLS, TOOLS]
+
+
+@pytest.mark.parametrize(("choice", "status"), [("pass", 400), ("slim", 200), ("drop", 200)])
+async def test_tools_that_only_fit_when_slim(tmp_path: Path, choice: str, status: int) -> None:
+    """Tools that are larger than the window as they are can be used when they are slim."""
+    wordy = copy.deepcopy(TOOL)
+    wordy["function"]["description"] = WORDY * 40
+    async with small_window(tmp_path, server=f'client_tools = "{choice}"') as (served, studio):
+        answered, body = await ask_whole(served, chat_body(model=RAW_MODEL, tools=[wordy]))
+        assert answered == status, body
+        assert len(studio.chats) == (status == 200)
+        if status == 400:
+            assert "the tool read_note" in body["error"]["message"]
+            assert 'client_tools = "slim" (saves about ' in body["error"]["message"]
+        else:
+            assert body["choices"][0]["message"]["content"] == ANSWER

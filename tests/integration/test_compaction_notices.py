@@ -1,0 +1,162 @@
+"""What a person reads of a compaction, of a model that is being loaded, and of a window that is nearly taken."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chatting import MODEL, RAW_MODEL, chunks_of, finish_of, function_spec, stream_bytes
+from patient_counting import wait_for_counts
+from request_checks import assert_fits
+from scripted_pruner import text_of as content_of
+from serving import serve, settings_for, text_of
+from small_window import ANSWER, QUESTION, ask_whole, history, orders_of, small_window, turns_of
+
+from elbowroom.demo import SimulatedLMStudio, SimulatedModel
+
+COMPACTING = "Compacting conversation history..."
+COMPACTED = "Context compacted, continuing..."
+LONG = {"model": RAW_MODEL, "messages": history(12)}
+LARGE_TOOLS = [
+    function_spec(f"tool_{number}", path={"type": "string", "description": "way " * 20}) for number in range(6)
+]
+
+
+@pytest.fixture(autouse=True)
+def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_counts(monkeypatch)
+
+
+def statuses(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the chunks that carry a status."""
+    return [chunk for chunk in chunks if "event" in chunk]
+
+
+@pytest.mark.parametrize("notices", ["auto", "event"])
+@pytest.mark.parametrize("model", ["writer", RAW_MODEL])
+async def test_status_chunks(tmp_path: Path, notices: str, model: str) -> None:
+    """One chunk opens the status and one closes it with the sizes; any client reads both as empty text."""
+    async with small_window(tmp_path, compaction=f'notices = "{notices}"') as (served, studio):
+        chunks = chunks_of(await stream_bytes(served, {**LONG, "model": model}))
+        opening, closing = statuses(chunks)
+        assert opening["event"] == {"type": "status", "data": {"description": COMPACTING, "done": False}}
+        assert closing["event"]["data"]["description"].startswith(COMPACTED)
+        assert closing["event"]["data"]["done"] is True
+        assert opening["elbowroom"]["kind"] == "compacting"
+        told = closing["elbowroom"]
+        assert told["kind"] == "compacted"
+        assert 0 < told["after"] < 800 <= told["before"]
+        assert told["before"] == opening["elbowroom"]["before"]
+        assert told["seconds"] >= 0
+        for chunk in (opening, closing):
+            assert chunk["choices"] == [{"index": 0, "delta": {"content": ""}, "finish_reason": None}]
+            assert chunk["id"] == chunks[0]["id"]
+        assert chunks.index(closing) < next(n for n, one in enumerate(chunks) if text_of([one]))
+        assert text_of(chunks) == ANSWER
+        assert finish_of(chunks) == "stop"
+        [turn] = turns_of(studio)
+        assert_fits(turn)
+        assert turn.counted_tokens == told["after"]
+
+
+async def test_no_notice_below_the_trigger(tmp_path: Path) -> None:
+    """A history that fits goes as it is, in silence."""
+    async with small_window(tmp_path) as (served, studio):
+        body = {"model": RAW_MODEL, "messages": history(3)}
+        assert statuses(chunks_of(await stream_bytes(served, body))) == []
+        [turn] = studio.chats
+        assert turn.body["messages"] == history(3)
+
+
+async def test_lines_of_text(tmp_path: Path) -> None:
+    """With `content` the notices stand in the text, and what the client sends back of them no model reads."""
+    async with small_window(tmp_path, compaction='notices = "content"') as (served, studio):
+        chunks = chunks_of(await stream_bytes(served, LONG))
+        text = text_of(chunks)
+        assert statuses(chunks) == []
+        assert f"> *elbowroom: {COMPACTING}*\n\n" in text
+        assert f"> *elbowroom: {COMPACTED}" in text
+        assert text.endswith(ANSWER)
+        sent_back = [*history(2), {"role": "assistant", "content": text}, {"role": "user", "content": "And before?"}]
+        await stream_bytes(served, {"model": RAW_MODEL, "messages": sent_back})
+        received = turns_of(studio)[-1].body["messages"]
+        assert received == [*history(2), {"role": "assistant", "content": ANSWER}, sent_back[-1]]
+
+
+async def test_comments(tmp_path: Path) -> None:
+    """With `comment` they are comments of the stream, which no client shows."""
+    async with small_window(tmp_path, compaction='notices = "comment"') as (served, _):
+        stream = await stream_bytes(served, LONG)
+        blocks = stream.decode().split("\n\n")
+        assert f": {COMPACTING}" in blocks
+        assert any(block.startswith(f": {COMPACTED}") for block in blocks)
+        assert statuses(chunks_of(stream)) == []
+        assert text_of(chunks_of(stream)) == ANSWER
+
+
+async def test_off(tmp_path: Path) -> None:
+    """With `off` it is compacted all the same, and nothing is said."""
+    async with small_window(tmp_path, compaction='notices = "off"') as (served, studio):
+        stream = await stream_bytes(served, LONG)
+        assert orders_of(studio)
+        assert b"ompact" not in stream
+        assert text_of(chunks_of(stream)) == ANSWER
+
+
+@pytest.mark.parametrize("notices", ["auto", "content", "comment"])
+async def test_answers_in_one_piece_have_none(tmp_path: Path, notices: str) -> None:
+    """Without streaming an answer is what the model said, whatever was chosen."""
+    async with small_window(tmp_path, compaction=f'notices = "{notices}"') as (served, studio):
+        status, answer = await ask_whole(served, LONG)
+        assert status == 200
+        assert orders_of(studio)
+        assert answer["choices"][0]["message"]["content"] == ANSWER
+        assert COMPACTING not in json.dumps(answer)
+
+
+async def test_model_that_is_being_loaded(tmp_path: Path) -> None:
+    """Who waits for a model to be loaded is told so, and told when it is."""
+    slow = SimulatedModel(MODEL, load_seconds=1.5)
+    async with SimulatedLMStudio([slow]) as studio:
+        studio.enqueue(ANSWER, when=lambda body: QUESTION in content_of(body["messages"][-1]))
+        async with serve(tmp_path, settings_for(studio.base_url)) as served:
+            body = {"model": RAW_MODEL, "messages": [{"role": "user", "content": QUESTION}]}
+            chunks = chunks_of(await stream_bytes(served, body))
+            opening, closing = statuses(chunks)
+            assert opening["event"]["data"] == {"description": "Loading model...", "done": False}
+            assert closing["event"]["data"] == {"description": "Model loaded.", "done": True}
+            assert text_of(chunks) == ANSWER
+            assert statuses(chunks_of(await stream_bytes(served, body))) == []
+
+
+async def test_tight_window(tmp_path: Path) -> None:
+    """Where tools take most of the window, the first message tells which, and what to do; later ones do not."""
+    async with small_window(tmp_path) as (served, _):
+        first = {"model": RAW_MODEL, "messages": history(0), "tools": LARGE_TOOLS}
+        [notice] = statuses(chunks_of(await stream_bytes(served, first)))
+        words = notice["event"]["data"]["description"]
+        assert notice["elbowroom"]["kind"] == "tight"
+        assert notice["event"]["data"]["done"] is True
+        assert "of this model's 1000 tokens" in words
+        assert "6 tools (the largest: tool_" in words
+        assert "larger context length" in words
+        assert 'client_tools = "slim"' in words
+        later = {**first, "messages": history(1)}
+        told = statuses(chunks_of(await stream_bytes(served, later)))
+        assert [one for one in told if one["elbowroom"]["kind"] == "tight"] == []
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_tools_larger_than_the_window(tmp_path: Path, *, stream: bool) -> None:
+    """No compaction can help: a 400 names the largest tools, and no model is asked, for nothing at all."""
+    async with small_window(tmp_path) as (served, studio):
+        huge = {"path": {"type": "string", "description": "a long way " * 500}}
+        body = {**LONG, "stream": stream, "tools": [function_spec("huge_tool", **huge), *LARGE_TOOLS]}
+        status, answer = await ask_whole(served, body)
+        assert status == 400
+        assert answer["error"]["code"] == "context_length_exceeded"
+        message = answer["error"]["message"]
+        assert message.startswith("This model's maximum context length is 1000 tokens.")
+        assert "7 tools (the largest: huge_tool " in message
+        assert "switch tools off" in message
+        assert studio.chats == []

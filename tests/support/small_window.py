@@ -1,0 +1,81 @@
+"""elbowroom in front of a simulated LM Studio whose window a few messages fill, and the messages that do."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from chatting import AGENT, MODEL, eventually
+from scripted_pruner import is_prune_order, valid_plan
+from serving import Served, serve, settings_for
+
+from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel
+from elbowroom.demo.journal import RecordedRequest
+
+Body = dict[str, Any]
+Message = dict[str, Any]
+Model = Callable[[Body], Script | str]
+WINDOW: Final = 1000
+SYSTEM: Final = "You keep the log of the ferry and answer in full sentences."
+QUESTION: Final = "Which pier does the last ferry leave from?"
+ANSWER: Final = "The last ferry leaves from the ninth pier."
+
+
+def answers(body: Body) -> Script | str:
+    """Say the one answer to whatever is asked."""
+    return ANSWER
+
+
+@asynccontextmanager
+async def small_window(
+    folder: Path,
+    model: Model = answers,
+    *,
+    window: int = WINDOW,
+    compaction: str = "",
+    server: str = "",
+    agents: str = AGENT,
+    provider: str = "",
+) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
+    """Run both; `compaction`, `server` and `provider` are further lines of these tables of the settings.
+
+    The model answers the orders of compactions with a valid plan, and all else as `model` says.
+    """
+
+    def says(body: Body) -> Script | str:
+        return Script(valid_plan(body)) if is_prune_order(body) else model(body)
+
+    loaded = SimulatedModel(MODEL, loaded_context_length=window)
+    async with SimulatedLMStudio([loaded], on_request=says) as studio:
+        tables = f"[compaction]\n{compaction}\n{agents}"
+        settings = settings_for(studio.base_url, agents=tables, server=server, provider=provider)
+        async with serve(folder, settings) as served:
+            yield served, studio
+            await eventually(lambda: studio.open_requests == 0, "requests are left open upstream")
+
+
+def history(exchanges: int) -> list[Message]:
+    """Return system message, so many exchanges of about 120 tokens, and the question at the end."""
+    messages: list[Message] = [{"role": "system", "content": SYSTEM}]
+    for number in range(exchanges):
+        asked = f"What was noted on crossing {number}? The captain of boat {number * 7919} wants to know it today."
+        noted = f"On crossing {number} the sea was calm, the boat was half full and the engine ran well. "
+        messages.append({"role": "user", "content": asked})
+        messages.append({"role": "assistant", "content": noted * 2 + "The harbour was reached in time."})
+    return [*messages, {"role": "user", "content": QUESTION}]
+
+
+def turns_of(studio: SimulatedLMStudio) -> list[RecordedRequest]:
+    """Return the requests that were turns of a conversation, not orders to prune."""
+    return [chat for chat in studio.chats if not is_prune_order(chat.body)]
+
+
+def orders_of(studio: SimulatedLMStudio) -> list[RecordedRequest]:
+    """Return the requests that ordered a model to prune."""
+    return [chat for chat in studio.chats if is_prune_order(chat.body)]
+
+
+async def ask_whole(served: Served, body: Body) -> tuple[int, Body]:
+    """Ask without streaming; return status and parsed body."""
+    async with served.http.post(served.chat_url, json=body) as response:
+        return response.status, await response.json()
