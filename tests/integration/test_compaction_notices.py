@@ -8,6 +8,7 @@ import pytest
 from chatting import MODEL, RAW_MODEL, chunks_of, finish_of, function_spec, stream_bytes
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
+from scripted_pruner import rest_of
 from scripted_pruner import text_of as content_of
 from serving import serve, settings_for, text_of
 from small_window import ANSWER, QUESTION, ask_whole, history, orders_of, small_window, turns_of
@@ -16,6 +17,7 @@ from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 
 COMPACTING = "Compacting conversation history..."
 COMPACTED = "Context compacted, continuing..."
+WORDS = ("boat", "sea", "man", "rope", "lamp", "dog", "wind", "rain")
 LONG = {"model": RAW_MODEL, "messages": history(12)}
 LARGE_TOOLS = [
     function_spec(f"tool_{number}", path={"type": "string", "description": "way " * 20}) for number in range(6)
@@ -81,6 +83,32 @@ async def test_lines_of_text(tmp_path: Path) -> None:
         await stream_bytes(served, {"model": RAW_MODEL, "messages": sent_back})
         received = turns_of(studio)[-1].body["messages"]
         assert received == [*history(2), {"role": "assistant", "content": ANSWER}, sent_back[-1]]
+
+
+@pytest.mark.parametrize("in_parts", [False, True], ids=["text", "parts"])
+async def test_lines_in_the_middle_of_an_answer(tmp_path: Path, *, in_parts: bool) -> None:
+    """An answer that was stopped and went on is sent to the model without the notices in it, as it was said."""
+    log = "".join(f"Then the {one} at last saw the {two}.\n" for one in WORDS for two in WORDS)
+
+    def writes(body: dict[str, Any]) -> str:
+        last = content_of(body["messages"][-1])
+        if last == "Thanks.":
+            return ANSWER
+        return log if last == QUESTION else rest_of(log, content_of(body["messages"][-2]))
+
+    async with small_window(tmp_path, writes, compaction='notices = "content"') as (served, studio):
+        text = text_of(chunks_of(await stream_bytes(served, {"model": RAW_MODEL, "messages": history(5)})))
+        assert f"> *elbowroom: {COMPACTING}*" in text
+        assert text.startswith(log[:100])
+        assert text.endswith(log[-100:])
+        content = [{"type": "text", "text": text}] if in_parts else text
+        sent_back = [*history(0), {"role": "assistant", "content": content}, {"role": "user", "content": "Thanks."}]
+        await stream_bytes(served, {"model": RAW_MODEL, "messages": sent_back})
+        assert [content_of(message) for message in studio.chats[-1].body["messages"]] == [
+            *(content_of(message) for message in history(0)),
+            log,
+            "Thanks.",
+        ]
 
 
 async def test_comments(tmp_path: Path) -> None:
