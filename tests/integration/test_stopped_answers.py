@@ -177,3 +177,51 @@ async def test_answer_that_ends_after_a_stop(tmp_path: Path, *, stream: bool) ->
         assert (answer["text"], answer["finish"]) == (log, "stop")
         assert len(turns_of(studio)) == 2
         check_requests(studio)
+
+
+async def test_an_answer_that_came_whole_is_not_stopped(tmp_path: Path) -> None:
+    """What has ended by itself is passed on as it is, however near to the edge it ends."""
+
+    def says_it_at_once(body: dict[str, Any]) -> Script:
+        return Script(Text(WHOLE_LOG[:1500], whole=True))
+
+    async with small_window(tmp_path, says_it_at_once) as (served, studio):
+        answer = await ask(served, stream=False, exchanges=2)
+        assert answer["text"] in (WHOLE_LOG[:1500], WHOLE_LOG[: len(answer["text"])])
+        check_requests(studio)
+
+
+async def test_a_result_that_was_answered_by_the_user_still_fits(tmp_path: Path) -> None:
+    """A huge result that no model has read goes in as beginning and end, also where the user has written since."""
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": WHOLE_LOG},
+        {"role": "user", "content": QUESTION},
+    ]
+    async with small_window(tmp_path) as (served, studio):
+        status, answer = await ask_whole(served, {"model": RAW_MODEL, "messages": messages})
+        assert status == 200, answer
+        [turn] = turns_of(studio)
+        assert content_of(turn.body["messages"][-1]) == QUESTION
+        assert "characters are left out here" in content_of(turn.body["messages"][-2])
+        check_requests(studio)
+
+
+async def test_a_limit_of_the_client_is_no_reason_to_go_on(tmp_path: Path) -> None:
+    """An answer that ends at the client's max_tokens ends there, also in a window that is nearly full."""
+    async with small_window(tmp_path, writes_the_log, compaction="auto = true\n") as (served, studio):
+        answer = await ask(served, stream=True, exchanges=2, max_tokens=40)
+        assert answer["finish"] == "length"
+        assert len(turns_of(studio)) == 1
+
+
+async def test_a_limit_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    """Nothing is guessed from it."""
+    async with small_window(tmp_path) as (served, studio):
+        for wrong in ("100", True, 1.5):
+            status, answer = await ask_whole(served, {"model": RAW_MODEL, "messages": history(1), "max_tokens": wrong})
+            assert status == 400
+            assert answer["error"]["param"] == "max_tokens"
+        assert not studio.chats

@@ -110,3 +110,14 @@ def test_answers_in_parts_lose_their_notices_too() -> None:
 def test_parts_without_notices_stay(parts: list[Any]) -> None:
     """Parts of any form come through as they are."""
     assert kept_of(parts) == parts
+
+
+def test_forged_notices_cost_no_time() -> None:
+    """A megabyte of nested or endless notices is read in one pass; the test's time limit would not hold otherwise."""
+    for unit in ("\n\n> *elbowroom: ", "\n\n> *elbowroom: a*", "\n\n> *elbowroom: a*\n\n", "> *elbowroom: a*\n"):
+        kept_of(unit * (1_000_000 // len(unit)))
+
+
+def test_notices_with_collapsed_blank_lines_come_out_too() -> None:
+    """Clients that join blank lines send two notices with one between them."""
+    assert kept_of("Text.\n\n> *elbowroom: a*\n\n> *elbowroom: b*\n\nMore") == "Text.More"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elbowroom.context.seam import Continuation, StopFinder, last_stop
+from elbowroom.context.seam import Continuation, StopFinder
 
 ENGLISH = """\
 The harbour was quiet that morning, and Dr. Ellis, who had slept badly, counted 3.5 boats. "Is that all?" she asked.
@@ -153,24 +153,16 @@ def test_finder_takes_up_an_answer_in_the_middle() -> None:
 
 @given(st.text(alphabet="Ab .!?\n`~。」1e", max_size=200))
 def test_good_places_lie_in_the_text(text: str) -> None:
-    """Every place is within the text, in order, and the last of them is the last stop."""
+    """Every place is within the text, in order."""
     places = StopFinder().places(text)
     assert places == sorted(set(places))
     assert all(0 < place <= len(text) for place in places)
-    assert last_stop(text) == (places[-1] if places else 0)
-
-
-def test_last_stop() -> None:
-    """Everything up to the last good place, for a text that is cut in two."""
-    assert ENGLISH[: last_stop(ENGLISH[:-20])].endswith("(it was wet). ")
-    assert last_stop("no end at all") == 0
-    assert last_stop("") == 0
 
 
 @pytest.mark.parametrize("unit", [".", " ", "a. ", "。", "`", "\n", "x", "```\n", '."', "1. ", "!\t"])
 def test_finding_places_takes_linear_time(unit: str) -> None:
     """A megabyte of anything is read well within the test's time limit."""
-    assert 0 <= last_stop(unit * (1_000_000 // len(unit))) <= 1_000_000
+    assert all(0 < place <= 1_000_000 for place in StopFinder().places(unit * (1_000_000 // len(unit))))
 
 
 def test_texts_repeat_nothing() -> None:

@@ -26,7 +26,7 @@ class Notice:
     `before` and `after` are sizes of the prompt in tokens, `seconds` how long it took to get from one to the other.
     """
 
-    kind: Literal["loading", "loaded", "compacting", "compacted", "not compacted", "tight", "cut", "refused"]
+    kind: Literal["loading", "loaded", "compacting", "compacted", "not compacted", "tight", "cut", "truncated"]
     text: str
     is_done: bool = True
     before: int | None = None

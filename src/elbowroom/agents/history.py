@@ -85,13 +85,27 @@ class History:
         Where the client asked for a message of its own to be continued, they are one with that.
         """
         whole: list[Message] = []
+        before = None
         for message in messages:
-            is_piece = any(message is piece for piece in self._pieces)  # the client may have said the very same
-            if whole and is_piece and _is_plain_answer(whole[-1]):
+            if whole and self._goes_on(before, message):
                 whole[-1] = {**whole[-1], "content": whole[-1]["content"] + message["content"]}
             else:
                 whole.append(message)
+            before = message
         return whole
+
+    def _goes_on(self, before: Message | None, message: Message) -> bool:
+        """Tell whether a message is the piece behind the one before it, or the first one, of an answer continued.
+
+        Messages are told apart by identity: the client may have said the very same.
+        """
+        place = next((at for at, piece in enumerate(self._pieces) if piece is message), None)
+        if place is None or before is None:
+            return False
+        if place > 0:
+            return before is self._pieces[place - 1]
+        is_clients_last = not self._appended and bool(self._base) and before is self._base[-1]
+        return is_clients_last and not self._taken_in and _is_plain_answer(before)
 
 
 def pieces_of(text: str, length: int) -> list[str]:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 from elbowroom.agents.answer import Notice
 from elbowroom.agents.compactor import Compactor, ConversationSource
@@ -17,12 +17,12 @@ from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.stream_watch import StreamWatch
 from elbowroom.context.compaction import Compaction, build
 from elbowroom.context.decisions import Compact, Decision, Measure, Refuse, Send
-from elbowroom.context.division import divide
+from elbowroom.context.division import divide, tail_starts
 from elbowroom.context.fixed_cost import notice_of, refusal_of
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.tool_results import room_for_results, shares, shortened
-from elbowroom.context.transcript import Message, Transcript, text_of
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript, text_of
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo, Provider
 
@@ -49,6 +49,7 @@ class ManagedStep:
     size: PromptSize | None = None
     _generated: int = 0
     _refusal: ContextOverflow | None = None
+    _is_limited_by_client: bool = False
 
     async def run(self) -> Reply:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
@@ -65,7 +66,7 @@ class ManagedStep:
         while fits and await self._ask() and self.manager.may_restart():
             self._note_where_it_stopped()
             fits = await self._fit(await self._decide(must_shrink=True))
-        if not fits:
+        if not fits or self._has_filled_the_window():
             await self.compactor.tell_cut(self.manager.budget.window)
             self.step.end_for_length()
         return await self.step.close()
@@ -87,10 +88,12 @@ class ManagedStep:
         watch = self._new_watch()
         self.manager.sent(size.at_most)
         self.size = None if self._generated else size
+        self._is_limited_by_client = self._left_for_client <= self.manager.budget.window - size.at_most
+        said = self._visible
         try:
             await self.step.attempt(self.provider, body, self.info, watch)
         except ContextOverflow as refusal:
-            if self._has_said or not self.manager.can_restart:
+            if self._visible > said or not self.manager.can_restart:
                 raise
             log.warning("%s refused a prompt of %d tokens: %s", self.info.id, size.at_most, refusal)
             self._refusal = refusal
@@ -101,6 +104,9 @@ class ManagedStep:
         if not watch.is_stopped and not self.step.was_cut:
             return False
         self._generated += watch.generated
+        if self._left_for_client <= 0:
+            self.step.end_for_length()
+            return False
         return watch.is_stopped or self._ran_out(watch)
 
     def _new_watch(self) -> StreamWatch | None:
@@ -112,16 +118,18 @@ class ManagedStep:
     def _reply_limit(self, prompt: int) -> int:
         """Return the upstream's max_tokens: what is left of the window, and of what the client asked for."""
         limit = self.manager.budget.reply_limit(prompt)
-        asked = self.shape.max_tokens
-        return limit if asked is None else min(limit, max(1, asked - self._generated))
+        return limit if self._left_for_client == inf else max(1, min(limit, int(self._left_for_client)))
 
     def _ran_out(self, watch: StreamWatch) -> bool:
         """Tell whether the window has ended the answer before the watch could, in one large piece for example."""
-        asked = self.shape.max_tokens
         filled = self.manager.prompt + watch.generated
-        return (
-            self.step.was_cut and (asked is None or self._generated < asked) and filled >= self.manager.budget.trigger
-        )
+        return self.step.was_cut and not self._is_limited_by_client and filled >= self.manager.budget.trigger
+
+    def _has_filled_the_window(self) -> bool:
+        """Tell whether the last request has gone to the very end of the window, which the person should know."""
+        tokens = (self.step.usage or {}).get("completion_tokens")
+        filled = self.manager.prompt + (tokens if isinstance(tokens, int) else 0)
+        return self.step.was_cut and not self._is_limited_by_client and filled >= self.manager.budget.stop_at
 
     def _note_where_it_stopped(self) -> None:
         """Let the answer so far stand at the end of the history, with the order to go on behind it."""
@@ -158,8 +166,10 @@ class ManagedStep:
                 self._refusal = None
             else:
                 self.manager.could_not_compact()
-        if self._refusal is not None:
-            raise self._refusal  # the engine has refused the very same prompt
+        if self._refusal is not None:  # the engine has refused the very same prompt
+            if self._has_said:
+                return False
+            raise self._refusal
         prompt = await self._size(self.history.messages)
         if not isinstance(decision, Refuse) and prompt < self.manager.budget.window:
             return True
@@ -212,17 +222,21 @@ class ManagedStep:
     async def _shorten_results(self) -> None:
         """Check 2: let results that came in just now stand whole where they fit, else as beginning and end."""
         messages = self.history.messages
-        first = len(messages)
+        end = len(messages)
+        while end and messages[end - 1].get("role") in ("user", *SYSTEM_ROLES):
+            end -= 1
+        first = end
         while first and messages[first - 1].get("role") == "tool":
             first -= 1
-        results = messages[first:]
+        results, behind = messages[first:end], messages[end:]
         if not results or (prompt := await self._size(messages)) < self.manager.budget.window // 2:
             return
-        rest = await self._size(_smallest([*messages[:first], *(_with_text(result, "") for result in results)]))
+        emptied = [_with_text(result, "") for result in results]
+        rest = await self._size(_smallest([*messages[:first], *emptied, *behind]))
         size_of = self._ruler(results, await self._size(_smallest(messages)) - rest)
         sizes = [size_of(text_of(result)) for result in results]
         if self.manager.before_tool_results(prompt, rest, sizes) == "too large":
-            self.history.replace([*messages[:first], *self._fitting(results, sizes, rest, size_of)])
+            self.history.replace([*messages[:first], *self._fitting(results, sizes, rest, size_of), *behind])
 
     def _ruler(self, results: Sequence[Message], size: int) -> Callable[[str], int]:
         """Return a counter of bare texts that agrees with the size that these results have in a prompt.
@@ -249,7 +263,17 @@ class ManagedStep:
 
     @property
     def _has_said(self) -> bool:
-        return bool(self.step.reply.text or self.step.reply.reasoning)
+        return self._visible > 0
+
+    @property
+    def _visible(self) -> int:
+        return len(self.step.reply.text) + len(self.step.reply.reasoning)
+
+    @property
+    def _left_for_client(self) -> float:
+        """Return how many tokens the client still wants; it may want any number."""
+        asked = self.shape.max_tokens
+        return inf if asked is None else asked - self._generated
 
     @property
     def _said(self) -> str:
@@ -263,4 +287,5 @@ def _with_text(message: Message, text: str) -> Message:
 def _smallest(messages: Sequence[Message]) -> list[Message]:
     """Return what of a history no compaction can free: system messages, the running task, and the last group."""
     transcript = Transcript.of(messages)
-    return build(divide(transcript, tails_from=max(0, len(transcript.groups) - 1)), "", ())
+    *_, shortest = tail_starts(transcript.groups, 0)
+    return build(divide(transcript, tails_from=shortest), "", ())

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from elbowroom.agents.reply import Reply
-from elbowroom.errors import ContextOverflow, ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.tokens.anchoring import Usage
 from elbowroom.tokens.count import TokenCount
@@ -27,16 +26,6 @@ class PromptSize:
     def at_most(self) -> int:
         """Return the most tokens that the prompt may have: what has to fit the window."""
         return self.count.tokens + self.count.error_bound
-
-    def refuse_overflow(self, window: int) -> None:
-        """Raise ContextOverflow where the prompt surely does not fit: LM Studio would cut its middle out silently."""
-        if self.count.is_exact and self.count.tokens >= window:
-            raise ContextOverflow(
-                f"This model's maximum context length is {window} tokens. The request needs {self.count.tokens}. "
-                "Shorten the conversation, or load the model with a larger context length.",
-                window=window,
-                prompt_tokens=self.count.tokens,
-            )
 
     async def compare(self, usage: Mapping[str, Any] | None, reply: Reply) -> Truncation | None:
         """Learn from the engine's usage; return by how much the engine has silently cut the prompt, if it has."""
@@ -66,22 +55,6 @@ async def prompt_size(provider: Provider, info: ModelInfo, body: Mapping[str, An
     counter = await provider.counter(info)
     count = await counter.count_chat(body["messages"], body.get("tools") or (), template_arguments(body))
     return PromptSize(count, counter, body)
-
-
-async def prompt_size_if_countable(provider: Provider, info: ModelInfo, body: Mapping[str, Any]) -> PromptSize | None:
-    """Count a prompt that is sent in any case: what cannot be counted is the engine's to judge.
-
-    Without context management nobody needs the count, and the upstream is asked nothing but the chat.
-    """
-    if not provider.manages_context:
-        return None
-    try:
-        return await prompt_size(provider, info, body)
-    except ElbowroomError as error:
-        log.warning("The prompt for %s could not be counted: %s", info.id, error)
-    except Exception:  # a chat must not fail for its count
-        log.exception("The prompt for %s could not be counted.", info.id)
-    return None
 
 
 def template_arguments(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elbowroom.agents.request import ChatRequest
+from elbowroom.errors import RequestError
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 
@@ -24,12 +25,9 @@ class StepRequest:
     tools: Sequence[Mapping[str, Any]]
     step: int
 
-    def body(self, messages: Sequence[Mapping[str, Any]], most: int | None = None) -> dict[str, Any]:
-        """Return the upstream's body with these messages, and with a reply of at most so many tokens."""
-        body = step_body(self.request, self.model, self.defaults, messages, self.tools, step=self.step)
-        if most is not None:
-            body["max_tokens"] = most
-        return body
+    def body(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the upstream's body with these messages."""
+        return step_body(self.request, self.model, self.defaults, messages, self.tools, step=self.step)
 
     def with_instructions(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the messages with the agent's instructions in front."""
@@ -37,9 +35,13 @@ class StepRequest:
 
     @property
     def max_tokens(self) -> int | None:
-        """Return the length of reply that is asked for, None where it is not limited."""
+        """Return the length of reply that is asked for, None where it is not limited. Raises RequestError."""
         asked = self.body(()).get("max_tokens")
-        return asked if isinstance(asked, int) and not isinstance(asked, bool) and asked > 0 else None
+        if isinstance(asked, float) and asked.is_integer():
+            asked = int(asked)
+        if asked is not None and (not isinstance(asked, int) or isinstance(asked, bool)):
+            raise RequestError(f"max_tokens has to be a whole number, not {asked!r}.", param="max_tokens")
+        return asked if asked is not None and asked > 0 else None
 
     @property
     def is_constrained(self) -> bool:
@@ -71,9 +73,11 @@ def step_body(
     """
     sent = {name: value for name, value in request.fields.items() if value is not None or name not in defaults}
     fields = {**defaults, **sent}
-    if (limit := fields.pop("max_completion_tokens", None)) is not None:
-        # LM Studio's documented name for the limit; with the other one a reasoning model may lose its answer.
-        fields["max_tokens"] = limit
+    for name in ("n_predict", "max_completion_tokens"):
+        if (limit := fields.pop(name, None)) is not None:
+            # LM Studio's documented name for the limit; with the others a reasoning model may lose its answer, or
+            # llama.cpp let them win over it.
+            fields["max_tokens"] = limit
     if fields.get("stop") == "":
         # Sent by habit for "none"; taken at its word it stands before the first letter of every answer.
         del fields["stop"]

@@ -88,6 +88,8 @@ class Step:
 
     async def _take(self, events: list[StreamEvent]) -> None:
         visible: list[AnswerEvent] = []
+        if self._watch is not None and any(isinstance(event, Finished) for event in events):
+            self._watch.end()
         for event in events:
             match event:
                 case TextDelta():

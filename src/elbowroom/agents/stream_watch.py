@@ -14,6 +14,7 @@ class StreamWatch:
 
     def __init__(self, manager: AgentContextManager, counter: StreamCounter, said: str) -> None:
         self.is_stopped = False
+        self._has_ended = False
         self._manager = manager
         self._counter = counter
         self._bytes = 0
@@ -28,6 +29,10 @@ class StreamWatch:
             self._counter.feed(text)
         self._uncounted.clear()
         return self._counter.value
+
+    def end(self) -> None:
+        """Take note that the model has ended by itself: there is nothing left to be stopped."""
+        self._has_ended = True
 
     def count(self, text: str) -> None:
         """Take note of what the model has generated, whatever becomes of it."""
@@ -58,6 +63,6 @@ class StreamWatch:
         self.is_stopped = self._verdict() == "stop now"
 
     def _verdict(self) -> StreamVerdict:
-        if self._manager.while_streaming(self._bytes) == "go on":
+        if self._has_ended or self._manager.while_streaming(self._bytes) == "go on":
             return "go on"
         return self._manager.while_streaming(self.generated)

@@ -79,7 +79,7 @@ class Turn:
         reply = await managed.run()
         self._account(managed, step.usage)
         if managed.size is not None:
-            await self._compare(managed.size, info, step.usage, reply)
+            await self._compare(managed, managed.size, step.usage, reply)
         return reply
 
     async def compact(self, instructions: str | None) -> tuple[int, Compaction | Cannot]:
@@ -142,14 +142,17 @@ class Turn:
             return False
         return info is not None and info.loaded_context is None
 
-    async def _compare(self, size: PromptSize, info: ModelInfo, usage: Mapping[str, Any] | None, reply: Reply) -> None:
+    async def _compare(
+        self, managed: ManagedStep, size: PromptSize, usage: Mapping[str, Any] | None, reply: Reply
+    ) -> None:
         """Learn from what the engine reports, and say where it has silently cut the prompt."""
         truncation = await size.compare(usage, reply)
         if truncation is None:
             return
+        managed.manager.learn_window(truncation.read)
         try:
             async with asyncio.timeout(POLICY_SECONDS):
-                policy = await self.target.provider.overflow_policy(info.id)
+                policy = await self.target.provider.overflow_policy(managed.info.id)
         except TimeoutError:
             policy = None
         log.warning(

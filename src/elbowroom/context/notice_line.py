@@ -8,7 +8,9 @@ from elbowroom.context.message_content import is_text
 from elbowroom.context.transcript import Message
 
 MARK = "> *elbowroom: "
-LINE = re.compile(r"(?:\A|\n\n)> \*elbowroom: [^\n]*\*(?:\n\n|\s*\Z)")
+LINE = r"> \*elbowroom: [^\n]*\*"
+LINES = re.compile(rf"(?:\A|\n\n){LINE}(?:\n\n(?:\n\n)?{LINE})*(?:\n\n|\s*\Z)")
+"""One notice or several in a row, with the blank lines that came with them."""
 
 
 def notice_line(text: str) -> str:
@@ -35,6 +37,4 @@ def _without(part: Any) -> Any:
         return {**part, "text": _without(part["text"])}
     if not isinstance(part, str) or MARK not in part:
         return part
-    while (shorter := LINE.sub("", part)) != part:
-        part = shorter
-    return part
+    return LINES.sub("", part)

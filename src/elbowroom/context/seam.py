@@ -85,12 +85,6 @@ class StopFinder:
         return places
 
 
-def last_stop(text: str) -> int:
-    """Return the last good place to cut a text: how many of its characters come before it. 0 if there is none."""
-    places = StopFinder().places(text)
-    return places[-1] if places else 0
-
-
 def _is_sentence_end(end: re.Match[str]) -> bool:
     """Tell a sentence's end from an abbreviation, an initial, an ordinal or the number of a list."""
     if end["marks"] is None:

@@ -5,6 +5,7 @@ import math
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -43,6 +44,7 @@ class FrameEncoder:
         opened = to_json({**self._head, "choices": []})
         self._prefix = "data: " + opened.removesuffix("]}") + '{"index":0,"delta":'
         self._calls = 0
+        self._open: Notice | None = None
         self._has_begun = False
 
     def events(self, events: Sequence[AnswerEvent]) -> bytes:
@@ -75,8 +77,9 @@ class FrameEncoder:
         return "".join(frames).encode("ascii") + DONE
 
     def failure(self, error: ElbowroomError) -> bytes:
-        """Return the frame that ends a stream which cannot be finished."""
-        return f"data: {to_json(error.as_openai())}\n\n".encode("ascii")
+        """Return the frames that end a stream which cannot be finished: a notice that is open is closed first."""
+        closing = self._notice(replace(self._open, text="Stopped.", is_done=True)) if self._open else ""
+        return f"{closing}data: {to_json(error.as_openai())}\n\n".encode("ascii")
 
     def _frame(self, delta: str) -> str:
         return self._prefix + delta + NO_FINISH
@@ -95,11 +98,12 @@ class FrameEncoder:
 
     def _notice(self, notice: Notice) -> str:
         """Return a notice in the form that was chosen."""
+        self._open = None if notice.is_done else notice
         match self._notices:
             case "off":
                 return ""
             case "comment":
-                return f": {' '.join(notice.text.split())}\n\n"
+                return f": {' '.join(notice.text.split()).encode('ascii', 'backslashreplace').decode()}\n\n"
             case "content":
                 return self._text(TextDelta(notice_line(notice.text)))
             case _:
