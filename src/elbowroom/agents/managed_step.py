@@ -85,8 +85,8 @@ class ManagedStep:
         body = self.shape.body(self.counter.sent(self.history.messages))
         size = await self.counter.size(body)
         body["max_tokens"] = self._reply_limit(size.at_most)
-        watch = self._new_watch()
         self.manager.sent(size.at_most)
+        watch = self._new_watch()
         self.size = None if self._generated else size
         self._is_limited_by_client = self._left_for_client <= self.manager.budget.window - size.at_most
         said = self._visible
@@ -170,6 +170,8 @@ class ManagedStep:
             if self._has_said:
                 return False
             raise self._refusal
+        if isinstance(decision, Send):
+            return True
         prompt = await self._size(self.history.messages)
         if not isinstance(decision, Refuse) and prompt < self.manager.budget.window:
             return True

@@ -88,7 +88,7 @@ class Step:
 
     async def _take(self, events: list[StreamEvent]) -> None:
         visible: list[AnswerEvent] = []
-        if self._watch is not None and any(isinstance(event, Finished) for event in events):
+        if self._watch is not None and events and isinstance(events[-1], Finished | UsageReport):
             self._watch.end()
         for event in events:
             match event:

@@ -1,12 +1,13 @@
 """Counts whatever the history of one step may become, as it would be sent."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from elbowroom.agents.history_counter import HistoryCounter
 from elbowroom.agents.prompt_size import PromptSize
 from elbowroom.context.transcript import Message
+from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.stream_count import StreamCounter
 
 
@@ -17,10 +18,12 @@ class StepCounter:
     history: HistoryCounter
     running: StreamCounter
     dress: Callable[[Sequence[Message]], Sequence[Message]]
+    _last: list[Any] = field(default_factory=list)
 
     async def prompt(self, messages: Sequence[Message]) -> int:
         """Return the most tokens that the whole request with this history may have."""
-        return await self.history.prompt(self.dress(messages))
+        count = await self._count(self.sent(messages))
+        return count.tokens + count.error_bound
 
     def text(self, text: str) -> int:
         """Return the size of a bare text."""
@@ -32,4 +35,11 @@ class StepCounter:
 
     async def size(self, body: Mapping[str, Any]) -> PromptSize:
         """Return the size of a body that is about to be sent, with messages that are dressed and normalised."""
-        return PromptSize(await self.history.count(body["messages"]), self.history.counter, body)
+        return PromptSize(await self._count(body["messages"]), self.history.counter, body)
+
+    async def _count(self, sent: Sequence[Message]) -> TokenCount:
+        """Return the size of messages in their final form; the last ones are remembered, since they are sent next."""
+        if not self._last or self._last[0] != sent:
+            self._last[:] = [sent, await self.history.count(sent)]
+        count: TokenCount = self._last[1]
+        return count

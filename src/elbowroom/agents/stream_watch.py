@@ -18,6 +18,7 @@ class StreamWatch:
         self._manager = manager
         self._counter = counter
         self._bytes = 0
+        self._harmless = manager.budget.stop_at - manager.prompt  # a token has at least a byte
         self._uncounted: list[str] = []
         self._text = [said]
         self._finder: StopFinder | None = None
@@ -37,10 +38,13 @@ class StreamWatch:
     def count(self, text: str) -> None:
         """Take note of what the model has generated, whatever becomes of it."""
         self._uncounted.append(text)
-        self._bytes += len(text.encode("utf-8", "surrogatepass"))
+        self._bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
     def keep_text(self, text: str) -> str:
         """Return how much of the next visible piece belongs to the answer: all of it, or less where it stops."""
+        if self._bytes < self._harmless:
+            self._text.append(text)
+            return text
         verdict = self._verdict()
         if verdict == "go on" and self._finder is None:
             self._text.append(text)
@@ -63,6 +67,6 @@ class StreamWatch:
         self.is_stopped = self._verdict() == "stop now"
 
     def _verdict(self) -> StreamVerdict:
-        if self._has_ended or self._manager.while_streaming(self._bytes) == "go on":
+        if self._has_ended or self._bytes < self._harmless:
             return "go on"
         return self._manager.while_streaming(self.generated)
