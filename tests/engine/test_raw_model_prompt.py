@@ -103,7 +103,7 @@ async def test_openai_client_streams_from_the_engine(engine: LlamaServer, tmp_pa
 async def test_forced_tool_call_comes_back(engine: LlamaServer, tmp_path: Path) -> None:
     """A tool call that the real engine makes reaches the client with a name, arguments and an id of nine characters."""
     forced = await engine.one_tool_call()
-    body = {**forced, **chat("Look it up", tools=[READ_NOTE], max_tokens=64), "model": "lmstudio/tiny", "stream": True}
+    body = {**forced, **chat("Look it up", tools=[READ_NOTE], max_tokens=400), "model": "lmstudio/tiny", "stream": True}
     async with engine_as_lmstudio(engine) as upstream, serve(tmp_path, settings_for(upstream.base_url)) as served:
         async with served.http.post(served.chat_url, json=body) as response:
             frames = parse_frames(await response.read())
