@@ -42,7 +42,7 @@ def compact(history: History, kept: int) -> str:
     """Compact all but the last `kept` messages into a summary; return the answer's text that went into it."""
     messages = history.messages
     gone = messages[: max(0, len(messages) - kept)]
-    history.replace([SUMMARY, *messages[len(gone) :]])
+    history.replace([SUMMARY, *messages[len(gone) :]], len(messages) - len(gone))
     return "".join(message["content"] for message in gone if message["role"] == "assistant")
 
 
@@ -78,7 +78,7 @@ def test_what_is_compacted_stays_compacted() -> None:
     """Later steps go on behind a compaction; the client's own messages are not there again."""
     history = History([ASKED])
     history.extend_to([CALL, RESULT])
-    history.replace([SUMMARY, CALL, RESULT])
+    history.replace([SUMMARY, CALL, RESULT], 2)
     later = {**CALL, "content": "Once more."}
     history.extend_to([CALL, RESULT, later, RESULT])
     assert history.messages == [SUMMARY, CALL, RESULT, later, RESULT]
@@ -88,7 +88,7 @@ def test_a_run_that_rewrote_its_messages_is_believed() -> None:
     """Where messages of earlier steps have changed, the conversation is the client's with the changed ones."""
     history = History([ASKED])
     history.extend_to([CALL, RESULT])
-    history.replace([SUMMARY])
+    history.replace([SUMMARY], 0)
     rewritten = [CALL, {**RESULT, "content": "(seen)"}]
     history.extend_to(rewritten)
     assert history.messages == [ASKED, *rewritten]
@@ -102,7 +102,7 @@ def test_the_callers_messages_stay_as_they_are() -> None:
     history = History(client)
     history.extend_to(run)
     history.stop_at("A beginning. " * 60, 200)
-    history.replace([SUMMARY, *history.messages[-1:]])
+    history.replace([SUMMARY, *history.messages[-1:]], 1)
     history.joined(history.messages)
     run.append(spoken("more"))
     history.extend_to(run)
@@ -172,7 +172,7 @@ def test_results_that_were_shortened_take_the_place_of_whole_ones() -> None:
     history = History([ASKED])
     history.extend_to([CALL, RESULT])
     shortened = [ASKED, CALL, {**RESULT, "content": "..."}]
-    history.replace(shortened)
+    history.shorten(shortened)
     assert history.messages == shortened
 
 

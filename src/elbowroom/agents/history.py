@@ -21,17 +21,25 @@ THINK_ON = (
 class History:
     """The conversation before the model's next words. What has been compacted stays compacted in later steps.
 
-    While an answer has been stopped, its text stands at the end in `pieces`, so that a compaction can take in its
-    beginning and leave its end word for word; to the model they are one message again.
+    `head` is how many messages at its beginning stand for the first `covered` of those that the client sent; behind
+    them come the client's own others. While an answer has been stopped, its text stands at the end in pieces, so that
+    a compaction can take in its beginning and leave its end word for word; to the model they are one message again.
     """
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    def __init__(self, messages: Sequence[Message], *, head: int = 0, covered: int = 0) -> None:
         self._base = list(messages)
+        self._recalled = head, covered
         self._appended: list[dict[str, Any]] = []
-        self._messages: list[Message] = list(messages)
         self._pieces: list[Message] = []
         self._taken_in = 0
         self._order: list[Message] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._messages: list[Message] = list(self._base)
+        self._head, self.covered = self._recalled
+        self._of_client = len(self._base) - self._head
+        self.has_taken_in_own = False
 
     @property
     def messages(self) -> list[Message]:
@@ -50,7 +58,8 @@ class History:
             new = [_without_beginning(message, self._taken_in) for message in appended[known : known + 1]]
             self._messages += [*new, *appended[known + 1 :]]
         else:
-            self._messages = [*self._base, *appended]
+            self._begin()
+            self._messages += appended
         self._appended = list(appended)
         self._pieces, self._taken_in, self._order = [], 0, []
 
@@ -65,15 +74,44 @@ class History:
         """Let the model think on where it was stopped before it had said a word; `thoughts` are its last."""
         self._order = [{"role": "user", "content": THINK_ON.format(thoughts=thoughts)}] if thoughts.strip() else []
 
-    def replace(self, messages: Sequence[Message]) -> None:
-        """Take over what `messages` has become: a compaction, or results that were shortened."""
-        left = 0
-        while left < min(len(self._pieces), len(messages)) and messages[-1 - left] == self._pieces[-1 - left]:
-            left += 1
-        gone = len(self._pieces) - left
-        self._taken_in += sum(len(piece["content"]) for piece in self._pieces[:gone])
-        self._pieces = self._pieces[gone:]
+    @property
+    def head(self) -> list[Message]:
+        """Return the messages that stand for the first `covered` of the client's."""
+        return self._messages[: self._head]
+
+    def replace(self, messages: Sequence[Message], tail: int) -> None:
+        """Take over a compaction, whose last `tail` messages are the last ones that were here before.
+
+        Where it has taken in what the client has not sent, results of the server's tools or the beginning of an
+        answer, `has_taken_in_own` says so: its head then stands for more than the client's messages.
+        """
+        behind_head = len(self._messages) + len(self._pieces) - self._head
+        gone = max(0, behind_head - tail)
+        self.has_taken_in_own = self.has_taken_in_own or gone > self._of_client
+        self.covered += min(gone, self._of_client)
+        self._of_client -= min(gone, self._of_client)
+        self._head = len(messages) - min(tail, behind_head)
+        left = min(tail, len(self._pieces))
+        taken = self._pieces[: len(self._pieces) - left]
+        self._taken_in += sum(len(piece["content"]) for piece in taken)
+        self._pieces = self._pieces[len(taken) :]
         self._messages = list(messages[: len(messages) - left])
+
+    def shorten(self, messages: Sequence[Message]) -> None:
+        """Take over the same messages, some of them shortened; of the client's they belong to the head from now on."""
+        changed = [place for place, message in enumerate(messages) if message is not self._messages[place]]
+        new_head = min(max(changed, default=-1) + 1, self._head + self._of_client)
+        if (longer := new_head - self._head) > 0:
+            self._head, self.covered, self._of_client = new_head, self.covered + longer, self._of_client - longer
+        self._messages = list(messages)
+
+    def ended(self, reply: Message) -> list[Message]:
+        """Return the whole conversation behind this reply, whose beginning may have been taken into a summary."""
+        said = _without_beginning(dict(reply), self._taken_in)
+        last = self._messages[-1] if self._messages else None
+        if last is not None and self._is_clients_last(last) and not self._taken_in and _is_plain_answer(last):
+            return [*self._messages[:-1], {**said, "content": f"{last['content']}{said.get('content') or ''}"}]
+        return [*self._messages, said]
 
     def sent(self, messages: Sequence[Message]) -> list[Message]:
         """Return messages as the model gets them: pieces joined, and behind them the order to go on."""
@@ -104,8 +142,10 @@ class History:
             return False
         if place > 0:
             return before is self._pieces[place - 1]
-        is_clients_last = not self._appended and bool(self._base) and before is self._base[-1]
-        return is_clients_last and not self._taken_in and _is_plain_answer(before)
+        return self._is_clients_last(before) and not self._taken_in and _is_plain_answer(before)
+
+    def _is_clients_last(self, message: Message) -> bool:
+        return not self._appended and bool(self._base) and message is self._base[-1]
 
 
 def pieces_of(text: str, length: int) -> list[str]:

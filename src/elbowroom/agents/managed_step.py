@@ -1,28 +1,26 @@
 """One model step inside a window: what does not fit is compacted first, and an answer that fills it up goes on."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import inf
 
 from elbowroom.agents.answer import Notice
 from elbowroom.agents.compactor import Compactor, ConversationSource
-from elbowroom.agents.fixed_cost_report import FixedCostReport, fixed_cost_report
 from elbowroom.agents.history import History
+from elbowroom.agents.no_room import overflow_error, tight_notice
 from elbowroom.agents.prompt_size import PromptSize
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.request_body import StepRequest
+from elbowroom.agents.results_check import fitting_results
 from elbowroom.agents.step import Step
 from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.stream_watch import StreamWatch
-from elbowroom.context.compaction import Compaction, build
+from elbowroom.context.compaction import Compaction, smallest
 from elbowroom.context.decisions import Compact, Decision, Measure, Refuse, Send
-from elbowroom.context.division import divide, tail_starts
-from elbowroom.context.fixed_cost import notice_of, refusal_of
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
-from elbowroom.context.tool_results import room_for_results, shares, shortened
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript, text_of
+from elbowroom.context.transcript import Message, Transcript
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo, Provider
 
@@ -75,7 +73,7 @@ class ManagedStep:
         """Compact below the trigger too: to half of what can be freed at most. Return the size before as well."""
         messages = self.history.messages
         budget = self.manager.budget
-        before, fixed = await self._size(messages), await self._size(_smallest(messages))
+        before, fixed = await self._size(messages), await self._size(smallest(messages))
         halved = (budget.occupied(before) + budget.occupied(fixed)) // 2
         target = min(budget.target(budget.occupied(fixed)), halved)
         return before, await self._compact(Compact(target))
@@ -146,7 +144,7 @@ class ManagedStep:
         budget = self.manager.budget
         prompt = await self._size(messages)
         needs_more = budget.occupied(prompt) > budget.window // 2
-        fixed = await self._size(_smallest(messages)) if needs_more else 0
+        fixed = await self._size(smallest(messages)) if needs_more else 0
         decision = self.manager.before_request(Measure(prompt, fixed))
         if (
             must_shrink
@@ -161,7 +159,7 @@ class ManagedStep:
         if isinstance(decision, Compact):
             outcome = await self._compact(decision)
             if isinstance(outcome, Compaction):
-                self.history.replace(outcome.messages)
+                self.history.replace(outcome.messages, outcome.tail)
                 self.manager.compacted(outcome.before, outcome.after, outcome.rung)
                 self._refusal = None
             else:
@@ -177,37 +175,17 @@ class ManagedStep:
             return True
         if self._has_said:
             return False
-        raise await self._overflow()
-
-    async def _overflow(self) -> ContextOverflow:
-        """Return the error for a prompt that cannot fit, with the numbers and what the person can do."""
-        window = self.manager.budget.window
-        prompt = await self._size(self.history.messages)
-        report = await self._report()
-        if report.cost.prompt >= window:
-            message = refusal_of(report.cost, slim_saves=report.slim_saves)
-        else:
-            remedy = "" if self.manager.auto else ", let the history be compacted (compaction.auto)"
-            message = (
-                f"This model's maximum context length is {window} tokens. The request needs {prompt}. Load the model "
-                f"with a larger context length{remedy}, or begin a new conversation."
-            )
-        return ContextOverflow(message, window=window, prompt_tokens=prompt)
-
-    async def _report(self) -> FixedCostReport:
-        smallest = _smallest(self.history.messages)
-        size = await self._size(smallest)
-        return fixed_cost_report(self.counter, self.shape, smallest, size, self.manager.budget)
+        raise await overflow_error(
+            self.history.messages, self.shape, self.counter, self.manager.budget, auto=self.manager.auto
+        )
 
     async def _tell_if_tight(self, decision: Decision) -> None:
         """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
         asked = sum(message.get("role") == "user" for message in self.history.messages)
         if isinstance(decision, Refuse) or not decision.is_tight or asked > 1 or self.shape.step > 1:
             return
-        report = await self._report()
-        if report.cost.total > 2 * report.cost.pinned and (
-            text := notice_of(report.cost, slim_saves=report.slim_saves)
-        ):
+        text = await tight_notice(self.history.messages, self.shape, self.counter, self.manager.budget)
+        if text:
             log.warning("%s: %s", self.info.id, text)
             await self.compactor.tell([Notice("tight", text)])
 
@@ -223,42 +201,9 @@ class ManagedStep:
 
     async def _shorten_results(self) -> None:
         """Check 2: let results that came in just now stand whole where they fit, else as beginning and end."""
-        messages = self.history.messages
-        end = len(messages)
-        while end and messages[end - 1].get("role") in ("user", *SYSTEM_ROLES):
-            end -= 1
-        first = end
-        while first and messages[first - 1].get("role") == "tool":
-            first -= 1
-        results, behind = messages[first:end], messages[end:]
-        if not results or (prompt := await self._size(messages)) < self.manager.budget.window // 2:
-            return
-        emptied = [_with_text(result, "") for result in results]
-        rest = await self._size(_smallest([*messages[:first], *emptied, *behind]))
-        size_of = self._ruler(results, await self._size(_smallest(messages)) - rest)
-        sizes = [size_of(text_of(result)) for result in results]
-        if self.manager.before_tool_results(prompt, rest, sizes) == "too large":
-            self.history.replace([*messages[:first], *self._fitting(results, sizes, rest, size_of), *behind])
-
-    def _ruler(self, results: Sequence[Message], size: int) -> Callable[[str], int]:
-        """Return a counter of bare texts that agrees with the size that these results have in a prompt.
-
-        Where only the engine can count a prompt, bare texts are counted with the vocabulary of another model.
-        """
-        counted = sum(self.counter.text(text_of(result)) for result in results)
-        return lambda text: ceil(self.counter.text(text) * size / max(1, counted))
-
-    def _fitting(
-        self, results: Sequence[Message], sizes: Sequence[int], rest: int, size_of: Callable[[str], int]
-    ) -> list[Message]:
-        """Return the results so that they fit together, each too large one with a word on what is missing."""
-        budget = self.manager.budget
-        room = room_for_results(budget, rest)
-        log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
-        return [
-            result if size <= share else _with_text(result, shortened(text_of(result), share, budget.window, size_of))
-            for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
-        ]
+        fitting = await fitting_results(self.history.messages, self.counter, self.manager)
+        if fitting is not None:
+            self.history.shorten(fitting)
 
     async def _size(self, messages: Sequence[Message]) -> int:
         return await self.counter.prompt(messages)
@@ -280,14 +225,3 @@ class ManagedStep:
     @property
     def _said(self) -> str:
         return "".join(self.step.reply.text)
-
-
-def _with_text(message: Message, text: str) -> Message:
-    return {**message, "content": text}
-
-
-def _smallest(messages: Sequence[Message]) -> list[Message]:
-    """Return what of a history no compaction can free: system messages, the running task, and the last group."""
-    transcript = Transcript.of(messages)
-    *_, shortest = tail_starts(transcript.groups, 0)
-    return build(divide(transcript, tails_from=shortest), "", ())

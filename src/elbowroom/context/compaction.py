@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from elbowroom.context.division import SUMMARY_TAG, Division, NumberedGroup
-from elbowroom.context.transcript import Group, Message, messages_of
+from elbowroom.context.division import SUMMARY_TAG, Division, NumberedGroup, divide, tail_starts
+from elbowroom.context.transcript import Group, Message, Transcript, messages_of
 
 Rung = Literal["plan", "retry", "digest", "last messages"]
 TaskState = Literal["in progress", "waiting for the user", "done"]
@@ -37,7 +37,10 @@ LAST_WORDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """A conversation made shorter: its messages, which rung of the ladder did it, sizes in tokens before and after."""
+    """A conversation made shorter: its messages, which rung of the ladder did it, sizes in tokens before and after.
+
+    The last `tail` messages are those at the conversation's end, untouched.
+    """
 
     messages: tuple[Message, ...]
     rung: Rung
@@ -45,6 +48,7 @@ class Compaction:
     after: int
     replaced_groups: int
     summary: str
+    tail: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,13 @@ def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> li
         *messages_of([numbered.group for numbered in middle]),
         *messages_of(division.tail),
     ]
+
+
+def smallest(messages: Sequence[Message]) -> list[Message]:
+    """Return what of a history no compaction can free: system messages, the running task, and the last group."""
+    transcript = Transcript.of(messages)
+    *_, shortest = tail_starts(transcript.groups, 0)
+    return build(divide(transcript, tails_from=shortest), "", ())
 
 
 def summary_message(retain: str, summary: str, facts: Sequence[str], state: TaskState) -> str:

@@ -180,7 +180,8 @@ class Ladder:
     async def _compaction(self, draft: Draft, rung: Rung, before: int) -> Compaction:
         messages = tuple(draft.messages)
         after = await self.counter.prompt(messages)
-        return Compaction(messages, rung, before, after, draft.replaced, draft.summary)
+        tail = sum(len(group.messages) for group in draft.division.tail)
+        return Compaction(messages, rung, before, after, draft.replaced, draft.summary, tail)
 
     def _fault(self, done: Compaction) -> str | None:
         return fault_in(done.before, done.after, self.budget, self.target)
