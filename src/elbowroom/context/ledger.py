@@ -1,0 +1,205 @@
+"""The ledger: what has been compacted before, found again by a hash chain over the client's own messages."""
+
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from elbowroom.context.canonical import VERSION, OpenCalls, form_of, json_form
+from elbowroom.context.message_content import is_text, parts_of, text_in
+from elbowroom.context.tool_calls import calls_of
+from elbowroom.context.transcript import SYSTEM_ROLES, Message
+
+KEY_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The keys of a conversation: `keys[i]` stands for the first i + 1 messages that are not system messages.
+
+    `ends[i]` is the index in the client's list just behind that message: `keys[i]` covers `messages[:ends[i]]`.
+    `seed` is the key of nothing said yet; it depends on owner and agent, so that no two of them share a key.
+    """
+
+    keys: tuple[str, ...]
+    ends: tuple[int, ...]
+    seed: str
+    _open_calls: OpenCalls = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, owner: str, agent: str, messages: Sequence[Message]) -> "Chain":
+        """Return the chain of a history, from which our own notices have been removed already."""
+        seed = hashlib.blake2b(json_form([VERSION, owner, agent]), digest_size=KEY_BYTES).digest()
+        keys: list[str] = []
+        ends: list[int] = []
+        key, open_calls = seed, OpenCalls()
+        for end, message in enumerate(messages, 1):
+            if is_system(message):
+                continue
+            key = _next(key, message, open_calls)
+            _follow(open_calls, len(keys), message)
+            keys.append(key.hex())
+            ends.append(end)
+        return cls(tuple(keys), tuple(ends), seed.hex(), open_calls)
+
+    def followed_by(self, message: Message) -> str:
+        """Return the key that the chain would end with if this message came next."""
+        last = self.keys[-1] if self.keys else self.seed
+        return _next(bytes.fromhex(last), message, self._open_calls).hex()
+
+    def continued_by(self, messages: Sequence[Message], message: Message) -> str:
+        """Return the key that the chain would end with if this message went on with the last one, an answer.
+
+        Clients that let an answer be continued put the new text right behind the old and send both as one message.
+        Where the last message is no answer, or one with calls, the new one follows it.
+        """
+        last = messages[self.ends[-1] - 1] if self.ends else {}
+        if last.get("role") != "assistant" or calls_of(last):
+            return self.followed_by(message)
+        before = self.keys[-2] if len(self.keys) > 1 else self.seed
+        return _next(bytes.fromhex(before), _continued(last, message), self._open_calls).hex()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One compaction: `messages` stand in place of all messages but the system's that `key` covers.
+
+    `window`, `before` and `after` are tokens: the window it was made for, and the whole prompt. `rung` is how it was
+    made, `created` when, in Unix seconds. No system message is in `messages`: those may change from turn to turn.
+    """
+
+    key: str
+    messages: tuple[Message, ...]
+    window: int
+    before: int
+    after: int
+    rung: str
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """A message as the client sent it, as a node in the tree of everything ever said.
+
+    `parent` is the key before it, the chain's seed for the first. A system message hangs beside the chain, behind the
+    message that it follows; several in a row hang one on another.
+    """
+
+    key: str
+    parent: str
+    message: Message
+
+
+class LedgerRows(Protocol):
+    """Where entries are kept."""
+
+    async def keys(self) -> Collection[str]:
+        """Return the keys of all entries."""
+        ...
+
+    async def find(self, keys: Sequence[str]) -> list[Entry]:
+        """Return the entries with these keys, in any order."""
+        ...
+
+    async def save(self, entry: Entry, archive: Sequence[Archived]) -> None:
+        """Keep an entry, and the messages it was made from; those that are kept already stay as they are."""
+        ...
+
+
+def longest(chain: Chain, entries: Iterable[Entry]) -> tuple[int, Entry] | None:
+    """Return the entry that covers most of a conversation, with its place in the chain; the newest of equal ones."""
+    places = {key: place for place, key in enumerate(chain.keys)}
+    found = [(places[entry.key], entry) for entry in entries if entry.key in places]
+    return max(found, key=lambda placed: (placed[0], placed[1].created), default=None)
+
+
+def restored(messages: Sequence[Message], chain: Chain, place: int, entry: Entry) -> list[Message]:
+    """Return the conversation with an entry in place of what it covers.
+
+    First the system messages among what is covered, each once, then the entry, then the rest as it is.
+    """
+    end = chain.ends[place]
+    return [*_system_in(messages[:end]), *entry.messages, *messages[end:]]
+
+
+def replacement(messages: Sequence[Message], chain: Chain, compacted: Sequence[Message]) -> tuple[int, list[Message]]:
+    """Return the place in the chain for an entry that makes `compacted` out of these messages, and its messages.
+
+    It covers as little as possible: what was left word for word at the end stays the client's, who may edit it or ask
+    again, and the entry is found all the same. Where a system message stands so that no entry can bring it back to
+    its place, the entry covers all, and `restored` puts that message first.
+    """
+    least = len(messages) - _common_end(messages, compacted)
+    for place, end in enumerate(chain.ends):
+        splits_group = end < len(messages) and messages[end].get("role") == "tool"
+        if end < least or splits_group:
+            continue
+        opening = _system_in(messages[:end])
+        head = list(compacted[: len(compacted) - (len(messages) - end)])
+        middle = head[len(opening) :]
+        if head[: len(opening)] == opening and not any(is_system(message) for message in middle):
+            return place, middle
+    return len(chain.keys) - 1, [message for message in compacted if not is_system(message)]
+
+
+def archive_of(chain: Chain, messages: Sequence[Message]) -> list[Archived]:
+    """Return every message of a history as a node of the tree, system messages too."""
+    nodes: list[Archived] = []
+    key = behind = chain.seed
+    keys = iter(chain.keys)
+    for message in messages:
+        if is_system(message):
+            beside = hashlib.blake2b(bytes.fromhex(behind) + b"s" + json_form(message), digest_size=KEY_BYTES)
+            parent, behind = behind, beside.hexdigest()
+            nodes.append(Archived(behind, parent, message))
+        else:
+            parent, key = key, next(keys)
+            nodes.append(Archived(key, parent, message))
+            behind = key
+    return nodes
+
+
+def is_system(message: Message) -> bool:
+    """Tell whether a message is the system's or the developer's, which are outside the chain."""
+    role = message.get("role")
+    return isinstance(role, str) and role in SYSTEM_ROLES
+
+
+def _next(key: bytes, message: Message, open_calls: OpenCalls) -> bytes:
+    """Return the key behind a message; the keys before it have one length, so that nothing can imitate them."""
+    answered = open_calls.answered_by(message) if message.get("role") == "tool" else None
+    return hashlib.blake2b(key + form_of(message, answered), digest_size=KEY_BYTES).digest()
+
+
+def _follow(open_calls: OpenCalls, number: int, message: Message) -> None:
+    """Take in which calls a message opens, and which one it answers."""
+    if message.get("role") == "tool":
+        if (answered := open_calls.answered_by(message)) is not None:
+            open_calls.close(answered)
+    elif message.get("tool_calls"):
+        open_calls.add(number, message)
+
+
+def _continued(answer: Message, more: Message) -> Message:
+    """Return an answer with what was said to continue it right behind it, and the calls that came with that."""
+    old, new = parts_of(answer.get("content")), parts_of(more.get("content"))
+    if old and new and is_text(old[-1]) and is_text(new[0]):
+        old, new = old[:-1], [{"type": "text", "text": text_in(old[-1]) + text_in(new[0])}, *new[1:]]
+    return {**more, "role": "assistant", "content": old + new}
+
+
+def _system_in(messages: Iterable[Message]) -> list[Message]:
+    """Return the system messages, in order; one that merely repeats an earlier one is left out."""
+    system: list[Message] = []
+    for message in messages:
+        if is_system(message) and message not in system:
+            system.append(message)
+    return system
+
+
+def _common_end(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """Return how many messages at the end are the same in both."""
+    count = 0
+    while count < min(len(one), len(other)) and one[-count - 1] == other[-count - 1]:
+        count += 1
+    return count
