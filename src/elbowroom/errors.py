@@ -11,6 +11,7 @@
     │   ├── BodyTooLarge               413
     │   ├── UnsupportedMediaType       415
     │   └── ContextOverflow            400 context_length_exceeded, with the numbers
+    ├── TooManyRequests                429 queue_full, with Retry-After
     └── UpstreamError                  502 upstream_error
         ├── UpstreamUnreachable        503 nobody listens there
         ├── UpstreamRejected           the upstream's own 4xx status, with its own words
@@ -129,6 +130,20 @@ class WindowUnknown(ElbowroomError):
             "with. Load the model first (in LM Studio, with `lms load`, or with `ollama run`), or set manage_context = "
             "false for this provider to pass requests through unchecked."
         )
+
+
+class TooManyRequests(ElbowroomError):
+    """As many requests wait for the model as may; `retry_after` is in about how many seconds one of them is served."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "queue_full"
+
+    def __init__(self, model: str, *, waiting: int, retry_after: int) -> None:
+        super().__init__(
+            f"{model!r} is busy, and {waiting} requests wait for it already. Ask again in about {retry_after} s."
+        )
+        self.retry_after = retry_after
 
 
 class UpstreamError(ElbowroomError):

@@ -11,6 +11,7 @@ from elbowroom.errors import (
     NotFound,
     RequestError,
     RequestTimeout,
+    TooManyRequests,
     Unauthorized,
     UpstreamBusy,
 )
@@ -49,6 +50,8 @@ def failure_response(error: ElbowroomError) -> web.Response:
     response = web.json_response(error.as_openai(), status=error.status)
     if isinstance(error, UpstreamBusy) and error.retry_after and RETRY_AFTER_FORMS.fullmatch(error.retry_after):
         response.headers[hdrs.RETRY_AFTER] = error.retry_after
+    if isinstance(error, TooManyRequests):
+        response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)
     if isinstance(error, Unauthorized):
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
     if isinstance(error, RequestTimeout | BodyTooLarge):

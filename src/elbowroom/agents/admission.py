@@ -1,0 +1,168 @@
+"""Who may use a model's context now: requests of one loaded model share its window, and too many at once all fail.
+
+One `Admission` for the server, on its event loop. Whoever sends a request to a model asks for its place first:
+
+    with admission.chat((provider.id, model, chat_id)):          # a chat: from its arrival to its end
+        async with admission.admitted(
+            (provider.id, model), capacity=window, tokens=prompt + reserve, prompt=prompt,
+            priority=Priority.CHAT, on_wait=tell,
+        ) as ticket:
+            async for events in provider.stream(...):            # and nothing but this one request
+                ticket.first_token()
+                if not ticket.grow(prompt + generated + ahead):  # where the answer outgrows its reserve
+                    break
+
+    await admission.before_task((provider.id, model, chat_id))   # a title, tags: first this, then `admitted` as TASK
+
+Background work sets `ticket.on_preempt = task.cancel` and begins only if `background_may_start`. A request that holds
+a ticket must not wait for another one of the same pool: it could wait for itself. What is done for a chat - a pruning
+request - has the chat's priority, after or before the chat's own ticket.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
+from typing import Final
+
+from elbowroom.agents.context_pool import Clock, Pool, Priority, Ticket
+from elbowroom.agents.running_chats import ChatKey, RunningChats
+from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
+
+__all__ = ["Admission", "ChatKey", "Clock", "PoolKey", "Priority", "Ticket"]
+
+log = logging.getLogger(__name__)
+MAX_WAITING: Final = 32
+QUIET_SECONDS: Final = 0.3
+"""Who waits no longer than this is not told that he waits."""
+TASK_PATIENCE: Final = 0.3
+"""Seconds: a client asks for a new chat's title up to 130 ms before it sends the chat."""
+
+PoolKey = tuple[str, str]
+"""A provider's id and a model's."""
+
+
+class Admission:
+    """The pools of all models. At most `max_waiting` requests wait for each; it may be changed at any time."""
+
+    def __init__(self, *, max_waiting: int = MAX_WAITING, clock: Clock | None = None) -> None:
+        self.max_waiting = max_waiting
+        self._given_clock = clock
+        self._pools: dict[PoolKey, Pool] = {}
+        self._chats = RunningChats()
+
+    @asynccontextmanager
+    async def admitted(
+        self,
+        pool_key: PoolKey,
+        *,
+        capacity: int,
+        tokens: int,
+        priority: Priority,
+        prompt: int,
+        on_wait: Callable[[int], Awaitable[None]] | None = None,
+    ) -> AsyncIterator[Ticket]:
+        """Hold `tokens` of the model's `capacity`, the whole of it at most, as soon as there is room for them.
+
+        Who waits is admitted by priority, then in the order of arrival, and nobody overtakes one who needs more room.
+        `on_wait` is called once by who waits for longer than a moment, with how many requests are before this one: 0
+        where only the prompt of a cancelled one is read to its end. Raises TooManyRequests where too many wait.
+
+        Everything is given back at the end. Only where the block is left by a cancellation, or by an error that the
+        upstream does not know of, before the ticket's `first_token`, the tokens stay held as long as the engine
+        takes to read `prompt`: it does not stop in the middle of one.
+        """
+        pool = self._pool(pool_key)
+        ticket = pool.ask(capacity, priority, tokens, prompt)
+        try:
+            if ticket.state == "waiting":
+                await self._wait(pool_key, pool, ticket, on_wait)
+            pool.start(ticket)
+            yield ticket
+        except BaseException as error:
+            self._leave(pool_key, pool, ticket, error)
+            raise
+        else:
+            pool.free(ticket)
+
+    def background_may_start(self, pool_key: PoolKey) -> bool:
+        """Tell whether background work is in nobody's way: nobody waits for the model, and no chat holds any of it."""
+        return not self.waiting(pool_key) and not self._pool(pool_key).is_busy_with_chats
+
+    def chat(self, chat_key: ChatKey) -> AbstractContextManager[None]:
+        """Mark a chat as running, from the arrival of its request to its end."""
+        return self._chats.chat(chat_key)
+
+    async def before_task(self, chat_key: ChatKey) -> None:
+        """Wait for a moment, and then until the task's chat has ended: any chat of the model where it names none.
+
+        Raises TooManyRequests where it would have to wait and too many do.
+        """
+        await self._sleep(TASK_PATIENCE)
+        if self._chats.concerns(chat_key):
+            self._check_queue(chat_key[:2], self.waiting(chat_key[:2]))
+            await self._chats.ended(chat_key)
+
+    def forget(self, pool_key: PoolKey) -> None:
+        """Give back what is held for cancelled requests: the model was unloaded or loaded anew, and reads nothing."""
+        if pool_key in self._pools:
+            self._pools[pool_key].forget()
+
+    def held(self, pool_key: PoolKey) -> int:
+        """Return how many tokens of the model's context are held."""
+        return self._pool(pool_key).held
+
+    def waiting(self, pool_key: PoolKey) -> int:
+        """Return how many requests wait for the model, tasks that wait for their chats included."""
+        return self._pool(pool_key).waiting + self._chats.waiting(*pool_key)
+
+    def close(self) -> None:
+        """Let no timer run on."""
+        for pool in self._pools.values():
+            pool.forget()
+
+    @property
+    def _clock(self) -> Clock:
+        return self._given_clock or asyncio.get_running_loop()
+
+    def _pool(self, key: PoolKey) -> Pool:
+        if key not in self._pools:
+            self._pools[key] = Pool(self._clock)
+        return self._pools[key]
+
+    def _check_queue(self, key: PoolKey, before: int) -> None:
+        if before >= self.max_waiting:
+            raise TooManyRequests(key[1], waiting=before, retry_after=self._pool(key).retry_after())
+
+    async def _wait(
+        self, key: PoolKey, pool: Pool, ticket: Ticket, on_wait: Callable[[int], Awaitable[None]] | None
+    ) -> None:
+        self._check_queue(key, self.waiting(key) - 1)
+        if ticket.priority is not Priority.BACKGROUND:
+            pool.make_room()
+        await self._sleep(QUIET_SECONDS, ticket.admitted)
+        if ticket.state == "waiting" and on_wait is not None:
+            await on_wait(pool.before(ticket))
+        await asyncio.wait([ticket.admitted])
+
+    def _leave(self, key: PoolKey, pool: Pool, ticket: Ticket, error: BaseException) -> None:
+        """Give a ticket back that was left by an error. An upstream that has fallen silent may be reading yet."""
+        if isinstance(error, ElbowroomError) and not isinstance(error, UpstreamTimeout):
+            pool.free(ticket)
+        elif seconds := pool.abandon(ticket):
+            log.info("%s may read a cancelled prompt of %d tokens for %.0f s yet.", key[1], ticket.prompt, seconds)
+
+    async def _sleep(self, seconds: float, end: asyncio.Future[None] | None = None) -> None:
+        """Wait that long, or until `end` is done."""
+        alarm = asyncio.get_running_loop().create_future()
+        timer = self._clock.call_at(self._clock.time() + seconds, partial(_ring, alarm))
+        try:
+            await asyncio.wait([alarm] if end is None else [alarm, end], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+
+
+def _ring(alarm: asyncio.Future[None]) -> None:
+    if not alarm.done():
+        alarm.set_result(None)

@@ -1,0 +1,240 @@
+"""The tokens of one model's context that all requests share: who holds how many of them, and who waits for some.
+
+Nothing here awaits: every call leaves the pool consistent, so that a request can be cancelled between any two.
+"""
+
+import asyncio
+from bisect import insort
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+from itertools import count
+from math import ceil
+from statistics import median
+from typing import Final, Literal, Protocol
+
+from elbowroom.agents.prefill_rate import PrefillRate
+
+RECENT: Final = 16
+USUAL_HOLD: Final = 10.0  # seconds; what a request is taken to need while none has ended
+LONGEST_RETRY: Final = 300
+
+
+class Priority(IntEnum):
+    """Who goes first. What is done for somebody who waits, a pruning request for one, ranks as that one."""
+
+    CHAT = 0
+    TASK = 1
+    BACKGROUND = 2
+
+
+class Timer(Protocol):
+    """What has been set to happen."""
+
+    def cancel(self) -> None:
+        """Let it not happen."""
+
+
+class Clock(Protocol):
+    """The part of an event loop that tells the time, in seconds, and keeps appointments."""
+
+    def time(self) -> float:
+        """Return the time now."""
+
+    def call_at(self, when: float, callback: Callable[[], object], /) -> Timer:
+        """Call back at that time."""
+
+
+class Ticket:
+    """A request's share of a pool; `tokens` is what it holds, 0 while it waits and after its end.
+
+    `prompt` is the size of its prompt. `admitted` is done as soon as it holds something.
+    """
+
+    def __init__(self, pool: "Pool", priority: Priority, tokens: int, prompt: int) -> None:
+        self.priority = priority
+        self.prompt = prompt
+        self.wanted = max(0, tokens)
+        self.tokens = 0
+        self.place = (priority, next(pool.arrivals))
+        self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.started: float | None = None
+        self.state: Literal["waiting", "held", "lingering", "free"] = "waiting"
+        self.timer: Timer | None = None
+        self._pool = pool
+        self._is_prefilling = True
+        self._is_preempted = False
+        self._on_preempt: Callable[[], object] | None = None
+
+    @property
+    def is_prefilling(self) -> bool:
+        """Tell whether the model may be reading the prompt: it was sent, and neither answered nor refused."""
+        return self._is_prefilling and self.started is not None
+
+    def first_token(self) -> None:
+        """Take note that the answer begins; only the first time counts."""
+        if self.is_prefilling and self.started is not None:
+            self._pool.rate.learn(self.prompt, self._pool.clock.time() - self.started)
+        self._is_prefilling = False
+
+    def refused(self) -> None:
+        """Take note that the upstream has refused the request: it does not read the prompt."""
+        self._is_prefilling = False
+
+    def grow(self, to_tokens: int) -> bool:
+        """Hold this many tokens altogether; return False, and hold what it held, where there is no room for them.
+
+        It goes before everyone who waits. Alone in the pool it always may, and holds the whole pool at most. Where
+        background work is in its way that is asked to leave, so that a later try may succeed.
+        """
+        return self._pool.grow(self, to_tokens)
+
+    def shrink(self, to_tokens: int) -> None:
+        """Give back all but this many tokens."""
+        self._pool.shrink(self, to_tokens)
+
+    def release_early(self) -> None:
+        """Give back everything before its end: the upstream has nothing more to do for this request."""
+        self._pool.free(self)
+
+    @property
+    def on_preempt(self) -> Callable[[], object] | None:
+        """What is called, once, when background work has to make room; it cancels the work, and raises nothing."""
+        return self._on_preempt
+
+    @on_preempt.setter
+    def on_preempt(self, callback: Callable[[], object] | None) -> None:
+        self._on_preempt = callback
+        if self._is_preempted and self.state == "held" and callback is not None:
+            callback()
+
+    def preempt(self) -> None:
+        """Ask the holder to leave; one who says only later how to be asked is asked then."""
+        if self._is_preempted:
+            return
+        self._is_preempted = True
+        if self._on_preempt is not None:
+            self._on_preempt()
+
+
+class Pool:
+    """Tokens of one loaded model. `rate` is how fast it reads, `capacity` its window."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.capacity = 0
+        self.rate = PrefillRate()
+        self.arrivals = count()
+        self._holders: dict[Ticket, None] = {}
+        self._waiting: list[Ticket] = []
+        self._recent: deque[float] = deque(maxlen=RECENT)
+
+    @property
+    def held(self) -> int:
+        """Return how many tokens are not free."""
+        return sum(ticket.tokens for ticket in self._holders)
+
+    @property
+    def waiting(self) -> int:
+        """Return how many requests wait."""
+        return len(self._waiting)
+
+    @property
+    def is_busy_with_chats(self) -> bool:
+        """Tell whether a chat holds tokens, be it for a prompt that is read on after it was cancelled."""
+        return any(ticket.priority is Priority.CHAT for ticket in self._holders)
+
+    def ask(self, capacity: int, priority: Priority, tokens: int, prompt: int) -> Ticket:
+        """Return a ticket that holds its tokens already, or waits for them; `capacity` counts for all from now on."""
+        self.capacity = capacity
+        ticket = Ticket(self, priority, tokens, prompt)
+        insort(self._waiting, ticket, key=lambda waiting: waiting.place)
+        self._admit()
+        return ticket
+
+    def start(self, ticket: Ticket) -> None:
+        """Take note that the request goes to the model now."""
+        ticket.started = self.clock.time()
+
+    def before(self, ticket: Ticket) -> int:
+        """Return how many requests are before one that waits: those in flight, and those that are admitted earlier."""
+        in_flight = sum(holder.state == "held" for holder in self._holders)
+        return in_flight + sum(other.place < ticket.place for other in self._waiting)
+
+    def make_room(self) -> None:
+        """Ask all background work to leave."""
+        for ticket in list(self._holders):
+            if ticket.priority is Priority.BACKGROUND and ticket.state == "held":
+                ticket.preempt()
+
+    def grow(self, ticket: Ticket, to_tokens: int) -> bool:
+        """Let a ticket hold more, as `Ticket.grow` promises."""
+        if ticket.state != "held":
+            return False
+        if to_tokens <= ticket.tokens:
+            return True
+        others = self.held - ticket.tokens
+        if not others or others + to_tokens <= self.capacity:
+            ticket.tokens = max(ticket.tokens, min(to_tokens, self.capacity))
+            return True
+        if ticket.priority is not Priority.BACKGROUND:
+            self.make_room()
+        return False
+
+    def shrink(self, ticket: Ticket, to_tokens: int) -> None:
+        """Let a ticket hold less."""
+        if ticket.state == "held":
+            ticket.tokens = min(ticket.tokens, max(0, to_tokens))
+            self._admit()
+
+    def free(self, ticket: Ticket) -> None:
+        """Take back everything from a ticket, wherever it stands; nothing happens where that was done."""
+        if ticket.state == "waiting":
+            self._waiting.remove(ticket)
+        elif ticket.state != "free":
+            del self._holders[ticket]
+            if ticket.started is not None:
+                self._recent.append(self.clock.time() - ticket.started)
+        ticket.state, ticket.tokens = "free", 0
+        if ticket.timer is not None:
+            ticket.timer.cancel()
+        self._admit()
+
+    def abandon(self, ticket: Ticket) -> float:
+        """Take back everything when the prompt, on which nobody waits any more, has been read to its end.
+
+        Return how many seconds that takes.
+        """
+        seconds = 0.0
+        now = self.clock.time()
+        if ticket.state == "held" and ticket.is_prefilling and ticket.started is not None:
+            seconds = self.rate.give_up(ticket.prompt, now - ticket.started)
+        if seconds <= 0:
+            self.free(ticket)
+            return 0.0
+        ticket.state = "lingering"
+        ticket.timer = self.clock.call_at(now + seconds, lambda: self.free(ticket))
+        return seconds
+
+    def forget(self) -> None:
+        """Take back what is held for cancelled requests, and forget how fast the model was."""
+        self.rate = PrefillRate()
+        for ticket in [ticket for ticket in self._holders if ticket.state == "lingering"]:
+            self.free(ticket)
+
+    def retry_after(self) -> int:
+        """Return in about how many seconds the next request ends, as recent ones went; at least 1."""
+        usual = median(self._recent) if self._recent else USUAL_HOLD
+        return max(1, min(LONGEST_RETRY, ceil(usual / max(1, len(self._holders)))))
+
+    def _admit(self) -> None:
+        """Admit those who wait in their order, up to the first for whom there is no room."""
+        while self._waiting:
+            ticket = self._waiting[0]
+            tokens, held = min(ticket.wanted, self.capacity), self.held
+            if held and held + tokens > self.capacity:
+                return
+            self._waiting.pop(0)
+            self._holders[ticket] = None
+            ticket.state, ticket.tokens = "held", tokens
+            ticket.admitted.set_result(None)

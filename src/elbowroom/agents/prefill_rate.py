@@ -1,0 +1,48 @@
+"""How fast a model reads a prompt, learned from how long its first tokens took; tokens a second.
+
+A prompt of which the engine has the beginning in its cache seems to be read faster than it is, and a short one slower.
+Too high a rate lets a request in beside a prompt that is still being read, which can end every request in flight;
+too low a rate only lets it wait. So short prompts are left out, and of the rest a low quantile counts.
+"""
+
+from collections import deque
+from typing import Final
+
+DEFAULT_RATE: Final = 200.0
+"""Assumed while nothing is known: what a small model does on a slow laptop's GPU. A graphics card is several times
+faster and only waits too long until its first answer; a processor alone is slower, and the time that a prompt has
+taken already then counts more than this number."""
+LEAST_PROMPT: Final = 256  # a shorter prompt tells how long a request takes to begin
+SAMPLES: Final = 32
+QUANTILE: Final = 10  # one part in ten is slower; with fewer than ten samples it is the slowest that counts
+LONGEST: Final = 300.0  # seconds
+STILL_TO_COME: Final = 1.25
+
+
+class PrefillRate:
+    """What is known about one model on one machine."""
+
+    def __init__(self) -> None:
+        self._rates: deque[float] = deque(maxlen=SAMPLES)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Return the rate that may be relied on."""
+        rates = sorted(self._rates)
+        return rates[len(rates) // QUANTILE] if rates else DEFAULT_RATE
+
+    def learn(self, prompt: int, seconds: float) -> None:
+        """Take note that a prompt of so many tokens was read in so many seconds."""
+        if prompt >= LEAST_PROMPT and seconds > 0:
+            self._rates.append(prompt / seconds)
+
+    def give_up(self, prompt: int, seconds: float) -> float:
+        """Return how long the model goes on reading a prompt on which nobody waits any more after so many seconds.
+
+        One that should be at its end and is not shows that the model is slower than it was taken for: it is expected
+        to take a quarter longer still. Nothing is expected to be read for more than five minutes.
+        """
+        expected = prompt / self.tokens_per_second
+        if seconds > expected:
+            self.learn(prompt, seconds)
+        return max(0.0, min(LONGEST, max(expected, seconds * STILL_TO_COME)) - seconds)
