@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elbowroom.agents.caller import NOBODY, Caller
 from elbowroom.errors import RequestError
 
 OWN_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
@@ -15,7 +16,7 @@ class ChatRequest:
     """The body of `POST /v1/chat/completions`.
 
     `messages` and `tools` are the client's own objects, never changed. `fields` holds whatever else was sent and
-    goes to the model as it stands; `body` is the whole.
+    goes to the model as it stands; `body` is the whole. `caller` is who asks, as far as that is known.
     """
 
     model: str
@@ -25,6 +26,7 @@ class ChatRequest:
     tools: tuple[dict[str, Any], ...]
     fields: dict[str, Any]
     body: dict[str, Any]
+    caller: Caller = NOBODY
 
 
 def parse_chat_request(body: Any) -> ChatRequest:

@@ -9,9 +9,9 @@ from aiohttp import web
 from elbowroom.agents.answer import Answer, AnswerEvent
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.relay import relay_completion
-from elbowroom.agents.request import ChatRequest, parse_chat_request
+from elbowroom.agents.request import ChatRequest
 from elbowroom.errors import ElbowroomError
-from elbowroom.server.body import read_json
+from elbowroom.server.caller import read_chat_request
 from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
 from elbowroom.server.event_stream import ClientLeft, EventStream
 from elbowroom.server.failures import unexpected
@@ -26,7 +26,7 @@ OBSIDIAN = ("app://obsidian.md", "capacitor://localhost")
 async def chat_completions(request: web.Request) -> web.StreamResponse:
     """Answer one chat request with the agent or raw model that it names."""
     began = time.monotonic()
-    chat = parse_chat_request(await read_json(request))
+    chat = await read_chat_request(request)
     target = await catalog_of(request.app).resolve(chat.model)
     if chat.stream:
         return await _stream(request, chat, target, began)

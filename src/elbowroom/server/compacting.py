@@ -3,15 +3,14 @@
 from aiohttp import web
 
 from elbowroom.agents.compact_request import compact_request
-from elbowroom.agents.request import parse_chat_request
-from elbowroom.server.body import read_json
+from elbowroom.server.caller import read_chat_request
 from elbowroom.server.encode import to_json
 from elbowroom.server.keys import RUNNING, catalog_of, run_settings_of
 
 
 async def compact_conversation(request: web.Request) -> web.StreamResponse:
     """Take the same body as a chat request and answer with its messages, compacted, and their sizes in tokens."""
-    chat = parse_chat_request(await read_json(request))
+    chat = await read_chat_request(request)
     target = await catalog_of(request.app).resolve(chat.model)
     async with request.app[RUNNING].endable():
         compacted = await compact_request(target, chat, run_settings_of(request.app))

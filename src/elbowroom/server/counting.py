@@ -3,14 +3,13 @@
 from aiohttp import web
 
 from elbowroom.agents.count_request import count_request
-from elbowroom.agents.request import parse_chat_request
-from elbowroom.server.body import read_json
+from elbowroom.server.caller import read_chat_request
 from elbowroom.server.keys import catalog_of
 
 
 async def input_tokens(request: web.Request) -> web.Response:
     """Count the prompt that this chat request would make; no model is loaded for it."""
-    chat = parse_chat_request(await read_json(request))
+    chat = await read_chat_request(request)
     target = await catalog_of(request.app).resolve(chat.model)
     sized = await count_request(target, chat)
     return web.json_response(

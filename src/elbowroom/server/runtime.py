@@ -14,6 +14,7 @@ from elbowroom.agents.raw_model import answer_raw
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.sdk import load_sdk
+from elbowroom.agents.task_request import answer_task
 from elbowroom.settings.model import AgentSettings
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class AgentRuntime:
         """
         if not target.is_relay:
             request = with_arranged_tools(request, target.agent.client_tools if target.agent else settings.client_tools)
+            if request.caller.is_task:
+                return await answer_task(target, request, sink, settings)
         if target.agent is None:
             return await answer_raw(target, request, sink, settings)
         loading = self._begin_loading()

@@ -1,0 +1,188 @@
+"""Tasks: what a client asks for beside a conversation, such as its title, answered by the target's own model.
+
+A task brings its whole order with it and wants an answer in a form that the client parses. The agent's instructions
+would speak against that form, its tools would lead away from it, and the SDK's Runner has nothing to do without them.
+The history in it is a copy of the conversation, made for this once: it is neither compacted nor remembered. Where it
+is too long, its middle is left out.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from elbowroom.agents.answer import Answer, Sink
+from elbowroom.agents.catalog import Target
+from elbowroom.agents.history_counter import HistoryCounter
+from elbowroom.agents.prompt_size import PromptSize
+from elbowroom.agents.request import ChatRequest, tool_name
+from elbowroom.agents.request_body import StepRequest
+from elbowroom.agents.run_settings import RunSettings
+from elbowroom.agents.step import Step
+from elbowroom.context.budget import Budget
+from elbowroom.context.middle_cut import MiddleCut, longest_cut
+from elbowroom.context.notice_line import without_notices
+from elbowroom.context.transcript import Message
+from elbowroom.errors import ContextOverflow, WindowUnknown
+from elbowroom.providers.base import ModelInfo, Provider
+
+log = logging.getLogger(__name__)
+MOST_RETRIES: Final = 2
+MOST_COUNTS: Final = 6
+"""How often at most a prompt is counted on the way from one that fits to the longest that does."""
+UNUSED_SHARE: Final = 50
+"""The part of the window that such a prompt may leave unused: one fiftieth."""
+OF_CONVERSATIONS: Final = frozenset({"max_tokens", "max_completion_tokens", "n_predict", "stop"})
+"""Sampling parameters of an agent that say where its answers in a conversation end."""
+
+
+async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
+    """Answer a task with one request to the target's model; the sink has had everything by the time this returns.
+
+    Raises ElbowroomError: ContextOverflow where even an empty history leaves no room for the answer.
+    """
+    provider = target.provider
+    shape = StepRequest(request, target.model, _defaults(target), None, request.tools, step=1)
+    messages = without_notices(request.messages)
+    info = await provider.ready(target.model)
+    answer = Answer()
+    step = Step(answer, sink, [name for tool in request.tools if (name := tool_name(tool))], lambda name: True)
+    if not provider.manages_context:
+        await step.run(provider, shape.body(messages), info)
+        return answer
+    if info.loaded_context is None:
+        raise WindowUnknown(info.id, provider.id)
+    budget = Budget(info.loaded_context, settings.compaction.threshold_ratio, shape.max_tokens)
+    counter = await settings.histories.of(provider, info, shape.body(()))
+    await TaskStep(shape, messages, provider, info, counter, step, budget).run()
+    return answer
+
+
+def _defaults(target: Target) -> Mapping[str, Any]:
+    sampling = target.agent.sampling.as_request_fields() if target.agent else {}
+    return {name: value for name, value in sampling.items() if name not in OF_CONVERSATIONS}
+
+
+@dataclass(slots=True)
+class TaskStep:
+    """Asks for the answer to one task within the window; `budget` shrinks where the engine names a smaller one."""
+
+    shape: StepRequest
+    messages: Sequence[Message]
+    provider: Provider
+    info: ModelInfo
+    counter: HistoryCounter
+    step: Step
+    budget: Budget
+
+    async def run(self) -> None:
+        """Send the task, shortened where it has to be, and take its answer to the end."""
+        prompt = await self._counted()
+        if prompt is None:
+            await self._send(self.shape.body(self.counter.normalised(self.messages)))
+            await self.step.close()
+            return
+        if not self._leaves_room(prompt):
+            raise self._overflow(prompt)
+        prompt = await self._send_until_it_fits(prompt)
+        reply = await self.step.close()
+        if cut := await prompt.compare(self.step.usage, reply):
+            log.warning("%s was sent a task of %d tokens and read only %d.", self.info.id, cut.counted, cut.read)
+
+    async def _send_until_it_fits(self, prompt: PromptSize) -> PromptSize:
+        """Send the prompt, shorter each time the engine refuses it as too long; return what it has taken."""
+        retries = MOST_RETRIES
+        while True:
+            try:
+                await self._send(self._body(prompt))
+                return prompt
+            except ContextOverflow as refusal:
+                if not retries or self._has_said:
+                    raise
+                retries -= 1
+                self._learn(refusal, prompt)
+                shorter = await self._counted()
+                if shorter is None or not self._leaves_room(shorter):
+                    raise
+                prompt = shorter
+
+    async def _send(self, body: Mapping[str, Any]) -> None:
+        """Send one request and read its answer to the end: whatever has to be waited for or held, it is here."""
+        await self.step.attempt(self.provider, body, self.info)
+
+    async def _counted(self) -> PromptSize | None:
+        """Return the prompt as it is to be sent with its size, None where it cannot be counted."""
+        try:
+            return await self._shortened()
+        except Exception as error:  # a task must not fail for its count: the engine may judge
+            log.warning("A task for %s could not be counted: %s", self.info.id, error, exc_info=error)
+            return None
+
+    async def _shortened(self) -> PromptSize:
+        """Return the prompt with as little left out as possible; it may be too long even with all of it left out."""
+        messages = self.messages
+        whole = prompt = await self._measured(messages)
+        while not self._fits(prompt) and (cut := longest_cut(messages)) is not None:
+            messages = cut.showing(0)
+            least = await self._measured(messages)
+            prompt = await self._longest(cut, least, prompt) if self._fits(least) else least
+        if prompt is not whole:
+            log.info("A task of %d tokens for %s was cut to %d.", whole.at_most, self.info.id, prompt.at_most)
+        return prompt
+
+    async def _longest(self, cut: MiddleCut, fitting: PromptSize, too_long: PromptSize) -> PromptSize:
+        """Return the longest prompt between these two that fits, or nearly: each try costs a count."""
+        window = self.budget.window
+        shown, beyond = 0, cut.length
+        least, most = self._occupied(fitting), self._occupied(too_long)
+        for count in range(MOST_COUNTS):
+            if beyond - shown <= 1 or window - least <= window // UNUSED_SHARE:
+                break
+            share = (window - window // (2 * UNUSED_SHARE) - least) / (most - least) if count % 2 == 0 else 0.5
+            tried = min(max(shown + 1, shown + int((beyond - shown) * share)), beyond - 1)
+            prompt = await self._measured(cut.showing(tried))
+            if self._fits(prompt):
+                shown, least, fitting = tried, self._occupied(prompt), prompt
+            else:
+                beyond, most = tried, self._occupied(prompt)
+        return fitting
+
+    async def _measured(self, messages: Sequence[Message]) -> PromptSize:
+        body = self.shape.body(self.counter.normalised(messages))
+        return PromptSize(await self.counter.count(body["messages"]), self.counter.counter, body)
+
+    def _occupied(self, prompt: PromptSize) -> int:
+        return self.budget.occupied(prompt.at_most)
+
+    def _fits(self, prompt: PromptSize) -> bool:
+        return self._occupied(prompt) <= self.budget.window
+
+    def _leaves_room(self, prompt: PromptSize) -> bool:
+        """Tell whether an answer has room, if not one of the length that the client has asked for."""
+        return replace(self.budget, max_tokens=None).occupied(prompt.at_most) <= self.budget.window
+
+    def _body(self, prompt: PromptSize) -> dict[str, Any]:
+        """Return the body with a limit for the answer: the client's, else the reserve, and what is left at most."""
+        asked = self.shape.max_tokens or self.budget.reserve(prompt.at_most)
+        left = max(1, self.budget.window - prompt.at_most)
+        return {**prompt.body, "max_tokens": min(asked, left)}
+
+    def _learn(self, refusal: ContextOverflow, prompt: PromptSize) -> None:
+        """Take over the window that the engine names, or one that the refused prompt does not fit."""
+        log.warning("%s refused a task of %d tokens: %s", self.info.id, prompt.at_most, refusal)
+        window = min(refusal.window or prompt.at_most, prompt.at_most)
+        self.budget = replace(self.budget, window=max(1, window))
+
+    def _overflow(self, prompt: PromptSize) -> ContextOverflow:
+        window = self.budget.window
+        reserve = replace(self.budget, max_tokens=None).reserve(prompt.at_most)
+        return ContextOverflow(
+            f"This model's maximum context length is {window} tokens. The task needs {prompt.at_most} without any "
+            f"history in it, and {reserve} for its answer. Load the model with a larger context length.",
+            window=window,
+            prompt_tokens=prompt.at_most,
+        )
+
+    @property
+    def _has_said(self) -> bool:
+        return bool(self.step.reply.text or self.step.reply.reasoning)

@@ -1,0 +1,116 @@
+"""Tells who asks: by headers that a client's administrator has set, else by what the body gives away."""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from aiohttp import web
+
+from elbowroom.agents.caller import Caller
+from elbowroom.agents.request import ChatRequest, parse_chat_request
+from elbowroom.context.transcript import SYSTEM_ROLES, text_of
+from elbowroom.server.body import read_json
+
+USER: Final = "X-Elbowroom-User"
+TASK: Final = "X-Elbowroom-Task"
+CONVERSATION: Final = "X-Conversation-Id"
+OPEN_WEBUI_USER: Final = "X-OpenWebUI-User-Id"
+OPEN_WEBUI_JWT: Final = "X-OpenWebUI-User-Jwt"
+OPEN_WEBUI_CHAT: Final = "X-OpenWebUI-Chat-Id"
+
+TASK_PROMPT: Final = "### Task:"
+TOOL_LIST: Final = "Available Tools: ["
+TOOL_QUESTIONS: Final = ("Query: ", "History:")
+LONGEST_NAME: Final = 128
+UNFILLED: Final = re.compile(r"\{\{.*\}\}")
+
+
+async def read_chat_request(request: web.Request) -> ChatRequest:
+    """Read the body of a chat request and note who asks. Raises what reading and parsing it raise."""
+    chat = parse_chat_request(await read_json(request))
+    return replace(chat, caller=caller_of(request.headers, chat))
+
+
+def caller_of(headers: Mapping[str, str], chat: ChatRequest) -> Caller:
+    """Return who asks; `headers` are looked up without regard to upper and lower case by the mapping itself."""
+    return Caller(_owner(headers, chat.body), _chat_id(headers, chat.body), _is_task(headers, chat))
+
+
+def _owner(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
+    claims = _claims(headers.get(OPEN_WEBUI_JWT, ""))
+    return _first_name(
+        _filled(headers, OPEN_WEBUI_USER),
+        claims.get("id"),
+        claims.get("sub"),
+        _filled(headers, USER),
+        body.get("safety_identifier"),
+        body.get("user"),
+    )
+
+
+def _chat_id(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
+    metadata = body.get("metadata")
+    named = metadata.get("conversation_id") if isinstance(metadata, dict) else None
+    return _first_name(_filled(headers, CONVERSATION), _filled(headers, OPEN_WEBUI_CHAT), named)
+
+
+def _is_task(headers: Mapping[str, str], chat: ChatRequest) -> bool:
+    """Tell a task by its header; only where there is none, by its form.
+
+    What streams has never the form of a task: a chat about a file begins with the same words.
+    """
+    if (named := _filled(headers, TASK)) is not None:
+        return bool(named)
+    return not chat.stream and _has_form_of_task(chat)
+
+
+def _has_form_of_task(chat: ChatRequest) -> bool:
+    orders = [text_of(message) for message in chat.messages if message["role"] in SYSTEM_ROLES]
+    others = [message for message in chat.messages if message["role"] not in SYSTEM_ROLES]
+    if len(others) != 1 or others[0]["role"] != "user":
+        return False
+    asked = text_of(others[0])
+    selects_tools = any(order.startswith(TOOL_LIST) for order in orders) and asked.startswith(TOOL_QUESTIONS)
+    return asked.startswith(TASK_PROMPT) or selects_tools
+
+
+def _filled(headers: Mapping[str, str], name: str) -> str | None:
+    """Return a header's value, None where it is not sent or holds a template that the client could not fill in."""
+    value = headers.get(name)
+    return None if value is None or UNFILLED.fullmatch(value.strip()) else value.strip()
+
+
+def _claims(token: str) -> dict[str, Any]:
+    """Return what a JSON web token says; nothing where it cannot be read.
+
+    Its signature is not looked at: the secret is another server's, and what it says opens nothing here.
+    """
+    _, _, rest = token.partition(".")
+    payload = rest.partition(".")[0]
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, RecursionError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def _first_name(*values: object) -> str:
+    """Return the first value that names something; a name is a text or a whole number."""
+    for value in values:
+        if isinstance(value, str | int) and not isinstance(value, bool) and (name := str(value).strip()):
+            return _bounded(name)
+    return ""
+
+
+def _bounded(name: str) -> str:
+    """Return a name as it can stand in a log; one that is too long or cannot be printed is replaced by its hash.
+
+    Were it cut instead, two callers could become one.
+    """
+    if len(name) <= LONGEST_NAME and name.isprintable():
+        return name
+    return f"sha256:{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
