@@ -22,7 +22,7 @@ from elbowroom.agents.managed_model import STAND_IN, ManagedModel, RunModels
 from elbowroom.agents.request import own_request
 from elbowroom.agents.turn import Turn
 from elbowroom.demo import Script, SimulatedModel, ToolCall
-from elbowroom.server.keys import PROVIDERS, SETTINGS, catalog_of
+from elbowroom.server.keys import PROVIDERS, SETTINGS, catalog_of, run_settings_of
 
 SAMPLED = AGENT + 'sampling = { temperature = 0.7, max_tokens = 50, stop = ["END"], min_p = 0.05 }\n'
 INSTRUCTIONS = "You help with notes."
@@ -215,7 +215,7 @@ async def test_handoff(tmp_path: Path) -> None:
             seen.extend(events)
 
         request = own_request(target.name, [{"role": "user", "content": "Bonjour"}])
-        model = ManagedModel(Turn(target, request, sink), ())
+        model = ManagedModel(Turn(target, request, sink, run_settings_of(served.app)), ())
         french = Agent[Any](name="French", instructions="Tu parles français.")
         triage = Agent[Any](name="Triage", instructions="Hand over.", model=model, handoffs=[french])
         studio.enqueue(Script(ToolCall("transfer_to_french")), "Salut!")

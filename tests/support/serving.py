@@ -74,10 +74,10 @@ async def serve(
     timing: Timing | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Served]:
-    """Run elbowroom with this settings file on 127.0.0.1 and a free port."""
+    """Run elbowroom with this settings file on 127.0.0.1 and a free port; its data stay in the folder."""
     path = folder / "settings.toml"
     path.write_text(settings, encoding="utf-8")
-    environ = environ or {}
+    environ = {"ELBOWROOM_DATA_DIR": str(folder), **(environ or {})}
     app = create_app(LiveSettings(path, environ, {}), toolbox=toolbox, timing=timing, environ=environ)
     runner = create_runner(app)
     await runner.setup()

@@ -18,6 +18,10 @@ class ToolCall:
     name: str
     arguments: str
 
+    def as_openai(self) -> dict[str, Any]:
+        """Return the call as it stands in a message."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
 
 @dataclass(frozen=True, slots=True)
 class Notice:
@@ -81,6 +85,10 @@ class Answer:
                 pass  # it is no part of what was said
         return event
 
+    def as_message(self) -> dict[str, Any]:
+        """Return the answer as the message that a client makes of it."""
+        return assistant_message("".join(self.text), self.tool_calls)
+
     @property
     def finish_reason(self) -> str:
         """Return OpenAI's finish_reason: `tool_calls` where the client has to run tools, else the last step's."""
@@ -97,6 +105,12 @@ class Answer:
             return self.usages[-1]
         sums = {key: sum(_count(usage, key) for usage in self.usages) for key in ("prompt_tokens", "completion_tokens")}
         return {**self.usages[-1], "elbowroom": {"steps": self.steps, **sums}}
+
+
+def assistant_message(text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
+    """Return what the assistant says as a message of the conversation."""
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    return {**message, "tool_calls": [call.as_openai() for call in calls]} if calls else message
 
 
 def _count(usage: dict[str, Any], key: str) -> int:

@@ -3,9 +3,10 @@
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elbowroom.agents.answer import AnswerEvent, Notice
+from elbowroom.agents.background import Job
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.pruner_choice import wishes_of
 from elbowroom.agents.pruning_agent import Conversation
@@ -45,6 +46,10 @@ class Compactor:
     settings: RunSettings
     tell: Callable[[Sequence[AnswerEvent]], Awaitable[None]]
 
+    def for_nobody(self) -> "Compactor":
+        """Return the same without a person who could be told."""
+        return replace(self, tell=_tell_nobody)
+
     async def compact(
         self,
         transcript: Transcript,
@@ -79,7 +84,7 @@ class Compactor:
         chosen = self.settings.compaction
         messages = transcript.messages
         conversation = Conversation(source.shape.body(counter.sent(messages)), messages, source.dress)
-        pruner = await self.settings.pruners.choose(
+        pruner = await self.settings.shared.pruners.choose(
             chosen, self.settings.catalog, self.target, source.info, conversation, counter.history, budget.window
         )
         ladder = Ladder(
@@ -95,6 +100,19 @@ class Compactor:
         )
         return await ladder.climb(transcript, before)
 
+    async def await_job(self, job: Job) -> bool:
+        """Wait for a compaction that is under way; tell the person, and whether anything came of it."""
+        began = time.monotonic()
+        await self.tell([Notice("compacting", COMPACTING, is_done=False)])
+        try:
+            outcome = await job.awaited()
+        except Exception:
+            await self.tell([_closing(None, 0, time.monotonic() - began)])
+            raise
+        seconds = time.monotonic() - began
+        await self.tell([_closing(outcome, outcome.before if isinstance(outcome, Compaction) else 0, seconds)])
+        return isinstance(outcome, Compaction)
+
     async def tell_cut(self, window: int) -> None:
         """Tell the person that the answer ends because the window is full."""
         text = (
@@ -103,6 +121,10 @@ class Compactor:
         )
         log.warning("%s: %s", self.target.name, text)
         await self.tell([Notice("cut", text)])
+
+
+async def _tell_nobody(events: Sequence[AnswerEvent]) -> None:
+    """Nobody waits for this."""
 
 
 def _closing(outcome: Compaction | Cannot | None, before: int, seconds: float) -> Notice:

@@ -21,30 +21,33 @@ THINK_ON = (
 class History:
     """The conversation before the model's next words. What has been compacted stays compacted in later steps.
 
-    `head` is how many messages at its beginning stand for the first `covered` of those that the client sent; behind
-    them come the client's own others. While an answer has been stopped, its text stands at the end in pieces, so that
-    a compaction can take in its beginning and leave its end word for word; to the model they are one message again.
+    While an answer has been stopped, its text stands at the end in pieces, so that a compaction can take in its
+    beginning and leave its end word for word; to the model they are one message again.
     """
 
-    def __init__(self, messages: Sequence[Message], *, head: int = 0, covered: int = 0) -> None:
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.begin_with(messages)
+
+    def begin_with(self, messages: Sequence[Message]) -> None:
+        """Take these for what the client has sent; nothing is added yet."""
         self._base = list(messages)
-        self._recalled = head, covered
         self._appended: list[dict[str, Any]] = []
+        self._messages: list[Message] = list(messages)
+        self._own = 0
         self._pieces: list[Message] = []
         self._taken_in = 0
         self._order: list[Message] = []
-        self._begin()
-
-    def _begin(self) -> None:
-        self._messages: list[Message] = list(self._base)
-        self._head, self.covered = self._recalled
-        self._of_client = len(self._base) - self._head
         self.has_taken_in_own = False
 
     @property
     def messages(self) -> list[Message]:
         """Return the conversation, with the pieces of a stopped answer at its end."""
         return [*self._messages, *self._pieces]
+
+    @property
+    def of_client(self) -> list[Message]:
+        """Return what stands for the messages of the client, without what the run has added behind them."""
+        return self._messages[: len(self._messages) - self._own]
 
     @property
     def is_stopped(self) -> bool:
@@ -56,10 +59,12 @@ class History:
         known = len(self._appended)
         if list(appended[:known]) == self._appended:
             new = [_without_beginning(message, self._taken_in) for message in appended[known : known + 1]]
-            self._messages += [*new, *appended[known + 1 :]]
+            new += appended[known + 1 :]
         else:
-            self._begin()
-            self._messages += appended
+            self.begin_with(self._base)
+            new = list(appended)
+        self._messages += new
+        self._own += len(new)
         self._appended = list(appended)
         self._pieces, self._taken_in, self._order = [], 0, []
 
@@ -74,44 +79,39 @@ class History:
         """Let the model think on where it was stopped before it had said a word; `thoughts` are its last."""
         self._order = [{"role": "user", "content": THINK_ON.format(thoughts=thoughts)}] if thoughts.strip() else []
 
-    @property
-    def head(self) -> list[Message]:
-        """Return the messages that stand for the first `covered` of the client's."""
-        return self._messages[: self._head]
-
     def replace(self, messages: Sequence[Message], tail: int) -> None:
         """Take over a compaction, whose last `tail` messages are the last ones that were here before.
 
         Where it has taken in what the client has not sent, results of the server's tools or the beginning of an
-        answer, `has_taken_in_own` says so: its head then stands for more than the client's messages.
+        answer, `has_taken_in_own` says so from now on.
         """
-        behind_head = len(self._messages) + len(self._pieces) - self._head
-        gone = max(0, behind_head - tail)
-        self.has_taken_in_own = self.has_taken_in_own or gone > self._of_client
-        self.covered += min(gone, self._of_client)
-        self._of_client -= min(gone, self._of_client)
-        self._head = len(messages) - min(tail, behind_head)
         left = min(tail, len(self._pieces))
         taken = self._pieces[: len(self._pieces) - left]
+        own = min(tail - left, self._own)
+        self.has_taken_in_own = self.has_taken_in_own or bool(taken) or own < self._own
         self._taken_in += sum(len(piece["content"]) for piece in taken)
         self._pieces = self._pieces[len(taken) :]
+        self._own = own
         self._messages = list(messages[: len(messages) - left])
 
     def shorten(self, messages: Sequence[Message]) -> None:
-        """Take over the same messages, some of them shortened; of the client's they belong to the head from now on."""
-        changed = [place for place, message in enumerate(messages) if message is not self._messages[place]]
-        new_head = min(max(changed, default=-1) + 1, self._head + self._of_client)
-        if (longer := new_head - self._head) > 0:
-            self._head, self.covered, self._of_client = new_head, self.covered + longer, self._of_client - longer
+        """Take over the same messages, some of them shortened; no answer has been begun yet."""
         self._messages = list(messages)
 
-    def ended(self, reply: Message) -> list[Message]:
-        """Return the whole conversation behind this reply, whose beginning may have been taken into a summary."""
+    def followed_by(self, reply: Message) -> "History":
+        """Return the whole conversation with this reply at its end, which no client has sent yet.
+
+        Its beginning may have been taken into a summary; where it continues a message of the client, both are one.
+        """
         said = _without_beginning(dict(reply), self._taken_in)
         last = self._messages[-1] if self._messages else None
-        if last is not None and self._is_clients_last(last) and not self._taken_in and _is_plain_answer(last):
-            return [*self._messages[:-1], {**said, "content": f"{last['content']}{said.get('content') or ''}"}]
-        return [*self._messages, said]
+        goes_on = last is not None and self._is_clients_last(last) and not self._taken_in and _is_plain_answer(last)
+        if goes_on and last is not None:
+            said = {**said, "content": f"{last['content']}{said.get('content') or ''}"}
+        other = History([*self._messages[: -1 if goes_on else None], said])
+        other._own = self._own + 1
+        other.has_taken_in_own = self.has_taken_in_own or goes_on
+        return other
 
     def sent(self, messages: Sequence[Message]) -> list[Message]:
         """Return messages as the model gets them: pieces joined, and behind them the order to go on."""

@@ -1,6 +1,7 @@
 """The SDK's Model for one request: each of the Runner's model calls is one upstream request, streamed to the client."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agents import AgentOutputSchemaBase, Handoff, ItemHelpers, ModelResponse, ModelSettings, ModelTracing, Tool
@@ -48,6 +49,7 @@ class ManagedModel(Model):
         if not isinstance(input, list) or input[:1] != [STAND_IN]:
             # The run of an agent that serves as a tool: it knows what it is asked, and the client sees none of it.
             asked = own_request(self._turn.target.name, to_messages(ItemHelpers.input_to_new_input_list(input)))
+            asked = replace(asked, caller=self._turn.request.caller)
             inner = ManagedModel(Turn(self._turn.target, asked, _show_nobody, self._turn.settings), ())
             stream = inner.stream_response(
                 system_instructions, [STAND_IN], model_settings, tools, output_schema, handoffs, tracing

@@ -5,8 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from elbowroom.agents.admission import PoolKey
 from elbowroom.agents.answer import Notice
+from elbowroom.agents.background import Job
+from elbowroom.agents.behind_answer import BehindAnswer
 from elbowroom.agents.compactor import Compactor, ConversationSource
+from elbowroom.agents.first_check import by_hand, decide
 from elbowroom.agents.history import History
 from elbowroom.agents.no_room import overflow_error, tight_notice
 from elbowroom.agents.prompt_size import PromptSize
@@ -16,11 +20,12 @@ from elbowroom.agents.results_check import fitting_results
 from elbowroom.agents.step import Step
 from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.stream_watch import StreamWatch
-from elbowroom.context.compaction import Compaction, smallest
-from elbowroom.context.decisions import Compact, Decision, Measure, Refuse, Send
+from elbowroom.agents.turn_memory import TurnMemory, Written
+from elbowroom.context.compaction import Compaction
+from elbowroom.context.decisions import Compact, Decision, Refuse, Send
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
-from elbowroom.context.transcript import Message, Transcript
+from elbowroom.context.transcript import Message, Transcript, text_of
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo, Provider
 
@@ -33,7 +38,8 @@ THOUGHTS_KEPT = 1500  # characters
 class ManagedStep:
     """Asks for one reply and keeps it within the window by the three checks of `manager`.
 
-    After `run`, `size` is that of the last prompt, None where the reply took more than one request.
+    `job` is a compaction of this very conversation that is under way since its last answer. After `run`, `size` is
+    that of the last prompt, None where the reply took more than one request.
     """
 
     shape: StepRequest
@@ -44,6 +50,8 @@ class ManagedStep:
     manager: AgentContextManager
     compactor: Compactor
     step: Step
+    memory: TurnMemory
+    job: Job | None = None
     size: PromptSize | None = None
     _generated: int = 0
     _refusal: ContextOverflow | None = None
@@ -53,6 +61,7 @@ class ManagedStep:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
         self.manager.begin_step()
         try:
+            await self._catch_up()
             await self._shorten_results()
             decision = await self._decide()
         except Exception as error:  # a chat must not fail for its count: the engine may judge
@@ -69,14 +78,40 @@ class ManagedStep:
             self.step.end_for_length()
         return await self.step.close()
 
-    async def compact_now(self) -> tuple[int, Compaction | Cannot]:
-        """Compact below the trigger too: to half of what can be freed at most. Return the size before as well."""
-        messages = self.history.messages
+    def behind(self, reply: Message, said: Message) -> BehindAnswer | None:
+        """Return what there is to do for the conversation behind this reply; None where plainly nothing is.
+
+        `said` is the answer as the client has it.
+        """
         budget = self.manager.budget
-        before, fixed = await self._size(messages), await self._size(smallest(messages))
-        halved = (budget.occupied(before) + budget.occupied(fixed)) // 2
-        target = min(budget.target(budget.occupied(fixed)), halved)
-        return before, await self._compact(Compact(target))
+        answered = self.manager.prompt + len(text_of(reply).encode("utf-8", "replace"))  # a token has at least a byte
+        if budget.occupied(min(answered, budget.window)) < budget.trigger:
+            return None
+        counter = StepCounter(self.counter.history, self.counter.running, self.shape.with_instructions)
+        return BehindAnswer(
+            shape=self.shape,
+            provider=self.provider,
+            info=self.info,
+            counter=counter,
+            history=self.history.followed_by(reply),
+            said=said,
+            budget=budget,
+            compactor=self.compactor.for_nobody(),
+            memory=self.memory,
+        )
+
+    @property
+    def pool_key(self) -> PoolKey:
+        """Return whose context the step's requests share."""
+        return self.provider.id, self.info.id
+
+    async def compact_now(self) -> tuple[int, Compaction | Cannot]:
+        """Compact because a person wants it, below the trigger too; return the size before as well."""
+        before, decision = await by_hand(self.history.messages, self.counter, self.manager)
+        outcome = await self._compact(decision)
+        if isinstance(outcome, Compaction):
+            self._take_over(outcome)
+        return before, outcome
 
     async def _ask(self) -> bool:
         """Send the prompt as it is now; return whether the reply has to go on in another request."""
@@ -139,29 +174,14 @@ class ManagedStep:
         self.history.stop_at(self._said, len(self._said) * share // max(1, self.counter.text(self._said)))
 
     async def _decide(self, *, must_shrink: bool = False) -> Decision:
-        """Check 1: measure the prompt and decide; a reply that was stopped needs room even below the trigger."""
-        messages = self.history.messages
-        budget = self.manager.budget
-        prompt = await self._size(messages)
-        needs_more = budget.occupied(prompt) > budget.window // 2
-        fixed = await self._size(smallest(messages)) if needs_more else 0
-        decision = self.manager.before_request(Measure(prompt, fixed))
-        if (
-            must_shrink
-            and isinstance(decision, Send)
-            and budget.occupied(prompt) > budget.target(budget.occupied(fixed))
-        ):
-            return Compact(budget.target(budget.occupied(fixed)), is_tight=decision.is_tight)
-        return decision
+        return await decide(self.history.messages, self.counter, self.manager, must_shrink=must_shrink)
 
     async def _fit(self, decision: Decision) -> bool:
         """Do what was decided; return whether the prompt may be sent. Raises ContextOverflow before any text."""
         if isinstance(decision, Compact):
             outcome = await self._compact(decision)
             if isinstance(outcome, Compaction):
-                self.history.replace(outcome.messages, outcome.tail)
-                self.manager.compacted(outcome.before, outcome.after, outcome.rung)
-                self._refusal = None
+                self._take_over(outcome)
             else:
                 self.manager.could_not_compact()
         if self._refusal is not None:  # the engine has refused the very same prompt
@@ -178,6 +198,19 @@ class ManagedStep:
         raise await overflow_error(
             self.history.messages, self.shape, self.counter, self.manager.budget, auto=self.manager.auto
         )
+
+    def _take_over(self, compaction: Compaction) -> None:
+        self.history.replace(compaction.messages, compaction.tail)
+        self.manager.compacted(compaction.before, compaction.after, compaction.rung)
+        self.memory.keep(self.history, Written.by(compaction, self.manager.budget))
+        self._refusal = None
+
+    async def _catch_up(self) -> None:
+        """Let a compaction that was begun behind the last answer be this turn's, where one is needed at all."""
+        if self.job is None or not isinstance(await self._decide(), Compact):
+            return
+        if await self.compactor.await_job(self.job):
+            await self.memory.recall(self.history, self.manager.budget, self.counter.prompt)
 
     async def _tell_if_tight(self, decision: Decision) -> None:
         """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
@@ -201,9 +234,13 @@ class ManagedStep:
 
     async def _shorten_results(self) -> None:
         """Check 2: let results that came in just now stand whole where they fit, else as beginning and end."""
-        fitting = await fitting_results(self.history.messages, self.counter, self.manager)
-        if fitting is not None:
-            self.history.shorten(fitting)
+        whole = self.history.messages
+        fitting = await fitting_results(whole, self.counter, self.manager)
+        if fitting is None:
+            return
+        self.history.shorten(fitting)
+        sizes = await self._size(whole), await self._size(fitting)
+        self.memory.keep(self.history, Written(self.manager.budget.window, *sizes, "shortened results"))
 
     async def _size(self, messages: Sequence[Message]) -> int:
         return await self.counter.prompt(messages)

@@ -13,5 +13,10 @@ async def answer_raw(target: Target, request: ChatRequest, sink: Sink, settings:
     if target.is_relay:
         return await relay_stream(target, request, sink)
     turn = Turn(target, request, sink, settings)
-    await turn.step()
+    is_whole = False
+    try:
+        await turn.step()
+        is_whole = True
+    finally:
+        turn.end(is_whole=is_whole)
     return turn.answer

@@ -6,8 +6,9 @@ import secrets
 import string
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
-from elbowroom.agents.answer import ToolCall
+from elbowroom.agents.answer import ToolCall, assistant_message
 from elbowroom.providers.events import ToolCallDelta
 
 ID_LENGTH = 9
@@ -69,6 +70,10 @@ class Reply:
             if not was_cut or _is_whole(call.arguments)
         ]
         return self.tool_calls
+
+    def as_message(self) -> dict[str, Any]:
+        """Return what has been said, and called once the step was closed, as a message of the conversation."""
+        return assistant_message("".join(self.text), self.tool_calls)
 
     def _continues(self, call: _Growing, delta: ToolCallDelta) -> bool:
         # Some servers repeat the name in every piece, others give each of several calls the same index.

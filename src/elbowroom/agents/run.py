@@ -49,9 +49,11 @@ async def run_agent(
             tool_not_found_behavior="return_error_to_model",
         ),
     )
+    is_whole = False
     try:
         async for _ in result.stream_events():
             pass  # the sink has had it already
+        is_whole = True
     except MaxTurnsExceeded as error:
         raise ElbowroomError(
             f"The agent {target.name!r} used all its {agent_settings.max_turns} turns without finishing. "
@@ -62,6 +64,7 @@ async def run_agent(
         raise ElbowroomError(f"The run of {target.name!r} failed: {error}") from error
     finally:
         result.cancel()
+        turn.end(is_whole=is_whole)
     return turn.answer
 
 

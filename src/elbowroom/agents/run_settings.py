@@ -1,10 +1,9 @@
 """What the settings say about every run: how histories are compacted, and what becomes of clients' tools."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from elbowroom.agents.catalog import Catalog
-from elbowroom.agents.history_counter import HistoryCounters
-from elbowroom.agents.pruner_choice import PrunerChoice
+from elbowroom.agents.shared import Shared
 from elbowroom.settings.model import ClientTools, CompactionSettings
 
 
@@ -12,11 +11,10 @@ from elbowroom.settings.model import ClientTools, CompactionSettings
 class RunSettings:
     """The settings at the moment a request came in; `client_tools` is for raw models, agents have their own.
 
-    `histories` and `pruners` remember what they have found out about models, from one request to the next.
+    `shared` is what this request has in common with all others of the server.
     """
 
-    compaction: CompactionSettings = field(default_factory=CompactionSettings)
-    catalog: Catalog = field(default_factory=lambda: Catalog((), {}))
-    client_tools: ClientTools = "pass"
-    histories: HistoryCounters = field(default_factory=HistoryCounters)
-    pruners: PrunerChoice = field(default_factory=lambda: PrunerChoice(HistoryCounters()))
+    compaction: CompactionSettings
+    catalog: Catalog
+    client_tools: ClientTools
+    shared: Shared

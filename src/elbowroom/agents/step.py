@@ -5,6 +5,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+from elbowroom.agents.admission import Ticket
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.stream_watch import StreamWatch
@@ -46,9 +47,16 @@ class Step:
         return await self.close()
 
     async def attempt(
-        self, provider: Provider, body: Mapping[str, Any], info: ModelInfo, watch: StreamWatch | None = None
+        self,
+        provider: Provider,
+        body: Mapping[str, Any],
+        info: ModelInfo,
+        watch: StreamWatch | None = None,
+        ticket: Ticket | None = None,
     ) -> None:
         """Send the body and read until the model ends, or until the watch stops it; that closes the upstream.
+
+        `ticket` is what the request holds of the model's context; it is told when the prompt has been read.
 
         What continues a text is joined to it: what it repeats of the end is left out. An empty reply after text
         means that the model has nothing to add; otherwise it is raised as EmptyReply, like every other failure.
@@ -60,6 +68,8 @@ class Step:
         try:
             async with aclosing(provider.stream(body, info)) as stream:
                 async for events in stream:
+                    if ticket is not None and ticket.is_prefilling:
+                        ticket.first_token()
                     await self._take(events)
                     if watch is not None and watch.is_stopped:
                         break

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from elbowroom.agents.admission import Admission, Priority
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.history_counter import HistoryCounter
@@ -53,8 +54,8 @@ async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings
     if info.loaded_context is None:
         raise WindowUnknown(info.id, provider.id)
     budget = Budget(info.loaded_context, settings.compaction.threshold_ratio, shape.max_tokens)
-    counter = await settings.histories.of(provider, info, shape.body(()))
-    await TaskStep(shape, messages, provider, info, counter, step, budget).run()
+    counter = await settings.shared.histories.of(provider, info, shape.body(()))
+    await TaskStep(shape, messages, provider, info, counter, step, budget, settings.shared.admission).run()
     return answer
 
 
@@ -74,12 +75,14 @@ class TaskStep:
     counter: HistoryCounter
     step: Step
     budget: Budget
+    admission: Admission
 
     async def run(self) -> None:
         """Send the task, shortened where it has to be, and take its answer to the end."""
         prompt = await self._counted()
         if prompt is None:
-            await self._send(self.shape.body(self.counter.normalised(self.messages)))
+            body = self.shape.body(self.counter.normalised(self.messages))
+            await self._send(body, self.budget.window, self.budget.window)
             await self.step.close()
             return
         if not self._leaves_room(prompt):
@@ -94,7 +97,8 @@ class TaskStep:
         retries = MOST_RETRIES
         while True:
             try:
-                await self._send(self._body(prompt))
+                body = self._body(prompt)
+                await self._send(body, prompt.at_most, prompt.at_most + body["max_tokens"])
                 return prompt
             except ContextOverflow as refusal:
                 if not retries or self._has_said:
@@ -106,9 +110,13 @@ class TaskStep:
                     raise
                 prompt = shorter
 
-    async def _send(self, body: Mapping[str, Any]) -> None:
-        """Send one request and read its answer to the end: whatever has to be waited for or held, it is here."""
-        await self.step.attempt(self.provider, body, self.info)
+    async def _send(self, body: Mapping[str, Any], prompt: int, tokens: int) -> None:
+        """Send one request as soon as there is room for it beside the chats, and read its answer to the end."""
+        pool = self.provider.id, self.info.id
+        async with self.admission.admitted(
+            pool, capacity=self.budget.window, tokens=tokens, prompt=prompt, priority=Priority.TASK
+        ) as ticket:
+            await self.step.attempt(self.provider, body, self.info, ticket=ticket)
 
     async def _counted(self) -> PromptSize | None:
         """Return the prompt as it is to be sent with its size, None where it cannot be counted."""

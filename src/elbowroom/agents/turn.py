@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from elbowroom.agents.answer import Answer, Notice, Sink
+from elbowroom.agents.background import Job
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.compactor import Compactor
 from elbowroom.agents.history import History
@@ -18,6 +19,7 @@ from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.step import Step
 from elbowroom.agents.step_counter import StepCounter
+from elbowroom.agents.turn_memory import TurnMemory
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction
 from elbowroom.context.ladder import Cannot
@@ -35,13 +37,17 @@ QUIET_SECONDS = 0.5  # a model that is ready sooner was loaded before
 class Turn:
     """Asks the target's model for one client request; `answer` grows with every step."""
 
-    def __init__(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings | None = None) -> None:
+    def __init__(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> None:
+        messages = without_notices(request.messages)
         self.target = target
         self.request = request
-        self.settings = settings or RunSettings()
+        self.settings = settings
         self.answer = Answer()
         self.manager: AgentContextManager | None = None
-        self._history = History(without_notices(request.messages))
+        self._history = History(messages)
+        self._memory = TurnMemory(settings.shared.ledger, request.caller.owner, target.name, messages)
+        self._job: Job | None = None
+        self._last: list[ManagedStep] = []
         self._sink = sink
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
 
@@ -49,7 +55,7 @@ class Turn:
         """Return the same turn, answer and history and all, going on with another model of the provider."""
         other = Turn(replace(self.target, model=model), self.request, self._sink, self.settings)
         other.answer = self.answer
-        other._history = self._history
+        other._history, other._memory, other._last = self._history, self._memory, self._last
         return other
 
     async def step(
@@ -76,6 +82,7 @@ class Turn:
             body = shape.body(shape.with_instructions(self._history.messages))
             return await step.run(self.target.provider, body, info)
         managed = await self._managed(shape, info, step)
+        self._last[:] = [managed]
         reply = await managed.run()
         self._account(managed, step.usage)
         if managed.size is not None:
@@ -89,6 +96,19 @@ class Turn:
         managed = await self._managed(shape, await self._ready(), step)
         return await managed.compact_now()
 
+    def end(self, *, is_whole: bool) -> None:
+        """Leave what the next turn can use; an answer that is not whole is what the client has got of one."""
+        if not self._last:
+            return
+        managed = self._last[0]
+        reply = managed.step.reply.as_message()
+        said = self.answer.as_message()
+        self._memory.end(self._history, reply, said)
+        if is_whole and not self.answer.tool_calls and self.settings.compaction.background and managed.manager.auto:
+            behind = managed.behind(reply, said)
+            if behind is not None:
+                self.settings.shared.background.begin(self._memory.key_behind(said), managed.pool_key, behind)
+
     def _account(self, managed: ManagedStep, usage: Mapping[str, Any] | None) -> None:
         """Add what the engine reports to the turn's statistics; where it reports nothing, nothing is guessed."""
         tokens = (usage or {}).get("completion_tokens")
@@ -96,12 +116,16 @@ class Turn:
 
     async def _managed(self, shape: StepRequest, info: ModelInfo, step: Step) -> ManagedStep:
         provider = self.target.provider
-        history = await self.settings.histories.of(provider, info, shape.body(()))
+        history = await self.settings.shared.histories.of(provider, info, shape.body(()))
         running = await history.counter.stream()
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))
         manager = self._manager_for(info, shape.max_tokens)
         compactor = Compactor(self.target, self.settings, self._sink)
-        return ManagedStep(shape, provider, info, counter, self._history, manager, compactor, step)
+        job = None
+        if not self._last:
+            job = self.settings.shared.background.taken_up(self._memory.chain.keys)
+            await self._memory.recall(self._history, manager.budget, counter.prompt)
+        return ManagedStep(shape, provider, info, counter, self._history, manager, compactor, step, self._memory, job)
 
     def _manager_for(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
         """Return the turn's manager, with the window that is loaded now. Raises WindowUnknown."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from aiohttp import web
 
+from elbowroom.agents.shared import Shared
 from elbowroom.providers.chat_endpoint import open_session
 from elbowroom.providers.registry import Providers
 from elbowroom.server.body import MAX_BODY_BYTES
@@ -16,11 +17,12 @@ from elbowroom.server.counting import input_tokens
 from elbowroom.server.failures import translate_failures
 from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard
 from elbowroom.server.health import health
-from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS, STARTED, TIMING, Timing
+from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS, SHARED, STARTED, TIMING, Timing
 from elbowroom.server.models import list_models, show_model
 from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime, Toolbox, no_tools
 from elbowroom.settings.live import LiveSettings
+from elbowroom.store.opening import open_ledger_rows
 
 BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
 """What people paste as a base address, in front of a route: nothing, /v1, /v1/, /v1/v1, or a route's own path."""
@@ -43,12 +45,16 @@ def create_app(
     app[TIMING] = timing or Timing()
     app[RUNNING] = RunningAnswers()
     app[RUNTIME] = AgentRuntime(toolbox)
+    rows = open_ledger_rows(live.current().settings.store, environ)
+    app[SHARED] = Shared.over(rows, quiet_seconds=app[TIMING].quiet)
     app[STARTED] = int(time.time())
 
     async def open_providers(app: web.Application) -> AsyncIterator[None]:
         async with open_session() as http:
             app[PROVIDERS] = providers = Providers(http, environ)
             yield
+            await app[SHARED].aclose()
+            await rows.aclose()
             await providers.aclose()
 
     async def end_answers(app: web.Application) -> None:

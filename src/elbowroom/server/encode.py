@@ -135,10 +135,7 @@ def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
     if answer.reasoning:
         message["reasoning_content"] = "".join(answer.reasoning)
     if answer.tool_calls:
-        message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in answer.tool_calls
-        ]
+        message["tool_calls"] = [call.as_openai() for call in answer.tool_calls]
     else:
         message["content"] = message["content"] or ""
     choice = {

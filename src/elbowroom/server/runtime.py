@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.client_tools import with_arranged_tools
-from elbowroom.agents.history_counter import HistoryCounters
-from elbowroom.agents.pruner_choice import PrunerChoice
 from elbowroom.agents.raw_model import answer_raw
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.run_settings import RunSettings
@@ -30,14 +28,9 @@ def no_tools(target: Target) -> Sequence[Any]:
 
 
 class AgentRuntime:
-    """Answers requests; the first one to an agent waits for the SDK. `toolbox` gives each agent its own tools.
-
-    `histories` and `pruners` remember what has been found out about models, for all requests.
-    """
+    """Answers requests; the first one to an agent waits for the SDK. `toolbox` gives each agent its own tools."""
 
     def __init__(self, toolbox: Toolbox = no_tools) -> None:
-        self.histories = HistoryCounters()
-        self.pruners = PrunerChoice(self.histories)
         self._toolbox = toolbox
         self._loading: asyncio.Task[RunAgent] | None = None
 
@@ -52,8 +45,15 @@ class AgentRuntime:
         """
         if not target.is_relay:
             request = with_arranged_tools(request, target.agent.client_tools if target.agent else settings.client_tools)
+            admission, chat = settings.shared.admission, (target.provider.id, target.model, request.caller.chat_id)
             if request.caller.is_task:
+                await admission.before_task(chat)
                 return await answer_task(target, request, sink, settings)
+            with admission.chat(chat):
+                return await self._answer_chat(target, request, sink, settings)
+        return await self._answer_chat(target, request, sink, settings)
+
+    async def _answer_chat(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
         if target.agent is None:
             return await answer_raw(target, request, sink, settings)
         loading = self._begin_loading()

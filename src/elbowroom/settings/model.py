@@ -186,6 +186,7 @@ class CompactionSettings(Section):
 
     enabled: bool = True
     auto: bool = True
+    background: bool = True
     pruning_agent: str = Field(SAME_AGENT, min_length=1)
     model: str = ""
     threshold_ratio: Real = Field(0.8, ge=0.6, le=0.88)

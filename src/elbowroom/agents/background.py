@@ -1,0 +1,137 @@
+"""Work for a conversation while its person reads the answer: it keeps out of the way of whoever asks for the model."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from elbowroom.agents.admission import Admission, PoolKey
+from elbowroom.context.compaction import Compaction
+from elbowroom.context.ladder import Cannot
+
+log = logging.getLogger(__name__)
+QUIET_SECONDS: Final = 1.0
+"""How long nobody may have asked for the model before work begins: titles and tags are asked for behind an answer."""
+MOST_TRIES: Final = 5
+PATIENCE_SECONDS: Final = 900.0
+
+Outcome = Compaction | Cannot
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """The work behind one answer: a compaction, whose `outcome` the next turn may wait for, and what follows it."""
+
+    key: str
+    outcome: "asyncio.Future[Outcome | None]"
+    is_compacting: bool = False
+    is_awaited: bool = False
+    task: "asyncio.Task[None] | None" = None
+    attempt: "asyncio.Task[None] | None" = None
+
+    def cancel(self) -> None:
+        """End the work; who waits for the outcome is told that there is none."""
+        if self.task is not None:
+            self.task.cancel()
+
+    def give_way(self) -> None:
+        """Let somebody else have the model, unless a person waits for this very work; it is tried again later."""
+        if self.attempt is not None and not self.is_awaited:
+            self.attempt.cancel()
+
+    async def awaited(self) -> Outcome | None:
+        """Return what the compaction came to, None where it was given up."""
+        self.is_awaited = True
+        try:
+            return await asyncio.shield(self.outcome)
+        finally:
+            self.is_awaited = False
+
+    def compacted(self, outcome: Outcome | None) -> None:
+        """Note that the compaction has ended."""
+        self.is_compacting = False
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+
+
+Work = Callable[[Job], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Background:
+    """The jobs of one server, by the key of the conversation with the answer that they began behind."""
+
+    admission: Admission
+    quiet_seconds: float = QUIET_SECONDS
+    _jobs: dict[str, Job] = field(default_factory=dict)
+
+    def begin(self, key: str, pool: PoolKey, work: Work) -> None:
+        """Begin `work` once the model is quiet; where somebody needs the model, it is cancelled and tried again."""
+        if (before := self._jobs.get(key)) is not None:
+            before.cancel()
+        job = Job(key, asyncio.get_running_loop().create_future())
+        self._jobs[key] = job
+        job.task = asyncio.create_task(self._run(job, pool, work))
+
+    def taken_up(self, keys: Iterable[str]) -> Job | None:
+        """Return the job whose compaction is under way for a conversation that goes on; all else for it is ended."""
+        found = None
+        for key in keys:
+            if (job := self._jobs.get(key)) is None:
+                continue
+            if job.is_compacting:
+                found = job
+            else:
+                job.cancel()
+        return found
+
+    async def aclose(self) -> None:
+        """End all jobs."""
+        tasks = [job.task for job in self._jobs.values() if job.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _run(self, job: Job, pool: PoolKey, work: Work) -> None:
+        try:
+            for _ in range(MOST_TRIES):
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await self._quiet(pool)
+                if await self._attempted(job, work):
+                    break
+        except TimeoutError:
+            log.info("The background work behind an answer of %s is given up: others need the model.", pool[1])
+        finally:
+            if self._jobs.get(job.key) is job:
+                del self._jobs[job.key]
+            job.compacted(None)
+
+    async def _attempted(self, job: Job, work: Work) -> bool:
+        """Do the work; return False where it had to give way."""
+        job.attempt = asyncio.create_task(_logged(work(job)))
+        try:
+            await asyncio.wait([job.attempt])
+        finally:
+            job.is_compacting = False
+            job.attempt.cancel()
+            await asyncio.wait([job.attempt])
+        return not job.attempt.cancelled()
+
+    async def _quiet(self, pool: PoolKey) -> None:
+        """Wait until nobody has used the model or waited for it for a moment."""
+        was_free = False
+        while True:
+            is_free = self.admission.background_may_start(pool)
+            if is_free and was_free:
+                return
+            was_free = is_free
+            await asyncio.sleep(self.quiet_seconds)
+
+
+async def _logged(work: Awaitable[None]) -> None:
+    try:
+        await work
+    except Exception:
+        log.exception("The background work behind an answer failed; the next turn does without it.")

@@ -1,0 +1,74 @@
+"""Background compaction: what is done for a conversation behind an answer that has passed the trigger."""
+
+import logging
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+from elbowroom.agents.background import Job
+from elbowroom.agents.compactor import Compactor, ConversationSource
+from elbowroom.agents.first_check import decide
+from elbowroom.agents.history import History
+from elbowroom.agents.pruning_agent import NOT_FOR_PRUNING
+from elbowroom.agents.request_body import StepRequest
+from elbowroom.agents.step_counter import StepCounter
+from elbowroom.agents.turn_memory import TurnMemory, Written
+from elbowroom.context.budget import Budget
+from elbowroom.context.compaction import Compaction
+from elbowroom.context.decisions import Compact
+from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.transcript import Message, Transcript
+from elbowroom.providers.base import ModelInfo, Provider
+
+log = logging.getLogger(__name__)
+NEXT: Final[Message] = {"role": "user", "content": "..."}
+"""Stands for the message that the person will write: some templates leave thoughts out only before a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class BehindAnswer:
+    """Compacts a conversation with its answer, and lets the engine read the result, before the person writes again."""
+
+    shape: StepRequest
+    provider: Provider
+    info: ModelInfo
+    counter: StepCounter
+    history: History
+    said: Message
+    budget: Budget
+    compactor: Compactor
+    memory: TurnMemory
+
+    async def __call__(self, job: Job) -> None:
+        """Do it; at a second try only what is left to do."""
+        if not job.outcome.done() and not await self._compact(job):
+            return
+        await self._warm_up()
+
+    async def _compact(self, job: Job) -> bool:
+        """Return whether there is something new to read."""
+        decision = await decide(self.history.messages, self.counter, AgentContextManager(self.budget))
+        if not isinstance(decision, Compact) or not decision.asks_pruner:
+            job.compacted(None)
+            return False
+        job.is_compacting = True
+        source = ConversationSource(self.shape, self.info, self.shape.with_instructions)
+        transcript = Transcript.of(self.history.messages)
+        outcome = await self.compactor.compact(transcript, decision, self.budget, self.counter, source)
+        if isinstance(outcome, Compaction):
+            self.history.replace(outcome.messages, outcome.tail)
+            self.memory.keep_behind(self.history, self.said, Written.by(outcome, self.budget))
+        job.compacted(outcome)
+        return isinstance(outcome, Compaction)
+
+    async def _warm_up(self) -> None:
+        """Ask for one token behind the new beginning, so that the engine has it in its cache."""
+        body: dict[str, Any] = self.shape.body(self.counter.sent([*self.history.messages, NEXT]))
+        body = {name: value for name, value in body.items() if name not in NOT_FOR_PRUNING}
+        if body.get("tool_choice") not in ("auto", "none"):
+            body.pop("tool_choice", None)
+        body["max_tokens"] = 1
+        async with aclosing(self.provider.stream(body, self.info)) as stream:
+            async for _ in stream:
+                pass
+        log.info("%s has read the compacted conversation.", self.info.id)

@@ -1,0 +1,34 @@
+"""What all requests of one server share: what has been found out about models, and who may use them now."""
+
+from dataclasses import dataclass
+
+from elbowroom.agents.admission import Admission
+from elbowroom.agents.background import QUIET_SECONDS, Background
+from elbowroom.agents.history_counter import HistoryCounters
+from elbowroom.agents.ledger import Ledger
+from elbowroom.agents.pruner_choice import PrunerChoice
+from elbowroom.context.ledger import LedgerRows
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """One for each server, on its event loop."""
+
+    histories: HistoryCounters
+    pruners: PrunerChoice
+    ledger: Ledger
+    admission: Admission
+    background: Background
+
+    @classmethod
+    def over(cls, rows: LedgerRows, *, quiet_seconds: float = QUIET_SECONDS) -> "Shared":
+        """Return all of it at its beginning, but for what `rows` hold of earlier days."""
+        histories = HistoryCounters()
+        admission = Admission()
+        return cls(histories, PrunerChoice(histories), Ledger(rows), admission, Background(admission, quiet_seconds))
+
+    async def aclose(self) -> None:
+        """End what is under way in the background, and wait until everything is written."""
+        await self.background.aclose()
+        self.admission.close()
+        await self.ledger.aclose()

@@ -1,0 +1,109 @@
+"""One turn's part in the ledger: what it begins with, and what it leaves for the turns after it."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from elbowroom.agents.history import History
+from elbowroom.agents.ledger import Ledger
+from elbowroom.context.budget import Budget
+from elbowroom.context.compaction import Compaction
+from elbowroom.context.ledger import Archived, Chain, Entry, archive_of, is_system, replacement, restored
+from elbowroom.context.transcript import Message
+
+MUCH_LARGER: Final = (5, 4)
+"""A window is much larger than another from this ratio on: then what was compacted for the other may fit again."""
+
+Measured = Callable[[Sequence[Message]], Awaitable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What made the messages that are to be kept: the window, sizes of the prompt before and after, and the rung."""
+
+    window: int
+    before: int
+    after: int
+    rung: str
+
+    @classmethod
+    def by(cls, compaction: Compaction, budget: Budget) -> "Written":
+        """Return what there is to note about a compaction."""
+        return cls(budget.window, compaction.before, compaction.after, compaction.rung)
+
+
+class TurnMemory:
+    """Knows a conversation by the chain over its client's messages; owner and agent are part of that."""
+
+    def __init__(self, ledger: Ledger, owner: str, agent: str, messages: Sequence[Message]) -> None:
+        self.chain = Chain.of(owner, agent, messages)
+        self._ledger = ledger
+        self._messages = list(messages)
+        self._beyond: Written | None = None
+
+    async def recall(self, history: History, budget: Budget, size: Measured) -> bool:
+        """Put the longest beginning that was compacted before in its place; tell whether there was one.
+
+        What was compacted for a much smaller window is taken only where the conversation, whole or with an earlier
+        compaction, would fill more than half of this one.
+        """
+        much, larger = MUCH_LARGER
+        found: list[tuple[int, Entry]] = []
+        async for place, entry in self._ledger.recalled(self.chain):
+            found.append((place, entry))
+            if budget.window * larger < entry.window * much:
+                break
+        else:
+            if found and budget.occupied(await size(self._messages)) <= budget.window // 2:
+                return False
+        if not found:
+            return False
+        if len(found) > 1 and budget.occupied(await size(self._restored(*found[-1]))) <= budget.window // 2:
+            found = found[-1:]
+        history.begin_with(self._restored(*found[0]))
+        return True
+
+    def keep(self, history: History, written: Written) -> None:
+        """Keep what stands for the beginning of the client's messages now, for turns that begin the same.
+
+        What has taken in more than that is kept at the `end`, when it is known what the client has got of it.
+        """
+        if history.has_taken_in_own:
+            self._beyond = written
+            return
+        place, messages = replacement(self._messages, self.chain, history.of_client)
+        if place >= 0:
+            self._keep(self.chain.keys[place], messages, written, archive_of(self.chain, self._messages))
+
+    def keep_behind(self, history: History, said: Message, written: Written) -> None:
+        """Keep a compaction of the conversation with its answer, which the client has as `said`."""
+        if not history.has_taken_in_own:
+            self.keep(history, written)
+            return
+        key = self.key_behind(said)
+        answer = Archived(key, self.chain.keys[-1] if self.chain.keys else self.chain.seed, said)
+        spoken = [message for message in history.messages if not is_system(message)]
+        self._keep(key, spoken, written, [*archive_of(self.chain, self._messages), answer])
+
+    def end(self, history: History, reply: Message, said: Message) -> None:
+        """Keep a compaction within the turn that has taken in what the client has not sent.
+
+        `reply` is the model's last message, `said` the answer as the client has it: behind that it is found.
+        """
+        if self._beyond is not None:
+            self.keep_behind(history.followed_by(reply), said, self._beyond)
+
+    def key_behind(self, said: Message) -> str:
+        """Return the key of this conversation with the answer behind it, as the next request will bring it."""
+        is_continued = bool(self._messages) and self._messages[-1].get("role") == "assistant"
+        return self.chain.continued_by(self._messages, said) if is_continued else self.chain.followed_by(said)
+
+    def _restored(self, place: int, entry: Entry) -> list[Message]:
+        return restored(self._messages, self.chain, place, entry)
+
+    def _keep(self, key: str, messages: Sequence[Message], written: Written, archive: Sequence[Archived]) -> None:
+        entry = Entry(
+            key, tuple(messages), written.window, written.before, written.after, written.rung, created=time.time()
+        )
+        self._ledger.keep(entry, archive)
