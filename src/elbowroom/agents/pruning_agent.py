@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from elbowroom.agents.history_counter import HistoryCounter
@@ -11,6 +11,7 @@ from elbowroom.agents.prune_reply import PruneReply
 from elbowroom.agents.request_body import with_instructions
 from elbowroom.agents.template_facts import NO_THINKING
 from elbowroom.context.ladder import PrunerFailed
+from elbowroom.context.progress import Progress
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamRejected
 from elbowroom.providers.base import ModelInfo, Provider
@@ -102,6 +103,7 @@ class PruningAgent:
         self._conversation = conversation
         self._instructions = instructions
         self._sampling = dict(sampling or {})
+        self._hearing: tuple[PruneReply, int] | None = None
 
     @property
     def model(self) -> str:
@@ -117,6 +119,13 @@ class PruningAgent:
     def shares_prefix(self) -> bool:
         """Tell whether it is the conversation's own model."""
         return self._conversation is not None
+
+    def with_written(self, progress: Progress) -> Progress:
+        """Return the progress with what there is of the answer that is coming in now, if one is."""
+        if self._hearing is None:
+            return progress
+        reply, limit = self._hearing
+        return replace(progress, written=min(reply.tokens, limit), limit=limit)
 
     async def ask(self, messages: Sequence[Message], cap: int) -> str:
         """Return its answer, at most `cap` tokens and its thinking long. Raises PrunerFailed with a reason in words."""
@@ -193,12 +202,14 @@ class PruningAgent:
 
     async def _heard(self, body: Mapping[str, Any]) -> PruneReply:
         reply = PruneReply(self._history.text, 2 * body["max_tokens"])
+        self._hearing = reply, body["max_tokens"]
         try:
             async with aclosing(self._provider.stream(body, self._info)) as stream:
                 async for events in stream:
                     if not reply.take(events):
                         break
         finally:
+            self._hearing = None
             if reply.usage is not None:
                 self.usages.append(reply.usage)
         return reply
