@@ -10,6 +10,8 @@ import pytest
 from engine_as_lmstudio import engine_as_lmstudio
 from random_histories import TOOLS, some_histories
 
+from elbowroom.agents.admission import Admission
+from elbowroom.agents.gate import Gate
 from elbowroom.agents.history_counter import HistoryCounters
 from elbowroom.agents.pruning_agent import Conversation, LearnedLimits, PruningAgent
 from elbowroom.context.ladder import PrunerFailed
@@ -54,6 +56,7 @@ async def pruner_for(provider: LMStudio, body: Mapping[str, Any]) -> PruningAgen
         provider,
         info,
         history,
+        Gate(Admission()),
         window=info.loaded_context,
         learned=LearnedLimits(),
         conversation=Conversation(body, body["messages"], list),

@@ -14,7 +14,9 @@ from chatting import eventually
 from fake_upstream import FakeUpstream, chunk, fake_upstream, says, streams
 from sample_chat import READ_NOTE
 
+from elbowroom.agents.admission import Admission
 from elbowroom.agents.catalog import Catalog, Target
+from elbowroom.agents.gate import Gate
 from elbowroom.agents.history_counter import HistoryCounters
 from elbowroom.agents.pruner_choice import PrunerChoice, wishes_of
 from elbowroom.agents.pruning_agent import Conversation, LearnedLimits, PruningAgent
@@ -81,7 +83,10 @@ async def pruner_of(provider: Provider, model: str = MODEL, body: Mapping[str, A
     history = await HistoryCounters().of(provider, info, body or {})
     window = info.loaded_context or 4096
     conversation = conversation_of(body) if body else None
-    return PruningAgent(provider, info, history, window=window, learned=LearnedLimits(), conversation=conversation)
+    gate = Gate(Admission())
+    return PruningAgent(
+        provider, info, history, gate, window=window, learned=LearnedLimits(), conversation=conversation
+    )
 
 
 async def failure_of(pruner: PruningAgent, cap: int = 100) -> str:
@@ -131,7 +136,8 @@ async def test_what_is_sent_around_the_history_is_sent_here_too() -> None:
         info = await provider.ready(MODEL)
         counter = await HistoryCounters().of(provider, info, BODY)
         told = Conversation({**BODY, "messages": dress(history)}, history, dress)
-        pruner = PruningAgent(provider, info, counter, window=8192, learned=LearnedLimits(), conversation=told)
+        gate = Gate(Admission())
+        pruner = PruningAgent(provider, info, counter, gate, window=8192, learned=LearnedLimits(), conversation=told)
         await pruner.ask([*history, ORDER], 100)
         [sent] = [chat.body for chat in studio.chats]
     assert sent["messages"] == [*dress(history), ORDER]
@@ -296,6 +302,7 @@ async def chosen(
         conversation_of(BODY),
         await histories.of(provider, info, BODY),
         8192,
+        Gate(Admission()),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from elbowroom.context.progress import Progress
 from elbowroom.providers.events import ReasoningDelta, TextDelta
 
 FINISH_REASONS = frozenset({"stop", "length", "content_filter"})
@@ -28,6 +29,7 @@ class Notice:
     """A short status for the person beside the answer. What one that is not done has opened, a later one closes.
 
     `before` and `after` are sizes of the prompt in tokens, `seconds` how long it took to get from one to the other.
+    One with `progress` says anew how far that is which an earlier one has opened.
     """
 
     kind: Literal["loading", "loaded", "compacting", "compacted", "not compacted", "tight", "cut", "truncated"]
@@ -36,6 +38,7 @@ class Notice:
     before: int | None = None
     after: int | None = None
     seconds: float | None = None
+    progress: Progress | None = None
 
 
 AnswerEvent = TextDelta | ReasoningDelta | ToolCall | Notice

@@ -5,9 +5,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
+from elbowroom.agents.admission import Priority
 from elbowroom.agents.background import Job
 from elbowroom.agents.compactor import Compactor, ConversationSource
 from elbowroom.agents.first_check import decide
+from elbowroom.agents.gate import Gate
 from elbowroom.agents.history import History
 from elbowroom.agents.pruning_agent import NOT_FOR_PRUNING
 from elbowroom.agents.request_body import StepRequest
@@ -43,7 +45,7 @@ class BehindAnswer:
         """Do it; at a second try only what is left to do."""
         if not job.outcome.done() and not await self._compact(job):
             return
-        await self._warm_up()
+        await self._warm_up(job)
 
     async def _compact(self, job: Job) -> bool:
         """Return whether there is something new to read."""
@@ -54,21 +56,30 @@ class BehindAnswer:
         job.is_compacting = True
         source = ConversationSource(self.shape, self.info, self.shape.with_instructions)
         transcript = Transcript.of(self.history.messages)
-        outcome = await self.compactor.compact(transcript, decision, self.budget, self.counter, source)
+        compactor = self.compactor.in_background(job.give_way)
+        outcome = await compactor.compact(transcript, decision, self.budget, self.counter, source)
         if isinstance(outcome, Compaction):
             self.history.replace(outcome.messages, outcome.tail)
             self.memory.keep_behind(self.history, self.said, Written.by(outcome, self.budget))
         job.compacted(outcome)
         return isinstance(outcome, Compaction)
 
-    async def _warm_up(self) -> None:
+    async def _warm_up(self, job: Job) -> None:
         """Ask for one token behind the new beginning, so that the engine has it in its cache."""
         body: dict[str, Any] = self.shape.body(self.counter.sent([*self.history.messages, NEXT]))
         body = {name: value for name, value in body.items() if name not in NOT_FOR_PRUNING}
         if body.get("tool_choice") not in ("auto", "none"):
             body.pop("tool_choice", None)
         body["max_tokens"] = 1
-        async with aclosing(self.provider.stream(body, self.info)) as stream:
+        size = await self.counter.size(body)
+        gate = Gate(self.compactor.gate.admission, Priority.BACKGROUND, job.give_way)
+        async with (
+            gate.entered(
+                self.provider, self.info, window=self.budget.window, prompt=size.at_most, tokens=size.at_most + 1
+            ) as ticket,
+            aclosing(self.provider.stream(body, self.info)) as stream,
+        ):
             async for _ in stream:
-                pass
+                if ticket is not None and ticket.is_prefilling:
+                    ticket.first_token()
         log.info("%s has read the compacted conversation.", self.info.id)

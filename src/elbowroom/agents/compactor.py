@@ -1,28 +1,35 @@
 """Compacts a conversation: picks the pruning agent, tells the person, and keeps time."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from elbowroom.agents.admission import Priority
 from elbowroom.agents.answer import AnswerEvent, Notice
 from elbowroom.agents.background import Job
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.gate import Gate
 from elbowroom.agents.pruner_choice import wishes_of
-from elbowroom.agents.pruning_agent import Conversation
+from elbowroom.agents.pruning_agent import Conversation, PruningAgent
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.step_counter import StepCounter
+from elbowroom.agents.telling import told_meanwhile
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction, TaskState
 from elbowroom.context.decisions import Compact
 from elbowroom.context.ladder import Cannot, Ladder
+from elbowroom.context.progress import Progress
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
 COMPACTING = "Compacting conversation history..."
 COMPACTED = "Context compacted, continuing..."
+COUNTING_SECONDS = 0.05
+"""How long the first notice waits for the size of the prompt, which an engine far away may take its time for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +45,55 @@ class ConversationSource:
     state: TaskState | None = None
 
 
+@dataclass(slots=True)
+class Work:
+    """One compaction as it stands: the size of the prompt, once it is counted, and what the pruning agent does.
+
+    `closing` is what the person is told at the end, however that comes.
+    """
+
+    before: "asyncio.Future[int]"
+    began: float = field(default_factory=time.monotonic)
+    pruner: PruningAgent | None = None
+    asked: Progress | None = None
+    closing: Notice = field(default_factory=lambda: _closing(None, None))
+
+    def ask(self, progress: Progress) -> None:
+        """Take note of what the pruning agent is asked now."""
+        self.asked = progress
+
+    def end(self, name: str, outcome: Compaction | Cannot, before: int) -> None:
+        """Take note of the outcome, and say it in the log."""
+        seconds = time.monotonic() - self.began
+        _log(name, outcome, before, seconds)
+        self.closing = _closing(outcome, seconds)
+
+    def notice(self) -> Notice:
+        """Return what the person can be told now."""
+        before = self.before.result() if self.before.done() else None
+        if self.pruner is None or self.asked is None:
+            return Notice("compacting", COMPACTING, is_done=False, before=before)
+        progress = self.pruner.with_written(self.asked)
+        text = f"{COMPACTING} ({progress.in_words})" if progress.in_words else COMPACTING
+        return Notice("compacting", text, is_done=False, before=before, progress=progress)
+
+
 @dataclass(frozen=True, slots=True)
 class Compactor:
-    """Shortens the histories of one run's target; `tell` has the notices for the person."""
+    """Shortens the histories of one run's target; `tell` has the notices for the person.
+
+    The pruning agent's requests go through the `gate`.
+    """
 
     target: Target
     settings: RunSettings
     tell: Callable[[Sequence[AnswerEvent]], Awaitable[None]]
+    gate: Gate
 
-    def for_nobody(self) -> "Compactor":
-        """Return the same without a person who could be told."""
-        return replace(self, tell=_tell_nobody)
+    def in_background(self, give_way: Callable[[], object]) -> "Compactor":
+        """Return the same for work that nobody waits for and nobody is told of; `give_way` ends it."""
+        gate = Gate(self.gate.admission, Priority.BACKGROUND, give_way)
+        return replace(self, tell=_tell_nobody, gate=gate)
 
     async def compact(
         self,
@@ -58,24 +103,30 @@ class Compactor:
         counter: StepCounter,
         source: ConversationSource,
     ) -> Compaction | Cannot:
-        """Return the shorter conversation; what `transcript` holds is not touched, whatever happens."""
-        began = time.monotonic()
-        before = await counter.prompt(transcript.messages)
-        await self.tell([Notice("compacting", COMPACTING, is_done=False, before=before)])
+        """Return the shorter conversation; what `transcript` holds is not touched, whatever happens.
+
+        The person is told at once and of all progress; one who reads slowly does not hold the compaction up, and
+        one who has left ends it.
+        """
+        work = Work(asyncio.ensure_future(counter.prompt(transcript.messages)))
         try:
-            outcome = await self._climb(transcript, before, decision, budget, counter, source)
-        except Exception:
-            await self.tell([_closing(None, before, time.monotonic() - began)])
-            raise
-        seconds = time.monotonic() - began
-        await self.tell([_closing(outcome, before, seconds)])
-        _log(self.target.name, outcome, before, seconds)
+            await asyncio.wait([work.before], timeout=COUNTING_SECONDS)
+            opening = work.notice()
+            climb = self._climb(transcript, work, decision, budget, counter, source)
+            try:
+                outcome = await told_meanwhile(climb, opening, work.notice, lambda notice: self.tell([notice]))
+            except Exception:
+                await self.tell([work.closing])
+                raise
+        finally:
+            work.before.cancel()
+        await self.tell([work.closing])
         return outcome
 
     async def _climb(
         self,
         transcript: Transcript,
-        before: int,
+        work: Work,
         decision: Compact,
         budget: Budget,
         counter: StepCounter,
@@ -84,33 +135,39 @@ class Compactor:
         chosen = self.settings.compaction
         messages = transcript.messages
         conversation = Conversation(source.shape.body(counter.sent(messages)), messages, source.dress)
-        pruner = await self.settings.shared.pruners.choose(
-            chosen, self.settings.catalog, self.target, source.info, conversation, counter.history, budget.window
+        before = await work.before
+        work.pruner = await self.settings.shared.pruners.choose(
+            chosen,
+            self.settings.catalog,
+            self.target,
+            source.info,
+            conversation,
+            counter.history,
+            budget.window,
+            self.gate,
         )
         ladder = Ladder(
             budget=budget,
             target=decision.target,
             counter=counter,
-            pruner=pruner,
+            pruner=work.pruner,
             wishes=wishes_of(chosen),
             turns=chosen.retain_last_turns,
             on_rung=lambda reason: log.info("%s: the next rung of the compaction: %s", self.target.name, reason),
+            on_progress=work.ask,
             asks_pruner=decision.asks_pruner,
             state=source.state,
         )
-        return await ladder.climb(transcript, before)
+        outcome = await ladder.climb(transcript, before)
+        work.end(self.target.name, outcome, before)
+        return outcome
 
     async def await_job(self, job: Job) -> bool:
         """Wait for a compaction that is under way; tell the person, and whether anything came of it."""
         began = time.monotonic()
         await self.tell([Notice("compacting", COMPACTING, is_done=False)])
-        try:
-            outcome = await job.awaited()
-        except Exception:
-            await self.tell([_closing(None, 0, time.monotonic() - began)])
-            raise
-        seconds = time.monotonic() - began
-        await self.tell([_closing(outcome, outcome.before if isinstance(outcome, Compaction) else 0, seconds)])
+        outcome = await job.awaited()
+        await self.tell([_closing(outcome, time.monotonic() - began)])
         return isinstance(outcome, Compaction)
 
     async def tell_cut(self, window: int) -> None:
@@ -127,11 +184,11 @@ async def _tell_nobody(events: Sequence[AnswerEvent]) -> None:
     """Nobody waits for this."""
 
 
-def _closing(outcome: Compaction | Cannot | None, before: int, seconds: float) -> Notice:
-    if isinstance(outcome, Compaction):
-        text = f"{COMPACTED} ({before:,} to {outcome.after:,} tokens in {seconds:.1f} s)"
-        return Notice("compacted", text, before=before, after=outcome.after, seconds=seconds)
-    return Notice("not compacted", "The conversation could not be shortened any further.", seconds=seconds)
+def _closing(outcome: Compaction | Cannot | None, seconds: float | None) -> Notice:
+    if not isinstance(outcome, Compaction):
+        return Notice("not compacted", "The conversation could not be shortened any further.", seconds=seconds)
+    text = f"{COMPACTED} ({outcome.before:,} to {outcome.after:,} tokens in {seconds or 0:.1f} s)"
+    return Notice("compacted", text, before=outcome.before, after=outcome.after, seconds=seconds)
 
 
 def _log(name: str, outcome: Compaction | Cannot, before: int, seconds: float) -> None:

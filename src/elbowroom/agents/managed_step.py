@@ -96,7 +96,7 @@ class ManagedStep:
             history=self.history.followed_by(reply),
             said=said,
             budget=budget,
-            compactor=self.compactor.for_nobody(),
+            compactor=self.compactor,
             memory=self.memory,
         )
 

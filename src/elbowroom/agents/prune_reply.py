@@ -45,6 +45,11 @@ class PruneReply:
             self._is_endless = self._is_over_limit()
         return not (self._has_called or self._is_endless)
 
+    @property
+    def tokens(self) -> int:
+        """Return how many tokens have come, thinking included."""
+        return self._size_of("".join(self._thoughts)) + self._size_of("".join(self._text))
+
     def judged(self) -> str:
         """Return the answer. Raises PrunerFailed where there is none."""
         text, thoughts = "".join(self._text), "".join(self._thoughts)
@@ -64,7 +69,7 @@ class PruneReply:
 
     def _is_over_limit(self) -> bool:
         """Count; a token has at least one byte, so that it need not be done again for some time."""
-        tokens = self._size_of("".join(self._thoughts)) + self._size_of("".join(self._text))
+        tokens = self.tokens
         self._counted_at = self._bytes + max(1, self._limit - tokens)
         return tokens > self._limit
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from elbowroom.agents.catalog import Catalog, Target
+from elbowroom.agents.gate import Gate
 from elbowroom.agents.history_counter import HistoryCounter, HistoryCounters
 from elbowroom.agents.pruning_agent import Conversation, LearnedLimits, PruningAgent
 from elbowroom.context.prune_order import Wishes
@@ -73,20 +74,22 @@ class PrunerChoice:
         conversation: Conversation,
         history: HistoryCounter,
         window: int,
+        gate: Gate,
     ) -> PruningAgent:
         """Return the pruning agent of a conversation: it is about to be sent to `info`, `history` counts for it.
 
-        `window` is the conversation's, in tokens. Where the agent of the settings cannot be had, the conversation's
-        own model prunes, and the log says so once; the client never hears of it.
+        `window` is the conversation's, in tokens; the pruning agent's requests go through the `gate`. Where the agent
+        of the settings cannot be had, the conversation's own model prunes, and the log says so once; the client never
+        hears of it.
         """
         try:
             pruner = await self._target(settings, catalog, target)
             if (pruner.provider.id, pruner.model) != (target.provider.id, target.model) or pruner.agent is not None:
-                return await self._other(pruner, window)
+                return await self._other(pruner, window, gate)
         except ElbowroomError as error:
             self._complain(settings.pruning_agent, error)
         return PruningAgent(
-            target.provider, info, history, window=window, learned=self._learned, conversation=conversation
+            target.provider, info, history, gate, window=window, learned=self._learned, conversation=conversation
         )
 
     async def _target(self, settings: PruningSettings, catalog: Catalog, target: Target) -> Target:
@@ -97,7 +100,7 @@ class PrunerChoice:
         pruner = replace(target, agent=None) if is_own else await catalog.resolve(settings.pruning_agent)
         return replace(pruner, model=settings.model) if settings.model else pruner
 
-    async def _other(self, pruner: Target, conversation_window: int) -> PruningAgent:
+    async def _other(self, pruner: Target, conversation_window: int, gate: Gate) -> PruningAgent:
         """Return another agent or model. Its window is the loaded one, else the largest that is known of.
 
         Where nothing is known it is taken to be the conversation's, until an overflow teaches better.
@@ -108,6 +111,7 @@ class PrunerChoice:
             pruner.provider,
             info,
             history,
+            gate,
             window=info.loaded_context or info.max_context or conversation_window,
             learned=self._learned,
             instructions=pruner.agent.instructions if pruner.agent else "",

@@ -1,19 +1,23 @@
 """Asks a model to plan what stays of a conversation; whatever else it answers is a PrunerFailed, never a summary."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from elbowroom.agents.admission import Ticket
+from elbowroom.agents.gate import Gate
 from elbowroom.agents.history_counter import HistoryCounter
 from elbowroom.agents.prune_reply import PruneReply
 from elbowroom.agents.request_body import with_instructions
 from elbowroom.agents.template_facts import NO_THINKING
 from elbowroom.context.ladder import PrunerFailed
+from elbowroom.context.progress import Progress
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamRejected
 from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.providers.events import StreamEvent
 
 log = logging.getLogger(__name__)
 TEMPERATURE: Final = 0.2
@@ -86,6 +90,7 @@ class PruningAgent:
         provider: Provider,
         info: ModelInfo,
         history: HistoryCounter,
+        gate: Gate,
         *,
         window: int,
         learned: LearnedLimits,
@@ -97,11 +102,14 @@ class PruningAgent:
         self._provider = provider
         self._info = info
         self._history = history
+        self._gate = gate
+        self._prompt = 0
         self._window = window
         self._learned = learned
         self._conversation = conversation
         self._instructions = instructions
         self._sampling = dict(sampling or {})
+        self._hearing: tuple[PruneReply, int] | None = None
 
     @property
     def model(self) -> str:
@@ -117,6 +125,13 @@ class PruningAgent:
     def shares_prefix(self) -> bool:
         """Tell whether it is the conversation's own model."""
         return self._conversation is not None
+
+    def with_written(self, progress: Progress) -> Progress:
+        """Return the progress with what there is of the answer that is coming in now, if one is."""
+        if self._hearing is None:
+            return progress
+        reply, limit = self._hearing
+        return replace(progress, written=min(reply.tokens, limit), limit=limit)
 
     async def ask(self, messages: Sequence[Message], cap: int) -> str:
         """Return its answer, at most `cap` tokens and its thinking long. Raises PrunerFailed with a reason in words."""
@@ -171,7 +186,7 @@ class PruningAgent:
         if not self._provider.manages_context:
             return wanted
         count = await history.count(messages)
-        most = count.tokens + count.error_bound
+        self._prompt = most = count.tokens + count.error_bound
         room = self.window - most - MARGIN
         if room < min(wanted, LEAST_ANSWER):
             raise PrunerFailed(
@@ -193,15 +208,26 @@ class PruningAgent:
 
     async def _heard(self, body: Mapping[str, Any]) -> PruneReply:
         reply = PruneReply(self._history.text, 2 * body["max_tokens"])
+        self._hearing = reply, body["max_tokens"]
         try:
-            async with aclosing(self._provider.stream(body, self._info)) as stream:
+            async with self._entered(body["max_tokens"]) as ticket, self._stream(body) as stream:
                 async for events in stream:
+                    if ticket is not None and ticket.is_prefilling:
+                        ticket.first_token()
                     if not reply.take(events):
                         break
         finally:
+            self._hearing = None
             if reply.usage is not None:
                 self.usages.append(reply.usage)
         return reply
+
+    def _entered(self, limit: int) -> AbstractAsyncContextManager[Ticket | None]:
+        tokens = self._prompt + limit
+        return self._gate.entered(self._provider, self._info, window=self.window, prompt=self._prompt, tokens=tokens)
+
+    def _stream(self, body: Mapping[str, Any]) -> "aclosing[AsyncGenerator[list[StreamEvent], None]]":
+        return aclosing(self._provider.stream(body, self._info))
 
 
 STREAMED: Final[Mapping[str, Any]] = {"stream": True, "stream_options": {"include_usage": True}}

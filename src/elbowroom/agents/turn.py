@@ -10,6 +10,7 @@ from elbowroom.agents.answer import Answer, Notice, Sink
 from elbowroom.agents.background import Job
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.compactor import Compactor
+from elbowroom.agents.gate import Gate
 from elbowroom.agents.history import History
 from elbowroom.agents.managed_step import ManagedStep
 from elbowroom.agents.prompt_size import PromptSize
@@ -120,7 +121,7 @@ class Turn:
         running = await history.counter.stream()
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))
         manager = self._manager_for(info, shape.max_tokens)
-        compactor = Compactor(self.target, self.settings, self._sink)
+        compactor = Compactor(self.target, self.settings, self._sink, Gate(self.settings.shared.admission))
         job = None
         if not self._last:
             job = self.settings.shared.background.taken_up(self._memory.chain.keys)

@@ -13,6 +13,7 @@ from elbowroom.context.compaction import Compaction, Rung, TaskState, build, sta
 from elbowroom.context.decisions import least_room
 from elbowroom.context.division import Division, divide, results_being_answered, tail_starts
 from elbowroom.context.drafts import Draft, Drafts
+from elbowroom.context.progress import Progress
 from elbowroom.context.prune_answer import Plan, PruneAnswer, Rewrite, Unusable
 from elbowroom.context.prune_order import Wishes
 from elbowroom.context.pruning_request import NO_ANSWER, Counter, Pause, Pruner, PrunerFailed, PruningRequest
@@ -41,8 +42,9 @@ class Ladder:
     """One compaction's means. `target` bounds prompt and reserve together; `turns` the tail's length in user turns.
 
     Without `asks_pruner` the code alone cuts the history. `state` is how the task stands, where the caller knows it
-    better than the last message tells. `on_rung` is told why a rung did not do, for the log; `pause` is awaited
-    between stretches of work, so that an event loop is never held up for long.
+    better than the last message tells. `on_rung` is told why a rung did not do, for the log; `on_progress` what the
+    pruning agent is asked next; `pause` is awaited between stretches of work, so that an event loop is never held up
+    for long.
     """
 
     budget: Budget
@@ -52,6 +54,7 @@ class Ladder:
     wishes: Wishes
     turns: int = 1
     on_rung: Callable[[str], None] = lambda reason: None
+    on_progress: Callable[[Progress], None] = lambda progress: None
     asks_pruner: bool = True
     state: TaskState | None = None
     pause: Callable[[], Awaitable[None]] = Pause
@@ -111,7 +114,15 @@ class Ladder:
     async def _by_pruner(self, transcript: Transcript, drafts: Drafts, before: int) -> Compaction | None:
         cap = self.cap(drafts.room)
         request = PruningRequest(
-            transcript, drafts.division, self.counter, self.pruner, self.wishes, cap, before, self.pause
+            transcript,
+            drafts.division,
+            self.counter,
+            self.pruner,
+            self.wishes,
+            cap,
+            before,
+            self.pause,
+            self.on_progress,
         )
         reasons: tuple[str, ...] = ()
         incomplete: Compaction | None = None

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from elbowroom.context.compaction import carried_by
 from elbowroom.context.division import Division
+from elbowroom.context.progress import Progress
 from elbowroom.context.prune_answer import (
     CALLED,
     DECLINED,
@@ -77,7 +78,7 @@ class PruningRequest:
     """One compaction's request to its pruning agent; `cap` is how long a summary may be, in tokens.
 
     It remembers what has been asked, so that a second `ask` goes on from there: of a request in parts only the part
-    that failed is put again.
+    that failed is put again. `on_progress` is told before the agent is asked.
     """
 
     transcript: Transcript
@@ -88,12 +89,15 @@ class PruningRequest:
     cap: int
     prompt: int
     pause: Callable[[], Awaitable[None]]
+    on_progress: Callable[[Progress], None] = lambda progress: None
+    _attempt: int = 0
     _suffix_works: bool = True
     _parts: list[list[str]] = field(default_factory=list)
     _answers: list[Plan] = field(default_factory=list)
 
     async def ask(self, reasons: Sequence[str] = ()) -> PruneAnswer:
         """Return the answer, after what was wrong with the one before it; raises PrunerFailed."""
+        self._attempt += 1
         reasons = [reason[:LONGEST_REASON] for reason in reasons]
         if self.pruner.shares_prefix and self._suffix_works:
             messages = self._on_top(reasons)
@@ -117,6 +121,7 @@ class PruningRequest:
 
     async def _ask_on_top(self, messages: Sequence[Message]) -> PruneAnswer:
         self._suffix_works = False
+        self.on_progress(Progress(self._attempt))
         answer = read_prune_answer(await self.pruner.ask(messages, self.cap))
         self._suffix_works = answer not in SUFFIX_DID_NOT_WORK
         return answer
@@ -134,6 +139,7 @@ class PruningRequest:
         while True:
             part = self._parts[len(self._answers)]
             order = listing_order(part, self._so_far(), self.wishes, self._part_cap, reasons)
+            self.on_progress(Progress(self._attempt, len(self._answers) + 1, len(self._parts)))
             answer = read_prune_answer(await self.pruner.ask(order, self._part_cap))
             is_last = len(self._answers) + 1 == len(self._parts)
             if isinstance(answer, Rewrite) and len(self._parts) > 1:

@@ -44,7 +44,8 @@ async def _stream(request: web.Request, chat: ChatRequest, target: Target, began
     async with EventStream(request) as stream:
 
         async def sink(events: Sequence[AnswerEvent]) -> None:
-            await stream.send(encoder.events(events))
+            if frames := encoder.events(events):
+                await stream.send(frames)
 
         try:
             try:

@@ -5,7 +5,7 @@ import math
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -48,8 +48,8 @@ class FrameEncoder:
         self._has_begun = False
 
     def events(self, events: Sequence[AnswerEvent]) -> bytes:
-        """Return the frames for what has just been said."""
-        frames = [self._beginning()]
+        """Return the frames for what has just been said; none where nothing of it is for this client."""
+        frames: list[str] = []
         for event in events:
             match event:
                 case TextDelta():
@@ -60,15 +60,19 @@ class FrameEncoder:
                     frames.append(self._tool_call(event))
                 case Notice():
                     frames.append(self._notice(event))
-        return "".join(frames).encode("ascii")
+        said = "".join(frames)
+        return (self._beginning() + said).encode("ascii") if said else b""
 
     def end(self, answer: Answer, *, wants_usage: bool, usage_at_finish: bool) -> bytes:
-        """Return the last frames: the finish_reason, the usage where it is wanted, and [DONE]."""
+        """Return the last frames: the finish_reason, the usage where it is wanted, and [DONE].
+
+        A notice that is open is closed first, here and in `failure`.
+        """
         finish: dict[str, Any] = {
             **self._head,
             "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": answer.finish_reason}],
         }
-        frames = [self._beginning()]
+        frames = [self._beginning(), self._closing()]
         if usage_at_finish and not wants_usage and answer.usage is not None:
             finish["usage"] = answer.usage
         frames.append(f"data: {to_json(finish)}\n\n")
@@ -77,9 +81,8 @@ class FrameEncoder:
         return "".join(frames).encode("ascii") + DONE
 
     def failure(self, error: ElbowroomError) -> bytes:
-        """Return the frames that end a stream which cannot be finished: a notice that is open is closed first."""
-        closing = self._notice(replace(self._open, text="Stopped.", is_done=True)) if self._open else ""
-        return f"{closing}data: {to_json(error.as_openai())}\n\n".encode("ascii")
+        """Return the frames that end a stream which cannot be finished."""
+        return f"{self._closing()}data: {to_json(error.as_openai())}\n\n".encode("ascii")
 
     def _frame(self, delta: str) -> str:
         return self._prefix + delta + NO_FINISH
@@ -96,23 +99,33 @@ class FrameEncoder:
             delta += f',"logprobs":{to_json(event.logprobs)}'
         return self._prefix + delta + NO_FINISH
 
+    def _closing(self) -> str:
+        return self._notice(replace(self._open, text="Stopped.", is_done=True)) if self._open else ""
+
     def _notice(self, notice: Notice) -> str:
-        """Return a notice in the form that was chosen."""
-        self._open = None if notice.is_done else notice
+        """Return a notice in the form that was chosen; of progress no line is written, a text would be full of them."""
+        is_progress = notice.progress is not None
+        if not is_progress:
+            self._open = None if notice.is_done else notice
         match self._notices:
             case "off":
                 return ""
             case "comment":
                 return f": {' '.join(notice.text.split()).encode('ascii', 'backslashreplace').decode()}\n\n"
             case "content":
-                return self._text(TextDelta(notice_line(notice.text)))
+                return "" if is_progress else self._line(notice)
             case _:
-                line = self._text(TextDelta(notice_line(notice.text))) if self._shows_text_only else ""
+                line = self._line(notice) if self._shows_text_only and not is_progress else ""
                 return self._status(notice) + line
+
+    def _line(self, notice: Notice) -> str:
+        return self._text(TextDelta(notice_line(notice.text)))
 
     def _status(self, notice: Notice) -> str:
         """Return the status chunk: an empty choice, which any client reads, beside the event that Open WebUI shows."""
         told = {key: value for key in ("before", "after", "seconds") if (value := getattr(notice, key)) is not None}
+        if notice.progress is not None:
+            told |= {key: value for key, value in asdict(notice.progress).items() if value}
         chunk: dict[str, Any] = {
             **self._head,
             "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": None}],
