@@ -212,6 +212,7 @@ def test_compaction_has_all_its_parts(tmp_path: Path) -> None:
 [compaction]
 enabled = false
 auto = false
+background = false
 pruning_agent = "writer"
 model = "qwen2.5-3b-instruct"
 threshold_ratio = 0.88
@@ -228,6 +229,7 @@ notices = "comment"
     assert compaction.model_dump() == {
         "enabled": False,
         "auto": False,
+        "background": False,
         "pruning_agent": "writer",
         "model": "qwen2.5-3b-instruct",
         "threshold_ratio": 0.88,

@@ -33,6 +33,7 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "agents": "[]   (default)",
         "compaction.enabled": "true   (default)",
         "compaction.auto": "true   (default)",
+        "compaction.background": "true   (default)",
         "compaction.pruning_agent": "'same'   (default)",
         "compaction.model": "''   (default)",
         "compaction.threshold_ratio": "0.8   (default)",

@@ -1,0 +1,58 @@
+"""What is compacted once stays compacted: for the next turn, for another answer, after an edit, and in a branch."""
+
+from pathlib import Path
+from typing import Any
+
+from chatting import RAW_MODEL
+from serving import Served
+from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
+
+from elbowroom.demo import SimulatedLMStudio
+
+Message = dict[str, Any]
+WINDOW = 4096
+LONG = 31
+"""Exchanges that fill the small window past the trigger."""
+
+
+async def ask(served: Served, messages: list[Message], **fields: Any) -> str:
+    """Ask without streaming and return the answer's text."""
+    status, answer = await ask_whole(served, {"model": RAW_MODEL, "messages": messages, **fields})
+    assert status == 200, answer
+    return str(answer["choices"][0]["message"]["content"])
+
+
+def last_prompt(studio: SimulatedLMStudio) -> list[Message]:
+    """Return the messages of the last request that was a turn."""
+    messages: list[Message] = turns_of(studio)[-1].body["messages"]
+    return messages
+
+
+def after(messages: list[Message], question: str) -> list[Message]:
+    """Return the history one turn later."""
+    return [*messages, {"role": "assistant", "content": ANSWER}, {"role": "user", "content": question}]
+
+
+async def test_the_next_turn_is_not_compacted_again(tmp_path: Path) -> None:
+    """A client that sends everything again gets the earlier compaction, with the same bytes, and no order is given."""
+    async with small_window(tmp_path, compaction="background = false", window=WINDOW) as (served, studio):
+        first = history(LONG)
+        await ask(served, first)
+        sent_first = last_prompt(studio)
+        assert len(orders_of(studio)) == 1
+        await ask(served, after(first, "And the first one tomorrow?"))
+        assert len(orders_of(studio)) == 1
+        sent_next = last_prompt(studio)
+    assert sent_next[: len(sent_first)] == sent_first
+    assert sent_next[len(sent_first) :] == after([], "And the first one tomorrow?")
+
+
+async def test_compactions_outlive_the_server(tmp_path: Path) -> None:
+    """After a restart of the server the next turn finds the compaction in the database."""
+    first = history(LONG)
+    async with small_window(tmp_path, compaction="background = false", window=WINDOW) as (served, studio):
+        await ask(served, first)
+        assert len(orders_of(studio)) == 1
+    async with small_window(tmp_path, compaction="background = false", window=WINDOW) as (served, studio):
+        await ask(served, after(first, "And the first one tomorrow?"))
+        assert not orders_of(studio)
