@@ -96,11 +96,15 @@ async def test_logprobs_are_joined(pair: Pair) -> None:
     assert choice["logprobs"] == {"content": tokens}
 
 
-async def test_no_usage_where_the_upstream_sends_none(pair: Pair) -> None:
-    """Nothing is made up where the upstream counts nothing."""
+async def test_usage_where_the_upstream_sends_none(pair: Pair) -> None:
+    """Where the upstream reports nothing, the prompt and the answer are counted here, and the usage says so."""
     served, studio = pair
     studio.enqueue(Script("Yes.", usage=None))
-    assert "usage" not in await served.chat("writer")
+    usage = (await served.chat("writer"))["usage"]
+    assert usage.pop("elbowroom") == {"counted": True}
+    prompt, completion = studio.chats[0].prompt_tokens, studio.chats[0].completion_tokens
+    assert prompt is not None
+    assert usage == {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 async def test_vendor_usage_survives(pair: Pair) -> None:

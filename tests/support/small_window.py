@@ -11,6 +11,8 @@ from serving import Served, serve, settings_for
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel
 from elbowroom.demo.journal import RecordedRequest
+from elbowroom.server.keys import Timing
+from elbowroom.server.runtime import Toolbox, no_tools
 
 Body = dict[str, Any]
 Message = dict[str, Any]
@@ -36,20 +38,23 @@ async def small_window(
     server: str = "",
     agents: str = AGENT,
     provider: str = "",
+    prune: Model = valid_plan,
+    timing: Timing | None = None,
+    toolbox: Toolbox = no_tools,
 ) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
     """Run both; `compaction`, `server` and `provider` are further lines of these tables of the settings.
 
-    The model answers the orders of compactions with a valid plan, and all else as `model` says.
+    The model answers the orders of compactions as `prune` says, and all else as `model` does.
     """
 
     def says(body: Body) -> Script | str:
-        return Script(valid_plan(body)) if is_prune_order(body) else model(body)
+        return prune(body) if is_prune_order(body) else model(body)
 
     loaded = SimulatedModel(MODEL, loaded_context_length=window)
     async with SimulatedLMStudio([loaded], on_request=says) as studio:
         tables = f"[compaction]\n{compaction}\n{agents}"
         settings = settings_for(studio.base_url, agents=tables, server=server, provider=provider)
-        async with serve(folder, settings) as served:
+        async with serve(folder, settings, timing=timing, toolbox=toolbox) as served:
             yield served, studio
             await eventually(lambda: studio.open_requests == 0, "requests are left open upstream")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from elbowroom.agents.answer import Answer, AnswerEvent, ToolCall
+from elbowroom.agents.answer import COUNTED, Answer, AnswerEvent, ToolCall
 from elbowroom.providers.events import ReasoningDelta, TextDelta
 
 CALL = ToolCall("a1b2c3d4e", "get", "{}")
@@ -100,3 +100,14 @@ def test_usage_of_several_steps() -> None:
         "x": 1,
         "elbowroom": {"steps": 2, "prompt_tokens": 14, "completion_tokens": 2},
     }
+
+
+def test_sums_tell_that_something_of_them_was_counted_here() -> None:
+    """One step of several without a report is enough for the sums to be none of the upstream's."""
+    usages = [
+        {"prompt_tokens": 5, "completion_tokens": 2, "elbowroom": COUNTED},
+        {"prompt_tokens": 9, "completion_tokens": 3},
+    ]
+    usage = answer_of([], [], usages=usages).usage
+    assert usage is not None
+    assert usage["elbowroom"] == {"steps": 2, "prompt_tokens": 14, "completion_tokens": 5, "counted": True}

@@ -2,13 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from elbowroom.context.progress import Progress
 from elbowroom.providers.events import ReasoningDelta, TextDelta
 
 FINISH_REASONS = frozenset({"stop", "length", "content_filter"})
 BETWEEN_STEPS = "\n\n"
+COUNTED: Final = {"counted": True}
+"""What a usage object says under `elbowroom` where its numbers are none of the upstream's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ Sink = Callable[[Sequence[AnswerEvent]], Awaitable[None]]
 class Answer:
     """The text, thoughts and client tool calls of a run so far, and how each of its model steps ended.
 
-    `usages` holds the upstream's usage objects, one for each step that reported one.
+    `usages` holds the upstream's usage objects, and for requests whose upstream reported none those counted here,
+    which say so under `elbowroom`. The last is that of the last request.
     """
 
     text: list[str] = field(default_factory=list)
@@ -107,7 +110,8 @@ class Answer:
         if self.steps == 1:
             return self.usages[-1]
         sums = {key: sum(_count(usage, key) for usage in self.usages) for key in ("prompt_tokens", "completion_tokens")}
-        return {**self.usages[-1], "elbowroom": {"steps": self.steps, **sums}}
+        counted = COUNTED if any(usage.get("elbowroom") == COUNTED for usage in self.usages) else {}
+        return {**self.usages[-1], "elbowroom": {"steps": self.steps, **sums, **counted}}
 
 
 def assistant_message(text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:

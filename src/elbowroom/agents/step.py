@@ -7,6 +7,7 @@ from typing import Any
 
 from elbowroom.agents.admission import Ticket
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
+from elbowroom.agents.counted_usage import Unreported
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.stream_watch import StreamWatch
 from elbowroom.context.seam import Continuation
@@ -26,7 +27,7 @@ class Step:
     """Reads a streamed reply into `answer` and `sink`; `is_for_client` tells whose tool a name is.
 
     A reply that was stopped at the edge of the window goes on with another `attempt`. `usage` is what the engine
-    has reported for the last one, None where it reports nothing.
+    has reported for the last one, None where it reports nothing; `unreported` is then what that was an answer to.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class Step:
         self._is_for_client = is_for_client
         self._watch: StreamWatch | None = None
         self._continuation: Continuation | None = None
+        self._generated: list[str] = []
         self.usage: dict[str, Any] | None = None
+        self.unreported: Unreported | None = None
         self.reply = Reply(offered)
         answer.begin_step()
 
@@ -62,6 +65,7 @@ class Step:
         means that the model has nothing to add; otherwise it is raised as EmptyReply, like every other failure.
         """
         self.usage = None
+        self._generated = []
         self._watch = watch
         said = "".join(self.reply.text)
         self._continuation = Continuation(said) if said else None
@@ -78,8 +82,11 @@ class Step:
                 raise
             self._answer.upstream_finish = "stop"
         await self._end_continuation()
+        self.unreported = None
         if self.usage is not None:
             self._answer.usages.append(self.usage)
+        else:
+            self.unreported = Unreported(body, "".join(self._generated))
 
     @property
     def was_cut(self) -> bool:
@@ -118,6 +125,7 @@ class Step:
 
     def _text(self, event: TextDelta) -> list[AnswerEvent]:
         text = event.text
+        self._generated.append(text)
         if self._watch is not None:
             self._watch.count(text)
         if self._continuation is not None:
@@ -135,6 +143,7 @@ class Step:
         return [event]
 
     def _thought(self, event: ReasoningDelta) -> list[AnswerEvent]:
+        self._generated.append(event.text)
         if self._watch is not None:
             self._watch.count(event.text)
             self._watch.pass_thought(event.text)
@@ -145,6 +154,7 @@ class Step:
 
     def _call(self, event: ToolCallDelta) -> None:
         self.reply.add_call(event)
+        self._generated += [event.name or "", event.arguments]
         if self._watch is not None:
             self._watch.count((event.name or "") + event.arguments)
             self._watch.pass_call()

@@ -86,6 +86,8 @@ class Turn:
         self._last[:] = [managed]
         reply = await managed.run()
         self._account(managed, step.usage)
+        if step.unreported is not None and (usage := await step.unreported.counted(managed.counter)):
+            self.answer.usages.append(usage)
         if managed.size is not None:
             await self._compare(managed, managed.size, step.usage, reply)
         return reply
