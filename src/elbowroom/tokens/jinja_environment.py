@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from jinja2.runtime import Context, Macro
 
 CLOCK_VARIABLE = "_clock"
+DICT_ATTRIBUTES = frozenset(dir(dict))
+JUDGEMENTS_KEPT = 1000
 
 
 class RefusedByTemplate(TemplateError):
@@ -71,6 +73,26 @@ class SandboxedTemplates(ImmutableSandboxedEnvironment):
             namespace=PlainNamespace,
             dict=make_dict,
         )
+        self._judged: dict[tuple[type, str], bool] = {}
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Return an attribute or an item; of a message, which is a plain dict, without trying the attribute first."""
+        if type(obj) is dict and attribute not in DICT_ATTRIBUTES:
+            try:
+                return obj[attribute]
+            except KeyError:
+                return self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Tell whether a template may have an attribute; that depends on its name and the object's type alone."""
+        asked = (type(obj), attr)
+        judged = self._judged.get(asked)
+        if judged is None:
+            if len(self._judged) >= JUDGEMENTS_KEPT:
+                self._judged.clear()
+            judged = self._judged[asked] = super().is_safe_attribute(obj, attr, value)
+        return judged
 
 
 def to_json(
