@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import BuiltinMethodType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jinja2 import TemplateError, nodes, pass_context
@@ -83,6 +84,14 @@ class SandboxedTemplates(ImmutableSandboxedEnvironment):
             except KeyError:
                 return self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
+
+    def call(self, context: Context, called: Any, /, *arguments: Any, **options: Any) -> Any:
+        """Call what a template calls; methods of texts and dicts, which want nothing of Jinja's, straight away."""
+        if type(called) is BuiltinMethodType:
+            options.pop("_block_vars", None)
+            options.pop("_loop_vars", None)
+            return called(*arguments, **options)
+        return super().call(context, called, *arguments, **options)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Tell whether a template may have an attribute; that depends on its name and the object's type alone."""
