@@ -6,7 +6,7 @@ import json
 from types import BuiltinMethodType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jinja2 import TemplateError, nodes, pass_context
+from jinja2 import Environment, TemplateError, nodes, pass_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -62,8 +62,8 @@ def _refuse_private(name: object) -> None:
         raise SecurityError(f"a namespace cannot hold {name!r}")
 
 
-class SandboxedTemplates(ImmutableSandboxedEnvironment):
-    """A sandbox with the settings, filters and functions that chat templates expect."""
+class ChatTemplates(Environment):
+    """An environment with the settings, filters and functions that chat templates expect, for templates of our own."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationBlock, loopcontrols], **settings)
@@ -74,7 +74,6 @@ class SandboxedTemplates(ImmutableSandboxedEnvironment):
             namespace=PlainNamespace,
             dict=make_dict,
         )
-        self._judged: dict[tuple[type, str], bool] = {}
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return an attribute or an item; of a message, which is a plain dict, without trying the attribute first."""
@@ -84,6 +83,14 @@ class SandboxedTemplates(ImmutableSandboxedEnvironment):
             except KeyError:
                 return self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
+
+
+class SandboxedTemplates(ChatTemplates, ImmutableSandboxedEnvironment):
+    """The same as a sandbox, for templates of strangers."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._judged: dict[tuple[type, str], bool] = {}
 
     def call(self, context: Context, called: Any, /, *arguments: Any, **options: Any) -> Any:
         """Call what a template calls; methods of texts and dicts, which want nothing of Jinja's, straight away."""
