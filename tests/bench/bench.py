@@ -1,6 +1,6 @@
 """Measures what elbowroom costs, beside the upstream directly and a plain aiohttp relay as the control.
 
-Loads: paced, flood, frame_flood, first_token, next_turn, new_body, many_streams, stall; and start, compaction.
+Loads: paced, flood, frame_flood, first_token, next_turn, new_body, many_streams, stall; and start, compaction, turns.
 """
 
 import argparse
@@ -14,21 +14,22 @@ from pathlib import Path
 
 import report
 from compaction import Compactions, compactions
-from figures import Row, rows_of, rows_of_compactions
+from figures import Row, rows_of, rows_of_compactions, rows_of_turns
 from load import LOADS
 from processes import StartFailed
 from rounds import Run, run
 from servers import ELBOWROOM, NAMES, Rig, rig, servers_running
 from start_up import Start, starts
+from turn_cost import Turns, turn_rounds
 
 IDLE = 5.0
-START, COMPACTION = "start", "compaction"
+START, COMPACTION, TURNS = "start", "compaction", "turns"
 TOO_SMALL = "; A QUICK RUN, too small and too cold to judge anything by"
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    names = [load.name for load in LOADS] + [START, COMPACTION]
+    names = [load.name for load in LOADS] + [START, COMPACTION, TURNS]
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument(
         "--rounds", type=int, default=5, help="interleaved rounds per load (default 5, below 4 says little)"
@@ -78,6 +79,17 @@ async def measure_compactions(options: argparse.Namespace) -> Compactions | None
     return await compactions(2 if options.quick else 30)
 
 
+async def measure_turns(options: argparse.Namespace, rig: Rig, rng: random.Random) -> list[list[Turns]]:
+    """Go on with short and long chats that need nothing."""
+    if options.only and TURNS not in options.only:
+        return []
+    say(f"{TURNS} ...")
+    with servers_running(options.servers, rig) as servers:
+        if not options.quick:
+            await turn_rounds(servers, rig.upstream, 1, 1, rng)
+        return await turn_rounds(servers, rig.upstream, options.rounds, 1 if options.quick else 6, rng)
+
+
 async def measure_loads(options: argparse.Namespace, rig: Rig, rng: random.Random) -> dict[str, Run]:
     """Run the chosen loads, one after another, over all chosen servers."""
     runs: dict[str, Run] = {}
@@ -102,16 +114,17 @@ async def measure(options: argparse.Namespace) -> list[Row]:
     with rig(options.command or ELBOWROOM) as ready:
         started = await measure_starts(options, ready, rng)
         runs = await measure_loads(options, ready, rng)
+        turns = await measure_turns(options, ready, rng)
         compacted = await measure_compactions(options)
         where = report.environment(ready.cores)
     where |= {
         "rounds": f"{options.rounds}, shuffled with seed {options.seed}{TOO_SMALL if options.quick else ''}",
         "load average": report.load_averages(before, report.load_average()),
     }
-    rows = rows_of(runs, started) + rows_of_compactions(compacted)
-    sys.stdout.write(report.text(where, rows, runs, started))
+    rows = rows_of(runs, started) + rows_of_turns(turns) + rows_of_compactions(compacted)
+    sys.stdout.write(report.text(where, rows, runs, started, turns))
     if options.json:
-        options.json.write_text(json.dumps(report.raw(where, rows, runs, started), indent=1))
+        options.json.write_text(json.dumps(report.raw(where, rows, runs, started, turns), indent=1))
     return rows
 
 

@@ -9,9 +9,11 @@ from compaction import Compactions
 from rounds import Measure, Run, Spread
 from servers import NAMES
 from start_up import Start
+from turn_cost import LONG, SHORT, WAYS, Turns
 from visit import Visit
 
 Verdict = Literal["pass", "MISSED", "void", "broken", "-"]
+Against = Literal["control", "direct", "control's own"]
 MICRO, MILLI = 1e6, 1e3
 
 
@@ -40,7 +42,7 @@ class Row:
     title: str
     spreads: Mapping[str, Spread]
     compared: Spread | None = None
-    against: Literal["control", "direct"] | None = None
+    against: Against | None = None
     target: str = "-"
     verdict: Verdict = "-"
 
@@ -103,6 +105,12 @@ COMPACTION_FIGURES: tuple[tuple[str, Callable[[Compactions], Sequence[float]], f
     ("compaction machinery without the model call, 32k-token history, p50 (ms)", lambda seen: seen.seconds, 20, False),
     ("longest block of the event loop by a compaction (ms)", lambda seen: seen.longest_blocks, 50, True),
 )
+
+TURN_FIGURES: tuple[tuple[str, Callable[[Turns], float]], ...] = (
+    ("CPU", lambda seen: seen.cpu),
+    ("time to first token", lambda seen: seen.first_token),
+)
+MOST_ADDED = 5.0  # ms
 
 
 def rows_of(runs: Mapping[str, Run], starts: Sequence[Start]) -> list[Row]:
@@ -200,3 +208,42 @@ def rows_of_compactions(seen: Compactions | None) -> list[Row]:
             text = f"at most {target:g}{', every round' if worst else ''}"
             rows.append(Row(title, {"elbowroom": spread}, target=text, verdict=verdict))
     return rows
+
+
+def rows_of_turns(rounds: Sequence[Sequence[Turns]]) -> list[Row]:
+    """Return the rows about turns that need nothing: what one costs, and what a long history adds to that."""
+    return [row for way in WAYS for row in rows_of_way(way, rounds)] if rounds else []
+
+
+def rows_of_way(way: str, rounds: Sequence[Sequence[Turns]]) -> list[Row]:
+    """Return the rows about turns that are counted one way; differences are taken within a round."""
+    turn = f"turn that needs nothing, counted by {way}"
+
+    def values(server: str, messages: int, measure: Callable[[Turns], float]) -> list[float]:
+        found = [seen for visits in rounds for seen in visits if seen.server == server and seen.messages == messages]
+        return [measure(seen) * MILLI for seen in found if seen.way in (way, "")]
+
+    rows = []
+    for messages in (SHORT, LONG):
+        costs = {name: values(name, messages, lambda seen: seen.cpu) for name in NAMES}
+        rows.append(Row(f"CPU per {turn}, {messages} messages (ms)", spreads_of(costs)))
+    for title, measure in TURN_FIGURES:
+        added = {
+            name: list(map(operator.sub, values(name, LONG, measure), values(name, SHORT, measure))) for name in NAMES
+        }
+        beyond = Spread.of(list(map(operator.sub, added["elbowroom"], added["control"])))
+        is_broken = any(seen.broken for visits in rounds for seen in visits)
+        row = f"what {LONG} messages add to {SHORT}: {title} per {turn} (ms)"
+        rows.append(row_of_turns(row, spreads_of(added), beyond, is_broken=is_broken))
+    return rows
+
+
+def row_of_turns(title: str, added: Mapping[str, Spread], beyond: Spread | None, *, is_broken: bool) -> Row:
+    """Hold what a long history adds to a turn of elbowroom's against the target."""
+    held = added.get("elbowroom")
+    verdict: Verdict = "-"
+    if is_broken:
+        verdict = "broken"
+    elif held is not None:
+        verdict = "pass" if held.median <= MOST_ADDED else "MISSED"
+    return Row(title, added, beyond, "control's own", f"at most {MOST_ADDED:g}", verdict)

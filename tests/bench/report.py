@@ -13,15 +13,17 @@ from processes import Cores
 from rounds import STEADY, Round, Run, Spread
 from servers import NAMES
 from start_up import Start
+from turn_cost import Turns
 
 BUSY = 0.5
 PACKAGES = ("elbowroom", "aiohttp", "openai-agents", "pydantic", "psutil", "uvloop")
 READING = """\
 How to read it: a value is the median of the rounds [smallest..largest]. "compared" is elbowroom against
-another server *of the same round*: divided by the control (x), or the direct value taken away (+). CPU is
-user and system time of the server's processes until 0.1 s after the last answer. The control is an aiohttp
-relay that copies bytes, one write per read. Every answer was parsed after the clock had stopped, and counts
-only if each token came once, in order, and was followed by finish_reason and [DONE]."""
+another server *of the same round*: divided by the control (x), or its value taken away (+): the direct
+one, or what a long history adds to the control's turn. CPU is user and system time of the server's processes
+until 0.1 s after the last answer. The control is an aiohttp relay that copies bytes, one write per read. Every
+answer was parsed after the clock had stopped, and counts only if each token came once, in order, and was
+followed by finish_reason and [DONE]."""
 
 
 def environment(cores: Cores) -> dict[str, str]:
@@ -87,18 +89,17 @@ def cell(spread: Spread | None, sign: str = "{}") -> str:
 
 def table(rows: Sequence[Row]) -> str:
     """Return the rows as a Markdown table."""
-    signs = {"control": "{} x", "direct": "{}", None: "{}"}
     lines: list[tuple[str, ...]] = [
         ("measure", *NAMES, "compared", "target", "verdict"),
         ("---", *["--:"] * 4, *["---"] * 2),
     ]
     for row in rows:
-        compared = cell(row.compared, "+{}" if row.against == "direct" else signs[row.against])
+        compared = cell(row.compared, "{} x" if row.against == "control" else "+{}")
         lines.append((row.title, *(cell(row.spreads.get(name)) for name in NAMES), compared, row.target, row.verdict))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def notes(runs: Mapping[str, Run], starts: Sequence[Start]) -> list[str]:
+def notes(runs: Mapping[str, Run], starts: Sequence[Start], turns: Sequence[Sequence[Turns]]) -> list[str]:
     """Say what went wrong or was different: wrong answers, rounds thrown away, merged chunks."""
     found = []
     for name, run in runs.items():
@@ -108,6 +109,8 @@ def notes(runs: Mapping[str, Run], starts: Sequence[Start]) -> list[str]:
         if run.is_void:
             found.append(f"{name}: void, the control's own cost differed by {run.unsteadiness():.2f} (over {STEADY})")
         found += [f"{name}: {reason}" for reason in merged(run)]
+    wrong = {f"turns: WRONG ANSWER from {seen.server}: {seen.broken[0]}" for of in turns for seen in of if seen.broken}
+    found += sorted(wrong)[:3]
     return found + [f"start of {start.server}: WRONG ANSWER {start.broken[0]}" for start in starts if start.broken]
 
 
@@ -122,17 +125,27 @@ def merged(run: Run) -> list[str]:
     ]
 
 
-def text(where: Mapping[str, str], rows: Sequence[Row], runs: Mapping[str, Run], starts: Sequence[Start]) -> str:
+def text(
+    where: Mapping[str, str],
+    rows: Sequence[Row],
+    runs: Mapping[str, Run],
+    starts: Sequence[Start],
+    turns: Sequence[Sequence[Turns]],
+) -> str:
     """Return the whole report as Markdown."""
     facts = "\n".join(f"- {name}: {value}" for name, value in where.items())
-    listed = "\n".join(f"- {note}" for note in notes(runs, starts)) or "- no wrong answer, no rounds thrown away"
+    listed = "\n".join(f"- {note}" for note in notes(runs, starts, turns)) or "- no wrong answer, no rounds thrown away"
     judged = [row.verdict for row in rows if row.target != "-" and row.verdict != "-"]
     total = f"{judged.count('pass')} of {len(judged)} targets met." if judged else "No target was measured."
     return f"# elbowroom bench\n\n{facts}\n\n{table(rows)}\n\n{READING}\n\nNotes:\n\n{listed}\n\n{total}\n"
 
 
 def raw(
-    where: Mapping[str, str], rows: Sequence[Row], runs: Mapping[str, Run], starts: Sequence[Start]
+    where: Mapping[str, str],
+    rows: Sequence[Row],
+    runs: Mapping[str, Run],
+    starts: Sequence[Start],
+    turns: Sequence[Sequence[Turns]],
 ) -> dict[str, object]:
     """Return everything that was measured, round by round, for JSON."""
 
@@ -152,4 +165,5 @@ def raw(
         "rows": [asdict(row) for row in rows],
         "loads": loads,
         "starts": [asdict(start) for start in starts],
+        "turns": [[asdict(seen) for seen in visits] for visits in turns],
     }

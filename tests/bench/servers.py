@@ -4,12 +4,13 @@ import contextlib
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_file import QWEN_2, UNKNOWN, write_model_file
 from processes import Command, Cores, Program, pin
-from upstream import MODEL
+from upstream import FILE_MODEL, MODEL, UNKNOWN_TEMPLATE_MODEL
 
 HERE = Path(__file__).parent
 NAMES = ("direct", "control", "elbowroom")
@@ -44,6 +45,7 @@ class Rig:
     cores: Cores
     folder: Path
     elbowroom: Sequence[str]
+    model_files: Mapping[str, Path]
 
     def command(self, name: str) -> Command:
         """Return the command that starts a server by name, or elbowroom through "scripts/run"."""
@@ -55,7 +57,8 @@ class Rig:
         home.mkdir(exist_ok=True)  # an empty one: the models of this machine's own LM Studio are none of ours
         provider = {"id": "lmstudio", "kind": "lmstudio", "base_url": url, "home": str(home)}
         lines = [f"{key} = {json.dumps(value)}" for key, value in provider.items()]
-        settings.write_text("\n".join(["[[providers]]", *lines, ""]))
+        files = [f"{json.dumps(model)} = {json.dumps(str(path))}" for model, path in self.model_files.items()]
+        settings.write_text("\n".join(["[[providers]]", *lines, "[providers.model_files]", *files, ""]))
         environment = {"ELBOWROOM_CONFIG": str(settings), "ELBOWROOM_DATA_DIR": str(data)}
         return Command(tuple(argument.replace("{upstream}", url) for argument in chosen), environment)
 
@@ -77,7 +80,16 @@ def rig(elbowroom: Sequence[str]) -> Iterator[Rig]:
         folder = Path(name)
         with upstream.running(cores.client, cores, folder / "upstream.log") as program:
             program.wait_until_healthy()
-            yield Rig(program, cores, folder, elbowroom)
+            yield Rig(program, cores, folder, elbowroom, model_files_in(folder))
+
+
+def model_files_in(folder: Path) -> dict[str, Path]:
+    """Write the files of those models that have one on this machine."""
+    files = {}
+    for model, template in ((FILE_MODEL, QWEN_2), (UNKNOWN_TEMPLATE_MODEL, UNKNOWN)):
+        files[model] = folder / f"{model}.gguf"
+        write_model_file(files[model], template)
+    return files
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import pytest
 from figures import COMPACTION_FIGURES, FIGURES, START_FIGURES, row_of
 from load import LOADS
 from rounds import Round, Run
+from turn_cost import WAYS
 from visit import Visit
 
 HERE = Path(__file__).parent
@@ -29,6 +30,8 @@ def test_a_quick_run_reports_every_load_and_counts_every_token(tmp_path: Path) -
     titles = [figure.title for figure in FIGURES] + [figure[0] for figure in COMPACTION_FIGURES]
     for title in titles + [start[1] for start in START_FIGURES if start[0] == "elbowroom"]:
         assert f"| {title} |" in done.stdout
+    for way in WAYS:
+        assert f"counted by {way}, 501 messages (ms) |" in done.stdout
     raw: dict[str, Any] = json.loads(file.read_text())
     assert set(raw["loads"]) == {load.name for load in LOADS}
     for load in LOADS:

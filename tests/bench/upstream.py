@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Self
 
 MODEL = "bench-model"
+FILE_MODEL = "bench-file-model"
+UNKNOWN_TEMPLATE_MODEL = "bench-unknown-template-model"
 WINDOW = 131_072
 WORDS = (
     " the river runs slowly past old houses and people walk along it every morning before work begins"
@@ -23,6 +25,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encod
 ORDER = re.compile(rb"bench-load tokens=(\d+) rate=(\d+) burst=(\d+);")
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 STREAM = re.compile(rb'"stream" *: *true')
+NAMED = re.compile(rb'"model" *: *"([^"]*)"')
 WANTS_USAGE = re.compile(rb'"include_usage" *: *true')
 
 
@@ -63,14 +66,14 @@ def in_chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def event(**fields: object) -> bytes:
+def event(model: str, **fields: object) -> bytes:
     """Return one streamed chunk in LM Studio's shape, ready for the socket."""
     chunk = {
         "id": "chatcmpl-bench",
         "object": "chat.completion.chunk",
         "created": 1_700_000_000,
-        "model": MODEL,
-        "system_fingerprint": MODEL,
+        "model": model,
+        "system_fingerprint": model,
         **fields,
     }
     return in_chunk(b"data: " + json.dumps(chunk, separators=(",", ":")).encode() + b"\n\n")
@@ -82,56 +85,61 @@ def choice(delta: dict[str, str], finish_reason: str | None = None) -> list[dict
 
 
 @functools.cache
-def frames(count: int) -> tuple[bytes, ...]:
-    """Return the first `count` token frames."""
-    return tuple(event(choices=choice({"role": "assistant", "content": token(index)})) for index in range(count))
+def frames(model: str, count: int) -> tuple[bytes, ...]:
+    """Return the first `count` token frames of a model."""
+    return tuple(event(model, choices=choice({"role": "assistant", "content": token(index)})) for index in range(count))
 
 
-def ending(reply: Reply, body: bytes) -> bytes:
+def ending(model: str, reply: Reply, body: bytes) -> bytes:
     """Return what follows the last token: finish chunk, usage if it was asked for, [DONE], the body's end."""
-    parts = [event(choices=choice({}, finish_reason="stop"))]
+    parts = [event(model, choices=choice({}, finish_reason="stop"))]
     if WANTS_USAGE.search(body):
-        prompt = body.count(b" ") + 5 * body.count(b'"role"')  # one word, one token: never below a real count
+        # One word, one token, and some for what surrounds a message and for the signs in an order: never below a count.
+        prompt = body.count(b" ") + 10 * body.count(b'"role"') + 20 * body.count(b"bench-load ")
         usage = {
             "prompt_tokens": prompt,
             "completion_tokens": reply.tokens,
             "total_tokens": prompt + reply.tokens,
         }
-        parts.append(event(choices=[], usage=usage))
+        parts.append(event(model, choices=[], usage=usage))
     return b"".join([*parts, in_chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n"])
 
 
 def models() -> dict[str, object]:
-    """Return the body of `/api/v1/models`: one loaded model with room for many requests at once."""
+    """Return the body of `/api/v1/models`: loaded models with room for many requests at once."""
+    return {"models": [model(MODEL), model(FILE_MODEL), model(UNKNOWN_TEMPLATE_MODEL)]}
+
+
+def model(name: str) -> dict[str, object]:
+    """Return one loaded model."""
     config = {"context_length": WINDOW, "eval_batch_size": 512, "parallel": 128, "flash_attention": True}
-    model = {
+    return {
         "type": "llm",
         "publisher": "bench",
-        "key": MODEL,
+        "key": name,
         "display_name": "Bench Model",
         "architecture": "llama",
         "quantization": {"name": "Q4_K_M", "bits_per_weight": 4},
         "size_bytes": 5_030_000_000,
         "params_string": "8B",
-        "loaded_instances": [{"id": MODEL, "config": config}],
+        "loaded_instances": [{"id": name, "config": config}],
         "max_context_length": WINDOW,
         "format": "gguf",
         "capabilities": {"vision": False, "trained_for_tool_use": True},
         "description": None,
-        "variants": [f"{MODEL}@q4_k_m"],
-        "selected_variant": f"{MODEL}@q4_k_m",
+        "variants": [f"{name}@q4_k_m"],
+        "selected_variant": f"{name}@q4_k_m",
     }
-    return {"models": [model]}
 
 
 class Stream:
     """One reply on its way: paced by the clock, or as fast as the transport takes it."""
 
-    def __init__(self, transport: asyncio.Transport, reply: Reply, last: bytes) -> None:
+    def __init__(self, transport: asyncio.Transport, model: str, reply: Reply, last: bytes) -> None:
         self._transport = transport
         self._reply = reply
         self._last = last
-        self._frames = frames(reply.tokens)
+        self._frames = frames(model, reply.tokens)
         self._sent = 0
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
@@ -200,7 +208,8 @@ class Upstream(asyncio.Protocol):
         elif path.endswith("/api/v1/models"):
             self._json(200, models())
         elif path.endswith("/v1/models"):
-            listed = [{"id": MODEL, "object": "model", "owned_by": "organization_owner"}]
+            names = (MODEL, FILE_MODEL, UNKNOWN_TEMPLATE_MODEL)
+            listed = [{"id": name, "object": "model", "owned_by": "organization_owner"} for name in names]
             self._json(200, {"object": "list", "data": listed})
         elif path.endswith("/bench/counts"):
             self._json(200, self._counts)
@@ -214,7 +223,9 @@ class Upstream(asyncio.Protocol):
         if reply is None or not STREAM.search(body):
             self._json(400, {"error": "The bench upstream takes streams with a bench-load order only."})
             return
-        self._stream = Stream(self._transport, reply, ending(reply, body))
+        named = NAMED.search(body)
+        model = named[1].decode() if named else MODEL
+        self._stream = Stream(self._transport, model, reply, ending(model, reply, body))
         self._stream.start()
 
     def _json(self, status: int, content: object) -> None:

@@ -47,8 +47,12 @@ class HistoryCounter:
 
         Raises what the engine would refuse the request with, such as ConversationNotContinuable.
         """
+        return await self.count_sent(self.normalised(messages))
+
+    async def count_sent(self, messages: Sequence[Message]) -> TokenCount:
+        """Return the size of the whole request with messages that are normalised already. Raises as `count` does."""
         tools = self.body.get("tools") or ()
-        return await self.counter.count_chat(self.normalised(messages), tools, template_arguments(self.body))
+        return await self.counter.count_chat(messages, tools, template_arguments(self.body))
 
     async def prompt(self, messages: Sequence[Message]) -> int:
         """Return the most tokens that it may have: what has to fit the window."""

@@ -25,7 +25,7 @@ def without_notices(messages: Iterable[Message]) -> list[Message]:
 
 def _stripped(message: Message) -> Message:
     content = message.get("content")
-    if message.get("role") != "assistant":
+    if message.get("role") != "assistant" or (isinstance(content, str) and MARK not in content):
         return message
     without = [_without(part) for part in content] if isinstance(content, list) else _without(content)
     return message if without == content else {**message, "content": without}

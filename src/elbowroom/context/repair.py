@@ -22,7 +22,10 @@ def repair(messages: Iterable[Message]) -> list[Message]:
     same on every turn. Arguments that are no JSON object become one that holds their text. Sound messages are
     returned as they are, the same objects.
     """
-    safe = [with_safe_calls(message) for message in messages]
+    history = list(messages)
+    if not any("tool_calls" in message or message.get("role") == "tool" for message in history):
+        return history
+    safe = [with_safe_calls(message) for message in history]
     answers = answers_in(safe)
     taken: set[str] = set()
     repaired: list[Message] = []

@@ -74,6 +74,10 @@ def conversation_keys(
 
 def next_key(key: Key, message: Mapping[str, Any]) -> Key:
     """Return the key of a beginning with one more message."""
+    role, content = message.get("role"), message.get("content")
+    if isinstance(role, str) and isinstance(content, str) and not message.get("tool_calls"):
+        text = f"\0{len(role)} {role}{content.strip()}"
+        return blake2b(key + text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
     return _digest(key, _meaning(message))
 
 

@@ -24,6 +24,9 @@ MEDIA_TYPES: Final = {
 }
 """Parts that are no text, and the type under which templates know them."""
 
+PLAIN: Final = 2
+"""The keys of a message that has a role and a content, as nearly all do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -42,10 +45,10 @@ def canonical_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
 
 def canonical_message(message: Mapping[str, Any]) -> Message:
     """Return one message with `role`, `content` and whatever else it has of the keys an engine reads."""
-    result: Message = {
-        "role": text_or_nothing(message.get("role")),
-        "content": canonical_content(message.get("content")),
-    }
+    role, content = message.get("role"), message.get("content")
+    if len(message) == PLAIN and isinstance(role, str) and isinstance(content, str):
+        return {"role": role, "content": content}
+    result: Message = {"role": text_or_nothing(role), "content": canonical_content(content)}
     for key in ("reasoning_content", "name", "tool_call_id"):
         if value := text_or_nothing(message.get(key)):
             result[key] = value
@@ -130,7 +133,10 @@ def fit_messages(messages: list[Message], able: Capabilities) -> list[Message]:
 
 def fit_message(message: Message, able: Capabilities) -> Message:
     """Fit one message: its content as text or parts, its calls' arguments as objects or text."""
-    result = {**message, "content": fit_content(message["content"], able)}
+    content = fit_content(message["content"], able)
+    if content is message["content"] and "tool_calls" not in message:
+        return message
+    result = {**message, "content": content}
     if "tool_calls" in message:
         fit = arguments_as_object if able.object_arguments else arguments_as_text
         result["tool_calls"] = [

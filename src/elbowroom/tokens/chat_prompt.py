@@ -38,6 +38,14 @@ NEEDLESS_REFUSALS: Final = (
 (message['tool_calls'] is not defined or message['tool_calls'] is none or message['tool_calls']|length == 0) %}""",
 )
 """Conditions under which some templates refuse messages that the engine has always rendered."""
+SEARCH: Final = """{%- for j in range(loop.index0 - 1, -1, -1) -%}
+            {%- if not prev_nt.found -%}
+                {%- if loop_messages[j]['role'] != 'tool' -%}
+                    {%- set prev_nt.role = loop_messages[j]['role'] -%}
+                    {%- set prev_nt.found = true -%}
+                {%- endif -%}"""
+"""Gemma 4's templates go on to the conversation's beginning for each message when they have found the one before."""
+ENDED_SEARCH: Final = SEARCH.replace("true -%}", "true -%}{%- break -%}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,7 @@ class ChatPrompt:
         self.eos_token = eos_token
         self.clock = clock
         self.family = family_of(source)
-        self.template = ChatTemplate(without_needless_refusals(source), name=name, clock=clock, dialect="llama.cpp")
+        self.template = ChatTemplate(as_the_engine_reads_it(source), name=name, clock=clock, dialect="llama.cpp")
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -201,11 +209,11 @@ class ChatPrompt:
         return self.template.evaluate({"messages": messages, **variables, **prompt})
 
 
-def without_needless_refusals(source: str) -> str:
-    """Return a template that no longer refuses what the engine renders all the same."""
+def as_the_engine_reads_it(source: str) -> str:
+    """Return a template that no longer refuses what the engine renders all the same, nor searches on for nothing."""
     for condition in NEEDLESS_REFUSALS:
         source = source.replace(condition, "{%- if false %}")
-    return source
+    return source.replace(SEARCH, ENDED_SEARCH)
 
 
 def refuse_to_continue(history: list[Message], unfinished: Message) -> None:

@@ -22,8 +22,8 @@ MAX_CHARACTERS: Final = 16_000_000
 """The longest text a template may write: far above any window, far below what hurts."""
 
 
-Dialect = Literal["transformers", "llama.cpp"]
-"""Whose reading of Jinja a template is rendered with."""
+Dialect = Literal["transformers", "llama.cpp", "own"]
+"""Whose reading of Jinja a template is rendered with; our own templates need no sandbox."""
 
 
 def local_time() -> datetime:
@@ -109,8 +109,10 @@ class ChatTemplate:
 def environment(dialect: Dialect) -> Environment:
     """Return this process's Jinja environment for a dialect; loads Jinja."""
     from elbowroom.tokens.engine_environment import engine_environment
-    from elbowroom.tokens.jinja_environment import SandboxedTemplates
+    from elbowroom.tokens.jinja_environment import ChatTemplates, SandboxedTemplates
 
+    if dialect == "own":
+        return ChatTemplates()
     return SandboxedTemplates() if dialect == "transformers" else engine_environment()
 
 

@@ -1,7 +1,7 @@
 """A count of tokens, with how it was got, and what everything that counts offers."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from elbowroom.errors import ElbowroomError
@@ -17,12 +17,14 @@ class TokenCount:
     """A size in tokens; `error_bound` is how many it may be off in either direction, in 95 of 100 cases.
 
     `learned` is the part of it that does not come from counting but from what the engine has reported before.
+    `conversation` is the hash of all that was counted where it had to be made, else empty.
     """
 
     tokens: int
     method: Method
     error_bound: int = 0
     learned: int = 0
+    conversation: bytes = field(default=b"", repr=False, compare=False)
 
     @property
     def is_exact(self) -> bool:

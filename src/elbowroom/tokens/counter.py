@@ -160,7 +160,7 @@ class TokenCounter:
             if is_truncated(count.tokens, usage.prompt_tokens):
                 return Truncation(count.tokens, usage.prompt_tokens)
             return None
-        keys = self._keys(messages, tools, arguments)
+        keys = [count.conversation] if count.conversation else self._keys(messages, tools, arguments)
         self._anchors.observe(keys, raw, usage)
         if answer:
             family = await self._family_counter()
@@ -178,9 +178,10 @@ class TokenCounter:
         else:
             counted = await asyncio.to_thread(family.count_chat, messages, tools, arguments=arguments)
         tokens = counted.tokens + self._images.count(self.model, messages, self._image_rule)
-        anchored = self._anchors.corrected(self._keys(messages, tools, arguments), tokens)
-        bound = ceil(anchored.estimated * counted.error.p95) + self._media_bound(messages, tools, arguments)
-        return TokenCount(anchored.tokens, counted.method, bound, anchored.tokens - tokens)
+        keys = self._keys(messages, tools, arguments)
+        anchored = self._anchors.corrected(keys, tokens)
+        bound = ceil(anchored.estimated * counted.error.p95) + self._media_bound(messages, keys)
+        return TokenCount(anchored.tokens, counted.method, bound, anchored.tokens - tokens, keys[-1])
 
     def _with_media(
         self,
@@ -191,17 +192,17 @@ class TokenCounter:
     ) -> TokenCount:
         """Add what pictures take to a count of text: by the model's rule, corrected by what was reported before."""
         tokens = count.tokens + self._images.count(self.model, messages, self._image_rule)
-        anchored = self._anchors.corrected(self._keys(messages, tools, arguments), tokens)
-        bound = count.error_bound + self._media_bound(messages, tools, arguments)
+        keys = self._keys(messages, tools, arguments)
+        anchored = self._anchors.corrected(keys, tokens)
+        bound = count.error_bound + self._media_bound(messages, keys)
         return TokenCount(anchored.tokens, "estimate", bound, count.learned + anchored.tokens - tokens)
 
-    def _media_bound(self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]) -> int:
+    def _media_bound(self, messages: Sequence[Message], keys: Sequence[Key]) -> int:
         """Return how far off media may be, 0 where an engine has reported the size of a prompt with them all."""
         places = [place for place, message in enumerate(messages) if _media_in(message)]
         if not places:
             return 0
-        keys = self._keys(messages, tools, arguments)[places[-1] + 1 :]
-        is_known = self._anchors.corrected(keys, 1).estimated == 0
+        is_known = self._anchors.corrected(keys[places[-1] + 1 :], 1).estimated == 0
         return 0 if is_known else sum(map(_media_in, messages)) * CAUTIOUS_TOKENS
 
     async def _family_counter(self) -> FamilyCounter:
@@ -236,6 +237,8 @@ def _rough_size(message: Message) -> int:
 def _media_in(message: Message) -> int:
     """Return how many pictures, sounds and files a message has."""
     content = message.get("content")
+    if isinstance(content, str):
+        return 0
     parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
     return sum(part.get("type", "text") not in ("text", "refusal") for part in parts)
 

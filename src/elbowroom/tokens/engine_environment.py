@@ -46,6 +46,8 @@ class EngineTemplates(SandboxedTemplates):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Add, with nothing beside a text being the empty text."""
+        if type(left) is str and type(right) is str:
+            return left + right
         if isinstance(right, str) and is_nothing(left):
             return right
         if isinstance(left, str) and is_nothing(right):
@@ -67,7 +69,7 @@ def is_nothing(value: object) -> bool:
 
 def printed(value: Any) -> Any:
     """Return what the engine prints for a value: nothing for none and objects, a list's items one after the other."""
-    if isinstance(value, str | bool | int):
+    if type(value) is str or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
         text = f"{value:.6f}".rstrip("0")

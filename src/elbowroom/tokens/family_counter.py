@@ -51,7 +51,7 @@ class FamilyCounter:
         self._specials = special_token_pattern(specials)
         self._segments = SegmentCounter(bundled_tokenizer(family.vocabulary, specials))
         self._correction = ScriptCorrection(self._segments.tokenizer, family.ratios)
-        self._template = ChatTemplate(template_source(family.format), name=family.name)
+        self._template = ChatTemplate(template_source(family.format), name=family.name, dialect="own")
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -62,7 +62,7 @@ class FamilyCounter:
         """Return about how many tokens a text takes."""
         tokens = self._segments.count(text)
         ratios = self.family.ratios
-        if ratios is SAME:
+        if ratios is SAME or (ratios.text == 1 and text.isascii()):
             return tokens
         specials = len(self._specials.findall(text)) if self._specials else 0
         correction = self._correction.of(self._segments.pieces(text))
@@ -136,5 +136,7 @@ def with_reasoning_of(family: Family, messages: list[Message]) -> list[Message]:
 
 def without_reasoning(message: Message) -> Message:
     """Return an answer without its thinking, whether that stands beside the text or in front of it in tags."""
+    if "reasoning_content" not in message and "<think>" not in message["content"]:
+        return message
     rest = {key: value for key, value in message.items() if key != "reasoning_content"}
     return {**rest, "content": THINKING.sub("", rest["content"])}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from types import BuiltinMethodType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jinja2 import TemplateError, nodes, pass_context
+from jinja2 import Environment, TemplateError, nodes, pass_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from jinja2.runtime import Context, Macro
 
 CLOCK_VARIABLE = "_clock"
+DICT_ATTRIBUTES = frozenset(dir(dict))
+JUDGEMENTS_KEPT = 1000
 
 
 class RefusedByTemplate(TemplateError):
@@ -59,8 +62,8 @@ def _refuse_private(name: object) -> None:
         raise SecurityError(f"a namespace cannot hold {name!r}")
 
 
-class SandboxedTemplates(ImmutableSandboxedEnvironment):
-    """A sandbox with the settings, filters and functions that chat templates expect."""
+class ChatTemplates(Environment):
+    """An environment with the settings, filters and functions that chat templates expect, for templates of our own."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationBlock, loopcontrols], **settings)
@@ -71,6 +74,41 @@ class SandboxedTemplates(ImmutableSandboxedEnvironment):
             namespace=PlainNamespace,
             dict=make_dict,
         )
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Return an attribute or an item; of a message, which is a plain dict, without trying the attribute first."""
+        if type(obj) is dict and attribute not in DICT_ATTRIBUTES:
+            try:
+                return obj[attribute]
+            except KeyError:
+                return self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
+
+
+class SandboxedTemplates(ChatTemplates, ImmutableSandboxedEnvironment):
+    """The same as a sandbox, for templates of strangers."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._judged: dict[tuple[type, str], bool] = {}
+
+    def call(self, context: Context, called: Any, /, *arguments: Any, **options: Any) -> Any:
+        """Call what a template calls; methods of texts and dicts, which want nothing of Jinja's, straight away."""
+        if type(called) is BuiltinMethodType:
+            options.pop("_block_vars", None)
+            options.pop("_loop_vars", None)
+            return called(*arguments, **options)
+        return super().call(context, called, *arguments, **options)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Tell whether a template may have an attribute; that depends on its name and the object's type alone."""
+        asked = (type(obj), attr)
+        judged = self._judged.get(asked)
+        if judged is None:
+            if len(self._judged) >= JUDGEMENTS_KEPT:
+                self._judged.clear()
+            judged = self._judged[asked] = super().is_safe_attribute(obj, attr, value)
+        return judged
 
 
 def to_json(
