@@ -11,7 +11,7 @@ from elbowroom.demo import SimulatedLMStudio
 
 Message = dict[str, Any]
 WINDOW = 4096
-LONG = 31
+LONG = 33
 """Exchanges that fill the small window past the trigger."""
 
 

@@ -46,14 +46,15 @@ def suffix_order(
     cap: int,
     reasons: Sequence[str] = (),
     *,
+    rows: int = MOST_ROWS,
     has_summary: bool = False,
 ) -> str:
     """Return the message that ends the conversation itself: the pruning agent has read all of it already.
 
     `sizes` are the groups' tokens by id. Of very many groups only the newest have a row of their own.
     """
-    listed = "\n".join(_row(numbered, sizes[numbered.id]) for numbered in old[-MOST_ROWS:])
-    unlisted = old[:-MOST_ROWS]
+    listed = "\n".join(_row(numbered, sizes[numbered.id]) for numbered in old[-rows:])
+    unlisted = old[:-rows]
     before = f"{unlisted[0].id} to {unlisted[-1].id} | older groups, not listed one by one\n" if unlisted else ""
     carry = "\n\nCarry over what the earlier summary in the conversation says." if has_summary else ""
     return (

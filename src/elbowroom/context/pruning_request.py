@@ -28,6 +28,8 @@ from elbowroom.context.rewrite import as_plan
 from elbowroom.context.transcript import Group, Message, Transcript
 
 LEAST_ROOM = 100
+SHORTER_LISTS = (24, 8)
+"""Groups that an order lists where it does not fit with more of them."""
 FOR_REASONS_AND_TEMPLATE = 128
 LONGEST_REASON = 300  # characters
 USUAL_TOKEN = 4  # characters
@@ -100,16 +102,23 @@ class PruningRequest:
         self._attempt += 1
         reasons = [reason[:LONGEST_REASON] for reason in reasons]
         if self.pruner.shares_prefix and self._suffix_works:
-            messages = self._on_top(reasons)
-            if await self._fits(messages):
-                return await self._ask_on_top(messages)
+            for rows in self._row_counts():
+                messages = self._on_top(reasons, rows)
+                if await self._fits(messages):
+                    return await self._ask_on_top(messages)
         return await self._ask_in_parts(reasons)
 
-    def _on_top(self, reasons: Sequence[str]) -> list[Message]:
+    def _row_counts(self) -> list[int]:
+        """Return how many groups the order may list: a short list leaves room where the window is nearly full."""
+        return [MOST_ROWS, *(rows for rows in SHORTER_LISTS if rows < len(self.division.old))]
+
+    def _on_top(self, reasons: Sequence[str], rows: int) -> list[Message]:
         """Return the conversation with the order at its end."""
         sizes = self._estimates()
         has_summary = bool(self.division.summaries)
-        order = suffix_order(self.division.old, sizes, self.wishes, self.cap, reasons, has_summary=has_summary)
+        order = suffix_order(
+            self.division.old, sizes, self.wishes, self.cap, reasons, rows=rows, has_summary=has_summary
+        )
         return [*without_open_calls(self.transcript).messages, {"role": "user", "content": order}]
 
     async def _fits(self, messages: Sequence[Message]) -> bool:
