@@ -1,11 +1,13 @@
 """The watch over a streaming answer: where it stops near the edge of the window, and that no word is lost there."""
 
+import asyncio
 import random
 from collections.abc import Iterable, Iterator
 
 import pytest
 from vocabulary_kinds import byte_level, write_header
 
+from elbowroom.agents.context_pool import Pool, Priority, Ticket
 from elbowroom.agents.stream_watch import StreamWatch
 from elbowroom.context.budget import Budget
 from elbowroom.context.manager import AgentContextManager
@@ -205,3 +207,63 @@ def test_broken_characters_break_nothing(tokenizer: Tokenizer) -> None:
     watch = watch_over(tokenizer)
     assert heard(watch, ["\ud83d", "\ude00", SENTENCE]) == f"\ud83d\ude00{SENTENCE}"
     assert watch.generated > 0
+
+
+async def beside(others: int) -> tuple[Pool, Ticket]:
+    """Return a pool of the window's size in which others hold so much, and the ticket of an answer to the prompt."""
+    pool = Pool(asyncio.get_running_loop())
+    pool.ask(WINDOW, Priority.CHAT, others, others)
+    return pool, pool.ask(WINDOW, Priority.CHAT, PROMPT + 100, PROMPT)
+
+
+def watch_with(tokenizer: Tokenizer, ticket: Ticket) -> StreamWatch:
+    """Return a watch over the answer that holds this ticket."""
+    manager = AgentContextManager(Budget(WINDOW))
+    manager.sent(PROMPT)
+    return StreamWatch(manager, StreamCounter(tokenizer), "", ticket)
+
+
+async def test_a_growing_answer_holds_what_it_takes(tokenizer: Tokenizer) -> None:
+    """An answer that outgrows its reserve holds more, always as much as has come, up to where it stops anyway."""
+    _, ticket = await beside(0)
+    watch = watch_with(tokenizer, ticket)
+    for delta in deltas_of(SENTENCE * 100, 1):
+        watch.count(delta)
+        watch.keep_text(delta)
+        if watch.is_stopped:
+            break
+        assert ticket.tokens >= PROMPT + watch.generated
+    assert watch.is_stopped
+    assert not watch.lacks_room
+    assert PROMPT + watch.generated >= Budget(WINDOW).stop_at
+
+
+async def test_an_answer_stops_where_others_leave_no_room(tokenizer: Tokenizer) -> None:
+    """Beside another request an answer ends with a sentence before the window is full for both."""
+    others = 350
+    pool, ticket = await beside(others)
+    watch = watch_with(tokenizer, ticket)
+    said = heard(watch, deltas_of(SENTENCE * 100, 2))
+    assert watch.is_stopped
+    assert watch.lacks_room
+    assert said.rstrip().endswith(".")
+    assert pool.held <= WINDOW
+    assert PROMPT + watch.generated + others <= WINDOW
+
+
+async def test_an_answer_goes_on_where_room_comes_back(tokenizer: Tokenizer) -> None:
+    """Once the others have ended, an answer that was about to stop is not stopped before the window's own edge."""
+    pool = Pool(asyncio.get_running_loop())
+    other = pool.ask(WINDOW, Priority.CHAT, 400, 400)
+    ticket = pool.ask(WINDOW, Priority.CHAT, PROMPT + 100, PROMPT)
+    watch = watch_with(tokenizer, ticket)
+    for at, delta in enumerate(deltas_of(UNBROKEN * 200, 3)):
+        watch.count(delta)
+        watch.keep_text(delta)
+        if watch.lacks_room:
+            pool.free(other)
+        if watch.is_stopped:
+            break
+        assert at < 2000
+    assert not watch.lacks_room
+    assert PROMPT + watch.generated >= Budget(WINDOW).stop_at

@@ -1,24 +1,36 @@
 """The third check: how full the window is while an answer streams, and where the answer may be stopped."""
 
+from typing import Final
+
+from elbowroom.agents.admission import Ticket
 from elbowroom.context.manager import AgentContextManager, StreamVerdict
 from elbowroom.context.seam import StopFinder
 from elbowroom.tokens.stream_count import StreamCounter
+
+GROWS_BY: Final = 16
+"""An answer that is longer than its reserve takes one sixteenth of the window at a time."""
 
 
 class StreamWatch:
     """Follows one answer as it comes. `said` is what of it the client has had from earlier requests.
 
     Everything that the model generates is counted: visible text, thoughts and calls. Far from the edge a bound in
-    bytes is enough; the tokenizer is asked only where that could be at 90 % of the window.
+    bytes is enough; the tokenizer is asked only where that could be at 90 % of the window, or at the end of what the
+    request holds of it by its `ticket`. An answer that other requests leave no room for `lacks_room`: it is stopped.
     """
 
-    def __init__(self, manager: AgentContextManager, counter: StreamCounter, said: str) -> None:
+    def __init__(
+        self, manager: AgentContextManager, counter: StreamCounter, said: str, ticket: Ticket | None = None
+    ) -> None:
         self.is_stopped = False
+        self.lacks_room = False
         self._has_ended = False
         self._manager = manager
         self._counter = counter
+        self._ticket = ticket
+        self._grows_by = max(1, manager.budget.window // GROWS_BY)
         self._bytes = 0
-        self._harmless = manager.budget.stop_at - manager.prompt  # a token has at least a byte
+        self._harmless = self._least_left(0)
         self._uncounted: list[str] = []
         self._text = [said]
         self._finder: StopFinder | None = None
@@ -42,9 +54,6 @@ class StreamWatch:
 
     def keep_text(self, text: str) -> str:
         """Return how much of the next visible piece belongs to the answer: all of it, or less where it stops."""
-        if self._bytes < self._harmless:
-            self._text.append(text)
-            return text
         verdict = self._verdict()
         if verdict == "go on" and self._finder is None:
             self._text.append(text)
@@ -69,4 +78,25 @@ class StreamWatch:
     def _verdict(self) -> StreamVerdict:
         if self._has_ended or self._bytes < self._harmless:
             return "go on"
-        return self._manager.while_streaming(self.generated)
+        generated = self.generated
+        verdict = self._manager.while_streaming(generated)
+        if verdict == "go on":
+            verdict = self._beside_others(self._manager.prompt + generated)
+        if verdict == "go on":
+            self._harmless = self._bytes + self._least_left(generated)
+        return verdict
+
+    def _beside_others(self, filled: int) -> StreamVerdict:
+        """Hold more of the window where the answer needs it soon; without room for that it has to stop."""
+        wanted = min(filled + self._grows_by, self._manager.budget.window)
+        self.lacks_room = self._ticket is not None and not self._ticket.grow(wanted)
+        if self._ticket is None or not self.lacks_room:
+            return "go on"
+        return "stop at a good place" if filled < self._ticket.tokens else "stop now"
+
+    def _least_left(self, generated: int) -> int:
+        """Return how many tokens can come before there is something to decide; each has at least a byte."""
+        edge = self._manager.budget.stop_at
+        if self._ticket is not None:
+            edge = min(edge, self._ticket.tokens - self._grows_by // 2)
+        return edge - self._manager.prompt - generated

@@ -1,0 +1,108 @@
+"""Behind an answer that has passed the trigger the conversation is compacted, so that the next turn need not wait."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from chatting import RAW_MODEL, eventually
+from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
+
+from elbowroom.server.keys import SHARED, Timing
+
+Message = dict[str, Any]
+WINDOW = 4096
+NEARLY_FULL = 31
+"""Exchanges that stay just below the trigger."""
+LONG_ANSWER = " ".join(["The ferry left at noon and came back in the evening."] * 20)
+QUICK = Timing(quiet=0.02)
+
+
+def body_of(messages: list[Message]) -> dict[str, Any]:
+    """Return the request of a raw model."""
+    return {"model": RAW_MODEL, "messages": messages}
+
+
+def after(messages: list[Message], answer: str) -> list[Message]:
+    """Return the history one turn later."""
+    said = {"role": "assistant", "content": answer.strip()}
+    return [*messages, said, {"role": "user", "content": "And the first one tomorrow?"}]
+
+
+async def test_the_next_turn_finds_it_done(tmp_path: Path) -> None:
+    """One order behind the answer, one token to warm the cache, and a next turn that begins with the same bytes."""
+    first = history(NEARLY_FULL)
+    async with small_window(tmp_path, lambda body: LONG_ANSWER, window=WINDOW, timing=QUICK) as (served, studio):
+        status, answer = await ask_whole(served, body_of(first))
+        assert status == 200
+        assert not orders_of(studio)
+        await eventually(lambda: len(turns_of(studio)) == 2, "the engine has not read what was compacted")
+        [order] = orders_of(studio)
+        warm = turns_of(studio)[1].body
+        assert warm["max_tokens"] == 1
+        said = answer["choices"][0]["message"]["content"]
+        await ask_whole(served, body_of(after(first, said)))
+        assert orders_of(studio) == [order]
+        sent = turns_of(studio)[-1].body["messages"]
+    assert sent[:-1] == warm["messages"][:-1]
+    assert len(sent) < len(first)
+
+
+async def test_a_turn_in_between_waits_for_it(tmp_path: Path) -> None:
+    """A next turn that comes while it is compacted takes what comes of it: one order in all, and the person is told."""
+    first = history(NEARLY_FULL)
+    async with small_window(tmp_path, lambda body: LONG_ANSWER, window=WINDOW, timing=QUICK) as (served, studio):
+        studio.tokens_per_second = 200
+        _, answer = await ask_whole(served, body_of(first))
+        await eventually(lambda: len(orders_of(studio)) == 1, "nothing is compacted")
+        follow = after(first, answer["choices"][0]["message"]["content"])
+        status, _ = await ask_whole(served, body_of(follow))
+        assert status == 200
+        assert len(orders_of(studio)) == 1
+        sent = turns_of(studio)[-1].body["messages"]
+        assert len(sent) < len(first)
+
+
+async def test_it_gives_way_to_other_requests(tmp_path: Path) -> None:
+    """A conversation that needs the room ends it before its time; it is done behind that one's answer."""
+    first = history(NEARLY_FULL)
+    ended = asyncio.Event()
+
+    def says(body: dict[str, Any]) -> Script | str:
+        return ANSWER if body["messages"][-1]["content"] == "Who are you?" else LONG_ANSWER
+
+    def prunes(body: dict[str, Any]) -> Script:
+        return Script(valid_plan(body)) if ended.is_set() else Script(WaitFor(ended), "{}")
+
+    async with small_window(tmp_path, says, window=WINDOW, timing=QUICK) as (served, studio):
+        studio.enqueue(Script(WaitFor(ended), "{}"), when=is_prune_order)
+        await ask_whole(served, body_of(first))
+        await eventually(lambda: len(orders_of(studio)) == 1, "nothing is compacted")
+        other = [*history(12)[:-1], {"role": "user", "content": "Who are you?"}]
+        status, answer = await ask_whole(served, body_of(other))
+        assert status == 200
+        assert answer["choices"][0]["message"]["content"] == ANSWER
+        assert orders_of(studio)[0].cancelled
+        await eventually(lambda: len(orders_of(studio)) == 2, "it is not tried again")
+        ended.set()
+
+
+async def test_it_can_be_switched_off(tmp_path: Path) -> None:
+    """With `background = false` nothing is sent behind an answer."""
+    first = history(NEARLY_FULL)
+    off = "background = false"
+    async with small_window(tmp_path, lambda body: LONG_ANSWER, window=WINDOW, timing=QUICK, compaction=off) as (
+        served,
+        studio,
+    ):
+        await ask_whole(served, body_of(first))
+        await asyncio.sleep(0.2)
+        assert len(studio.chats) == 1
+
+
+async def test_an_answer_below_the_trigger_leaves_nothing_to_do(tmp_path: Path) -> None:
+    """Nothing is sent behind an answer that leaves room."""
+    async with small_window(tmp_path, lambda body: ANSWER, window=WINDOW, timing=QUICK) as (served, studio):
+        await ask_whole(served, body_of(history(NEARLY_FULL - 15)))
+        await asyncio.sleep(0.2)
+        assert len(studio.chats) == 1
+        assert SHARED in served.app
