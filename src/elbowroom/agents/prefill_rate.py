@@ -14,7 +14,7 @@ faster and only waits too long until its first answer; a processor alone is slow
 taken already then counts more than this number."""
 LEAST_PROMPT: Final = 256  # a shorter prompt tells how long a request takes to begin
 SAMPLES: Final = 32
-QUANTILE: Final = 10  # one part in ten is slower; with fewer than ten samples it is the slowest that counts
+QUANTILE: Final = 10  # one prompt in ten may be slower; of ten or fewer the slowest counts
 LONGEST: Final = 300.0  # seconds
 STILL_TO_COME: Final = 1.25
 
@@ -29,7 +29,7 @@ class PrefillRate:
     def tokens_per_second(self) -> float:
         """Return the rate that may be relied on."""
         rates = sorted(self._rates)
-        return rates[len(rates) // QUANTILE] if rates else DEFAULT_RATE
+        return rates[(len(rates) - 1) // QUANTILE] if rates else DEFAULT_RATE
 
     def learn(self, prompt: int, seconds: float) -> None:
         """Take note that a prompt of so many tokens was read in so many seconds."""
