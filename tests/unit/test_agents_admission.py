@@ -325,15 +325,31 @@ async def test_background_work_that_names_its_way_to_leave_too_late_is_asked_the
 
 
 async def test_background_work_that_has_left_is_not_asked() -> None:
-    """What its task does afterwards is its own."""
+    """What its task does afterwards is its own, also while the engine reads its prompt to the end."""
+    admission, _ = new_admission()
+    left, cancelled = Request(admission, 300, Priority.BACKGROUND), Request(admission, 300, Priority.BACKGROUND)
+    await settle()
+    asked: list[str] = []
+    for work in (left, cancelled):
+        work.admitted.on_preempt = lambda: asked.append("asked")
+    left.admitted.release_early()
+    await cancelled.cancel()
+    await requests(admission, 800, 800)
+    assert admission.waiting(MODEL) == 2
+    assert asked == []
+
+
+async def test_background_work_that_gave_its_place_back_is_not_asked_later() -> None:
+    """It was to be asked as soon as it said how, but there is nothing left that it could give back."""
     admission, _ = new_admission()
     work = Request(admission, 600, Priority.BACKGROUND)
     await settle()
-    asked: list[str] = []
-    work.admitted.on_preempt = lambda: asked.append("asked")
+    await requests(admission, 600)
     work.admitted.release_early()
-    await requests(admission, 600, 600)
-    assert asked == []
+    work.admitted.on_preempt = work.task.cancel
+    await settle()
+    assert not work.task.done()
+    await work.finish()
 
 
 async def test_a_growing_chat_asks_background_work_to_leave() -> None:

@@ -1,6 +1,7 @@
 """An engine reads a prompt to its end though nobody waits for it any more: its tokens stay held so long."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from admitted_requests import MODEL, WINDOW, Request, new_admission, requests
@@ -125,6 +126,18 @@ async def test_forgetting_a_model_that_nobody_has_used_is_all_right() -> None:
     """There is nothing to forget."""
     admission, _ = new_admission()
     admission.forget(MODEL)
+    assert admission.held(MODEL) == 0
+
+
+@pytest.mark.parametrize("end", [Admission.close, lambda admission: admission.forget(MODEL)])
+async def test_nothing_is_left_to_happen_for_a_model_that_is_forgotten(end: Callable[[Admission], None]) -> None:
+    """Neither where it was unloaded nor where the server stops."""
+    admission, clock = new_admission()
+    (request,) = await requests(admission, WINDOW)
+    await request.cancel()
+    assert clock.appointments == 1
+    end(admission)
+    assert clock.appointments == 0
     assert admission.held(MODEL) == 0
 
 

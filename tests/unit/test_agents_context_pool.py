@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from manual_clock import ManualClock
 
@@ -96,6 +96,7 @@ class Watched:
             assert held + min(first.wanted, WINDOW) > WINDOW, "there was room for the first one who waits"
 
 
+@settings(deadline=None)
 @given(st.lists(acts, max_size=60))
 def test_a_pool_keeps_its_promises_after_every_act(todo: list[Act]) -> None:
     """No token is held twice or lost, the first in the queue is admitted as soon as it fits, all is free at last."""
