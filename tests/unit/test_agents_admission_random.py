@@ -53,7 +53,7 @@ class Crowd:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.clock = ManualClock()
-        self.engine = Engine(self.clock, self.random.choice([210.0, 700.0, 3000.0]))
+        self.engine = Engine(self.clock, self.random.choice([210.0, 700.0, 2500.0]))
         self.admission = Admission(max_waiting=self.random.choice([5, REQUESTS]), clock=self.clock)
         self.answered = self.refused = self.cut = 0
         self.tasks = [asyncio.create_task(self._request()) for _ in range(REQUESTS)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from elbowroom.agents.prefill_rate import DEFAULT_RATE, LEAST_PROMPT, LONGEST, PrefillRate
+from elbowroom.agents.prefill_rate import DEFAULT_RATE, FASTEST, LEAST_PROMPT, LONGEST, PrefillRate
 
 PROMPT = 4000
 
@@ -18,13 +18,18 @@ def learned(*rates: float) -> PrefillRate:
 def test_one_measurement_counts() -> None:
     """The first prompt replaces what was assumed, be it slower or faster."""
     assert PrefillRate().tokens_per_second == DEFAULT_RATE
-    for measured in (30, 5000):
+    for measured in (30, 1500):
         assert learned(measured).tokens_per_second == pytest.approx(measured)
 
 
 def test_a_cached_beginning_does_not_make_a_model_fast() -> None:
     """One prompt in ten that was read from its beginning is enough to know the rate."""
     assert learned(400, *[20_000] * 9, 400, *[20_000] * 9).tokens_per_second == pytest.approx(400)
+
+
+def test_a_conversation_that_only_ever_goes_on_does_not_make_a_model_endlessly_fast() -> None:
+    """Each of its prompts is cached but for the last message."""
+    assert learned(*[50_000] * 32).tokens_per_second == FASTEST
 
 
 def test_a_slow_moment_is_forgotten() -> None:
