@@ -8,6 +8,7 @@ from elbowroom.agents.admission import Admission, PoolKey, Priority, Ticket
 
 MODEL: PoolKey = ("lmstudio", "qwen3-8b")
 WINDOW = 1000
+RUNNING: set[asyncio.Task[None]] = set()  # a loop does not keep its tasks alive, and a test may not need all of them
 
 
 class Request:
@@ -27,6 +28,8 @@ class Request:
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._prompt = tokens if prompt is None else prompt
         self.task = asyncio.create_task(self._run(admission, tokens, priority, window))
+        RUNNING.add(self.task)
+        self.task.add_done_callback(RUNNING.discard)
 
     async def _run(self, admission: Admission, tokens: int, priority: Priority, window: int) -> None:
         async with admission.admitted(
