@@ -141,7 +141,7 @@ class TooManyRequests(ElbowroomError):
 
     def __init__(self, model: str, *, waiting: int, retry_after: int) -> None:
         super().__init__(
-            f"{model!r} is busy, and {waiting} requests wait for it already. Ask again in about {retry_after} s."
+            f"{model!r} is busy, and as many requests wait for it as may ({waiting}). Ask again in {retry_after} s."
         )
         self.retry_after = retry_after
 

@@ -2,21 +2,24 @@
 
 A prompt of which the engine has the beginning in its cache seems to be read faster than it is, and a short one slower.
 Too high a rate lets a request in beside a prompt that is still being read, which can end every request in flight;
-too low a rate only lets it wait. So short prompts are left out, and of the rest a low quantile counts.
+too low a rate only lets it wait. So short prompts are left out, of the rest a low quantile counts, and no model is
+taken to be faster than FASTEST: most conversations go on from what is cached, and there may be no other prompt to learn
+from.
 """
 
 from collections import deque
 from typing import Final
 
 DEFAULT_RATE: Final = 200.0
-"""Assumed while nothing is known: what a small model does on a slow laptop's GPU. A graphics card is several times
-faster and only waits too long until its first answer; a processor alone is slower, and the time that a prompt has
-taken already then counts more than this number."""
+"""Assumed while nothing is known: what a small model does on the graphics of a slow laptop. Better ones are several
+times faster: there a request waits some seconds too long, once, as the first answer corrects it. A processor alone may
+be slower, and is found out by a prompt that takes longer than this says."""
+FASTEST: Final = 2000.0  # a window of 8192 tokens is held for four seconds at least
 LEAST_PROMPT: Final = 256  # a shorter prompt tells how long a request takes to begin
 SAMPLES: Final = 32
-QUANTILE: Final = 10  # one part in ten is slower; with fewer than ten samples it is the slowest that counts
+QUANTILE: Final = 10  # one prompt in ten may be slower; of ten or fewer the slowest counts
 LONGEST: Final = 300.0  # seconds
-STILL_TO_COME: Final = 1.25
+STILL_TO_COME: Final = 1.25  # of the time that has passed
 
 
 class PrefillRate:
@@ -29,12 +32,12 @@ class PrefillRate:
     def tokens_per_second(self) -> float:
         """Return the rate that may be relied on."""
         rates = sorted(self._rates)
-        return rates[len(rates) // QUANTILE] if rates else DEFAULT_RATE
+        return rates[(len(rates) - 1) // QUANTILE] if rates else DEFAULT_RATE
 
     def learn(self, prompt: int, seconds: float) -> None:
         """Take note that a prompt of so many tokens was read in so many seconds."""
         if prompt >= LEAST_PROMPT and seconds > 0:
-            self._rates.append(prompt / seconds)
+            self._rates.append(min(prompt / seconds, FASTEST))
 
     def give_up(self, prompt: int, seconds: float) -> float:
         """Return how long the model goes on reading a prompt on which nobody waits any more after so many seconds.

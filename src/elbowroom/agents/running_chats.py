@@ -30,8 +30,8 @@ class RunningChats:
 
     def concerns(self, task: ChatKey) -> bool:
         """Tell whether a chat runs that this task has to wait for: its own, or any of the model where it has none."""
-        *model, chat_id = task
-        return task in self._running if chat_id else any([*key[:2]] == model for key in self._running)
+        *_, chat_id = task
+        return task in self._running if chat_id else any(key[:2] == task[:2] for key in self._running)
 
     def waiting(self, provider: str, model: str) -> int:
         """Return how many tasks wait for chats of a model."""
@@ -48,6 +48,6 @@ class RunningChats:
                 del self._tasks[woken]
 
     def _wake(self) -> None:
-        for woken, task in self._tasks.items():
-            if not self.concerns(task) and not woken.done():
+        for woken in self._tasks:
+            if not woken.done():
                 woken.set_result(None)
