@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from chatting import RAW_MODEL, eventually
+from scripted_pruner import is_prune_order
 from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
 
+from elbowroom.demo import Script, WaitFor
 from elbowroom.server.keys import SHARED, Timing
 
 Message = dict[str, Any]
@@ -70,9 +72,6 @@ async def test_it_gives_way_to_other_requests(tmp_path: Path) -> None:
     def says(body: dict[str, Any]) -> Script | str:
         return ANSWER if body["messages"][-1]["content"] == "Who are you?" else LONG_ANSWER
 
-    def prunes(body: dict[str, Any]) -> Script:
-        return Script(valid_plan(body)) if ended.is_set() else Script(WaitFor(ended), "{}")
-
     async with small_window(tmp_path, says, window=WINDOW, timing=QUICK) as (served, studio):
         studio.enqueue(Script(WaitFor(ended), "{}"), when=is_prune_order)
         await ask_whole(served, body_of(first))
@@ -81,7 +80,7 @@ async def test_it_gives_way_to_other_requests(tmp_path: Path) -> None:
         status, answer = await ask_whole(served, body_of(other))
         assert status == 200
         assert answer["choices"][0]["message"]["content"] == ANSWER
-        assert orders_of(studio)[0].cancelled
+        assert orders_of(studio)[0].phase == "cut"
         await eventually(lambda: len(orders_of(studio)) == 2, "it is not tried again")
         ended.set()
 
