@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from elbowroom.agents.answer import Notice
@@ -10,6 +10,7 @@ from elbowroom.agents.compactor import Compactor, ConversationSource
 from elbowroom.agents.history import History
 from elbowroom.agents.no_room import overflow_error, tight_notice
 from elbowroom.agents.prompt_size import PromptSize
+from elbowroom.agents.recovery import Recovery
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.results_check import fitting_results
@@ -21,7 +22,7 @@ from elbowroom.context.decisions import Compact, Decision, Measure, Refuse, Send
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.transcript import Message, Transcript
-from elbowroom.errors import ContextOverflow
+from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply
 from elbowroom.providers.base import ModelInfo, Provider
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,11 @@ class ManagedStep:
     _generated: int = 0
     _refusal: ContextOverflow | None = None
     _is_limited_by_client: bool = False
+    _recovery: Recovery = field(init=False)
+
+    def __post_init__(self) -> None:
+        windows = self.compactor.settings.windows
+        self._recovery = Recovery(self.provider, self.info, self.manager, windows, self.compactor.tell)
 
     async def run(self) -> Reply:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
@@ -82,21 +88,30 @@ class ManagedStep:
         """Send the prompt as it is now; return whether the reply has to go on in another request."""
         body = self.shape.body(self.counter.sent(self.history.messages))
         size = await self.counter.size(body)
+        if await self._has_outgrown_window(size):
+            return True
         body["max_tokens"] = self._reply_limit(size.at_most)
         self.manager.sent(size.at_most)
         watch = self._new_watch()
         self.size = None if self._generated else size
         self._is_limited_by_client = self._left_for_client <= self.manager.budget.window - size.at_most
         said = self._visible
+        failure = None
         try:
-            await self.step.attempt(self.provider, body, self.info, watch)
-        except ContextOverflow as refusal:
-            if self._visible > said or not self.manager.can_restart:
-                raise
-            log.warning("%s refused a prompt of %d tokens: %s", self.info.id, size.at_most, refusal)
-            self._refusal = refusal
-            self.manager.learn_window(refusal.window or size.at_most)
-            return True
+            may_be_empty = not self._recovery.is_near_edge(size.at_most)
+            await self.step.attempt(self.provider, body, self.info, watch, may_be_empty=may_be_empty)
+        except ElbowroomError as error:
+            failure = error
+        has_said = self._visible > said
+        if failure is None or isinstance(failure, EmptyReply):
+            was_truncated = await self._recovery.was_truncated(size, self.step.usage)
+            if was_truncated and not has_said and self.manager.can_restart:
+                return True
+        if failure is not None and has_said:
+            self._recovery.after_words(failure, size.at_most + (watch.generated if watch else 0))
+            raise failure
+        if failure is not None:
+            return await self._go_on_after(failure, size)
         if watch is None:
             return False
         if not watch.is_stopped and not self.step.was_cut:
@@ -106,6 +121,26 @@ class ManagedStep:
             self.step.end_for_length()
             return False
         return watch.is_stopped or self._ran_out(watch)
+
+    async def _has_outgrown_window(self, size: PromptSize) -> bool:
+        """Tell whether the prompt has to shrink first, since its window has; raises ContextOverflow where it cannot."""
+        has_shrunk = await self._recovery.has_shrunk()
+        self.info = self._recovery.info
+        if not has_shrunk or self._recovery.fits(size.at_most):
+            return False
+        if not self.manager.can_restart and size.at_most >= self.manager.budget.window:
+            budget, auto = self.manager.budget, self.manager.auto
+            raise await overflow_error(self.history.messages, self.shape, self.counter, budget, auto=auto)
+        return self.manager.can_restart
+
+    async def _go_on_after(self, failure: ElbowroomError, size: PromptSize) -> bool:
+        """Ask again after a failure before the first word: at once where the prompt fits, else when it has shrunk."""
+        self._refusal = await self._recovery.after(failure, size.at_most)
+        self.info = self._recovery.info
+        if self._refusal is None and self.manager.may_restart():
+            self.step.reply.drop_calls()
+            return await self._ask()
+        return True
 
     def _new_watch(self) -> StreamWatch | None:
         """Return what stops the answer near the edge; None where it could not go on after that."""

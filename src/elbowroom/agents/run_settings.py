@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from elbowroom.agents.catalog import Catalog
 from elbowroom.agents.history_counter import HistoryCounters
+from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.pruner_choice import PrunerChoice
 from elbowroom.settings.model import ClientTools, CompactionSettings
 
@@ -12,7 +13,7 @@ from elbowroom.settings.model import ClientTools, CompactionSettings
 class RunSettings:
     """The settings at the moment a request came in; `client_tools` is for raw models, agents have their own.
 
-    `histories` and `pruners` remember what they have found out about models, from one request to the next.
+    `histories`, `windows` and `pruners` remember what has been found out about models, from one request to the next.
     """
 
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
@@ -20,3 +21,4 @@ class RunSettings:
     client_tools: ClientTools = "pass"
     histories: HistoryCounters = field(default_factory=HistoryCounters)
     pruners: PrunerChoice = field(default_factory=lambda: PrunerChoice(HistoryCounters()))
+    windows: LearnedWindows = field(default_factory=LearnedWindows)

@@ -41,7 +41,12 @@ def run_settings_of(app: web.Application) -> RunSettings:
     settings = app[SETTINGS].current().settings
     runtime = app[RUNTIME]
     return RunSettings(
-        settings.compaction, catalog_of(app), settings.server.client_tools, runtime.histories, runtime.pruners
+        settings.compaction,
+        catalog_of(app),
+        settings.server.client_tools,
+        runtime.histories,
+        runtime.pruners,
+        windows=runtime.windows,
     )
 
 

@@ -9,6 +9,7 @@ from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.client_tools import with_arranged_tools
 from elbowroom.agents.history_counter import HistoryCounters
+from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.pruner_choice import PrunerChoice
 from elbowroom.agents.raw_model import answer_raw
 from elbowroom.agents.request import ChatRequest
@@ -31,12 +32,13 @@ def no_tools(target: Target) -> Sequence[Any]:
 class AgentRuntime:
     """Answers requests; the first one to an agent waits for the SDK. `toolbox` gives each agent its own tools.
 
-    `histories` and `pruners` remember what has been found out about models, for all requests.
+    `histories`, `windows` and `pruners` remember what has been found out about models, for all requests.
     """
 
     def __init__(self, toolbox: Toolbox = no_tools) -> None:
         self.histories = HistoryCounters()
-        self.pruners = PrunerChoice(self.histories)
+        self.windows = LearnedWindows()
+        self.pruners = PrunerChoice(self.histories, self.windows)
         self._toolbox = toolbox
         self._loading: asyncio.Task[RunAgent] | None = None
 
