@@ -137,7 +137,7 @@ class ManagedStep:
         """Ask again after a failure before the first word: at once where the prompt fits, else when it has shrunk."""
         self._refusal = await self._recovery.after(failure, size.at_most)
         self.info = self._recovery.info
-        if self._refusal is None and self.manager.may_restart():
+        if self._refusal is None and self._recovery.fits(size.at_most) and self.manager.may_restart():
             self.step.reply.drop_calls()
             return await self._ask()
         return True

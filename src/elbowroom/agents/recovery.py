@@ -64,9 +64,9 @@ class Recovery:
         return prompt >= NEAR_EDGE * self.manager.budget.window
 
     async def after(self, failure: ElbowroomError, prompt: int) -> ContextOverflow | None:
-        """Return the overflow that a failure before the first word is, None where the step can be sent as it is.
+        """Return the overflow that a failure before the first word is, None where a prompt that fits may be sent again.
 
-        It can be where the window has grown meanwhile, and once where the model was lost far from the edge of its
+        It may be where the window is another one by now, and once where the model was lost far from the edge of its
         window. Raises the failure, or a newer one, where the step cannot be sent again at all.
         """
         if not self.manager.can_restart:
