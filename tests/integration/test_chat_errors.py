@@ -216,7 +216,7 @@ async def test_empty_answer(pair: Pair, script: Script, stream: bool) -> None:
 async def test_failure_before_the_first_word(pair: Pair, failure: Any, stream: bool) -> None:
     """A stream upstream that fails before it said anything is a status for the client, not a stream."""
     served, studio = pair
-    studio.enqueue(Script(failure))
+    studio.enqueue(Script(failure), repeat=True)
     status, _ = await refused(served, chat_body(stream=stream))
     assert status == 502
 

@@ -79,12 +79,15 @@ async def test_no_alarm_for_a_prompt_that_was_read(
 async def test_the_alarm_names_the_numbers(
     tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture, *, stream: bool
 ) -> None:
-    """A window that shrank a moment ago: LM Studio cuts the middle out silently, and elbowroom says how much."""
+    """A window that shrinks as the request comes: LM Studio cuts the middle out silently, elbowroom says how much."""
     policy = Overflow(policy="truncateMiddle")
     turns = [{"role": ("user", "assistant")[turn % 2], "content": "bahudo keri " * 30} for turn in range(21)]
     async with counted(tmp_path, model, window=16_384, overflow=policy) as (served, studio):
-        await size_of(served, "Hello")
-        studio.reload("tiny", 2048)
+
+        def shrink(body: dict[str, Any]) -> None:
+            studio.reload("tiny", 2048)
+
+        studio.on_request = shrink
         body = {"model": RAW, "messages": turns, "stream": stream}
         async with served.http.post(served.chat_url, json=body) as response:
             assert response.status == 200
@@ -92,15 +95,15 @@ async def test_the_alarm_names_the_numbers(
         [record] = studio.chats
         sent = FileTokenizer(model).count_tokens([dict(turn) for turn in turns])
     [warning] = warnings(caplog)
-    assert warning.startswith(f"tiny was sent {sent} tokens and read only ")
-    read = int(warning.split("read only ")[1].split(":")[0])
+    assert warning.startswith(f"tiny: The model was sent {sent:,} tokens and read only ")
+    read = int(warning.split("read only ")[1].split(":")[0].replace(",", ""))
     assert read <= 2048 < sent
     assert not record.fitted
     assert "larger context length" in warning
 
 
-async def test_one_alarm_for_each_cut(tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """65 tokens less is one warning for one answer."""
+async def test_one_alarm_for_a_model(tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """65 tokens less is a warning; what is sent afterwards stays within what was read."""
     async with counted(tmp_path, model) as (served, studio):
         size = await size_of(served, "keri " * 300)
         studio.count_tokens = lambda messages, tools: size - 65
@@ -108,9 +111,9 @@ async def test_one_alarm_for_each_cut(tmp_path: Path, model: Path, caplog: pytes
     assert warnings(caplog) == [
         " ".join(
             (
-                f"tiny was sent {size} tokens and read only {size - 65}:",
+                f"tiny: The model was sent {size:,} tokens and read only {size - 65:,}:",
                 "the middle of the conversation was cut out silently (its overflow policy is truncateMiddle).",
-                "Load it with a larger context length, or begin a new conversation.",
+                "From now on no more than that is sent to it; load it with a larger context length to have more.",
             )
         )
     ]

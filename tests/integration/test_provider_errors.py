@@ -2,22 +2,20 @@
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
+import provider_fixtures
 import pytest
 from aiohttp import web
-from fake_upstream import FakeUpstream, chunk, completion, fake_upstream, says, streams
+from fake_upstream import FakeUpstream, chunk, completion, says, streams
 from outcome import chat
-from serving import Served, parse_frames, serve, settings_for
+from serving import Served, parse_frames
 from waiting import until
 
 from elbowroom.demo import (
     Cut,
     Script,
     SimulatedLMStudio,
-    SimulatedModel,
     WaitFor,
 )
 from elbowroom.providers import chat_endpoint
@@ -26,32 +24,8 @@ CHAT = "/v1/chat/completions"
 DONE = b"data: [DONE]\n\n"
 
 
-@pytest.fixture
-async def studio() -> AsyncIterator[SimulatedLMStudio]:
-    """Run a simulated LM Studio with one loaded model."""
-    async with SimulatedLMStudio([SimulatedModel("tiny", loaded_context_length=4096)]) as studio:
-        yield studio
-
-
-@pytest.fixture
-async def managed(studio: SimulatedLMStudio, tmp_path: Path) -> AsyncIterator[Served]:
-    """Run elbowroom in front of LM Studio."""
-    async with serve(tmp_path, settings_for(studio.base_url)) as served:
-        yield served
-
-
-@pytest.fixture
-async def upstream() -> AsyncIterator[FakeUpstream]:
-    """Run a generic upstream."""
-    async with fake_upstream({}) as upstream:
-        yield upstream
-
-
-@pytest.fixture
-async def relaying(upstream: FakeUpstream, tmp_path: Path) -> AsyncIterator[Served]:
-    """Run elbowroom in front of it, passing through."""
-    async with serve(tmp_path, settings_for(upstream.url, kind="openai")) as served:
-        yield served
+studio, managed = provider_fixtures.studio, provider_fixtures.managed
+upstream, relaying = provider_fixtures.upstream, provider_fixtures.relaying
 
 
 def soon() -> asyncio.Event:
@@ -245,8 +219,8 @@ async def test_a_model_that_is_unloaded_in_mid_answer(managed: Served, studio: S
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_socket_that_is_cut_in_mid_answer(managed: Served, studio: SimulatedLMStudio, *, stream: bool) -> None:
-    """Cut before a word it is a 502, after it an error frame; without streaming a 502 either way."""
-    studio.enqueue(Script(Cut()), Script("Half a", WaitFor(soon()), Cut()))
+    """Cut twice before a word it is a 502, after one an error frame; without streaming a 502 either way."""
+    studio.enqueue(Script(Cut()), Script(Cut()), Script("Half a", WaitFor(soon()), Cut()))
     outcome = await chat(managed, "lmstudio/tiny", stream=stream)
     assert outcome.status == 502
     outcome = await chat(managed, "lmstudio/tiny", stream=stream)

@@ -120,18 +120,24 @@ async def test_an_instance_may_answer_under_the_models_key(tmp_path: Path) -> No
 async def test_an_answer_by_another_model_is_refused(
     studio: SimulatedLMStudio, tmp_path: Path, *, managed: bool, stream: bool
 ) -> None:
-    """A model that has just been swapped for another: the other's words never reach the client."""
+    """A model that is swapped for another as the request arrives: the other's words never reach the client."""
+
+    def swapped(body: dict[str, Any]) -> str:
+        if studio.residency.named("tiny"):
+            studio.unload("tiny")
+        return "I am somebody else"
+
     manage = "" if managed else "manage_context = false\n"
     async with serve(tmp_path, settings_for(studio.base_url) + manage) as served:
         await listed(served)
         studio.just_in_time = False
-        studio.unload("tiny")
-        studio.enqueue("I am somebody else")
+        studio.on_request = swapped
         outcome = await chat(served, "lmstudio/tiny", stream=stream)
         assert outcome.status == 503
-        assert "'other' answer instead of 'tiny'" in outcome.message
+        assert "'tiny'" in outcome.message
         assert outcome.text == ""
         studio.load("tiny", 4096)
+        studio.on_request = None
         assert (await chat(served, "lmstudio/tiny", stream=stream)).error is None
 
 

@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, Literal, get_args
 
+import provider_fixtures
 import pytest
-from fake_upstream import FakeUpstream, chunk, fake_upstream, says, says_in_parts, streams
+from fake_upstream import FakeUpstream, chunk, says, says_in_parts, streams
 from outcome import Outcome, chat
-from serving import Served, serve, settings_for
+from serving import Served
 
 from elbowroom.demo import (
     Error,
@@ -19,7 +18,6 @@ from elbowroom.demo import (
     Reply,
     Script,
     SimulatedLMStudio,
-    SimulatedModel,
     WaitFor,
     wording,
 )
@@ -33,32 +31,8 @@ OVERFLOWS = {name: wording(name, 6009, 4096, "gemma3") for name in get_args(LMSt
 NUMBERS = {"A": "6009", "B": "6009", "C": "6009", "D": "6009", "E": "exceeded", "F": "4096", "G": "6009"}
 
 
-@pytest.fixture
-async def studio() -> AsyncIterator[SimulatedLMStudio]:
-    """Run a simulated LM Studio with one loaded model."""
-    async with SimulatedLMStudio([SimulatedModel("tiny", loaded_context_length=4096)]) as studio:
-        yield studio
-
-
-@pytest.fixture
-async def managed(studio: SimulatedLMStudio, tmp_path: Path) -> AsyncIterator[Served]:
-    """Run elbowroom in front of LM Studio."""
-    async with serve(tmp_path, settings_for(studio.base_url)) as served:
-        yield served
-
-
-@pytest.fixture
-async def upstream() -> AsyncIterator[FakeUpstream]:
-    """Run a generic upstream."""
-    async with fake_upstream({}) as upstream:
-        yield upstream
-
-
-@pytest.fixture
-async def relaying(upstream: FakeUpstream, tmp_path: Path) -> AsyncIterator[Served]:
-    """Run elbowroom in front of it, passing through."""
-    async with serve(tmp_path, settings_for(upstream.url, kind="openai")) as served:
-        yield served
+studio, managed = provider_fixtures.studio, provider_fixtures.managed
+upstream, relaying = provider_fixtures.upstream, provider_fixtures.relaying
 
 
 def assert_overflow(outcome: Outcome, name: str) -> None:
@@ -79,7 +53,8 @@ async def test_each_overflow_of_lm_studio_before_a_word(
     """As a 400 with a bare string, or as an event in a stream that began with 200: a real 400 for the client."""
     text = OVERFLOWS[name]
     for script in (Script(Reply(400, {"error": text})), Script(Error(text)), Script(Raw(b": wait\n\n"), Error(text))):
-        studio.enqueue(script)
+        studio.scripts.clear()
+        studio.enqueue(script, repeat=True)
         outcome = await chat(managed, "lmstudio/tiny", stream=stream)
         assert outcome.status == 400
         assert_overflow(outcome, name)

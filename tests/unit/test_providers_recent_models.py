@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from elbowroom.errors import UpstreamUnreachable
+from elbowroom.providers import base
 from elbowroom.providers.base import ModelInfo, RecentModels
 
 
@@ -118,4 +119,67 @@ async def test_a_forgotten_list_is_read_again() -> None:
     models = upstream.kept()
     await models.get()
     models.forget()
+    assert await models.get() == NEW
+
+
+async def test_a_new_list_was_asked_for_after_the_question() -> None:
+    """Who needs to know what is loaded now gets neither a kept list nor one that was asked for before."""
+    upstream = Upstream(OLD, OLD, NEW)
+    models = upstream.kept()
+    upstream.go.set()
+    await models.get()
+    upstream.go.clear()
+    before = asyncio.create_task(models.get_new())
+    await asyncio.sleep(0)
+    after = asyncio.create_task(models.get_new())
+    await asyncio.sleep(0)
+    upstream.go.set()
+    assert await before == OLD
+    assert await after == NEW
+
+
+async def test_all_who_need_a_new_list_at_the_same_time_share_the_next_one() -> None:
+    """A crowd that comes while a list is being read costs one request more, not one each."""
+    upstream = Upstream(OLD, NEW)
+    models = upstream.kept()
+    first = asyncio.create_task(models.get_new())
+    await asyncio.sleep(0)
+    crowd = [asyncio.create_task(models.get_new()) for _ in range(10)]
+    await asyncio.sleep(0)
+    upstream.go.set()
+    assert await first == OLD
+    assert await asyncio.gather(*crowd) == [NEW] * 10
+    assert upstream.attempts == 2
+
+
+async def test_a_busy_upstream_is_not_waited_for_where_a_fresh_list_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to three seconds an old list serves where the new one does not come; after that the request waits for it."""
+    monkeypatch.setattr(base, "PATIENCE_SECONDS", 0.01)
+    upstream = Upstream(OLD, NEW, NEW)
+    models = upstream.kept()
+    upstream.go.set()
+    await models.get()
+    upstream.go.clear()
+    assert await models.get_new() == OLD
+    assert await models.get() == OLD
+    upstream.now += 3.1
+    waiting = asyncio.create_task(models.get_new())
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    upstream.go.set()
+    assert await waiting == NEW
+
+
+async def test_a_failure_to_read_a_new_list_is_shared_and_told() -> None:
+    """An upstream that is gone is gone, whatever the list said a moment ago."""
+    upstream = Upstream(OLD, UpstreamUnreachable("down"), NEW)
+    models = upstream.kept()
+    upstream.go.set()
+    await models.get()
+    upstream.go.clear()
+    asking = [asyncio.create_task(models.get_new()) for _ in range(3)]
+    await asyncio.sleep(0)
+    upstream.go.set()
+    outcomes = await asyncio.gather(*asking, return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes] == ["down"] * 3
     assert await models.get() == NEW

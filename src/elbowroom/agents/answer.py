@@ -34,7 +34,9 @@ class Notice:
     One with `progress` says anew how far that is which an earlier one has opened.
     """
 
-    kind: Literal["loading", "loaded", "compacting", "compacted", "not compacted", "tight", "cut", "truncated"]
+    kind: Literal[
+        "loading", "loaded", "compacting", "compacted", "not compacted", "tight", "cut", "truncated", "waiting"
+    ]
     text: str
     is_done: bool = True
     before: int | None = None

@@ -170,6 +170,11 @@ class Compactor:
         await self.tell([_closing(outcome, time.monotonic() - began)])
         return isinstance(outcome, Compaction)
 
+    async def tell_waiting(self, before: int) -> None:
+        """Tell the person that others have the model now: so many requests are before this one."""
+        others = f"{before} requests are" if before > 1 else "another request is"
+        await self.tell([Notice("waiting", f"Waiting for the model: {others} before this one.")])
+
     async def tell_cut(self, window: int) -> None:
         """Tell the person that the answer ends because the window is full."""
         text = (

@@ -146,6 +146,8 @@ class Pool:
 
     def ask(self, capacity: int, priority: Priority, tokens: int, prompt: int) -> Ticket:
         """Return a ticket that holds its tokens already, or waits for them; `capacity` counts for all from now on."""
+        if self.capacity not in (0, capacity):
+            self.forget()
         self.capacity = capacity
         ticket = Ticket(self, priority, tokens, prompt)
         insort(self._waiting, ticket, key=lambda waiting: waiting.place)

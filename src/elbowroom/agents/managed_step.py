@@ -1,11 +1,13 @@
 """One model step inside a window: what does not fit is compacted first, and an answer that fills it up goes on."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
-from elbowroom.agents.admission import PoolKey
+from elbowroom.agents.admission import PoolKey, Ticket
 from elbowroom.agents.answer import Notice
 from elbowroom.agents.background import Job
 from elbowroom.agents.behind_answer import BehindAnswer
@@ -14,6 +16,7 @@ from elbowroom.agents.first_check import by_hand, decide
 from elbowroom.agents.history import History
 from elbowroom.agents.no_room import overflow_error, tight_notice
 from elbowroom.agents.prompt_size import PromptSize
+from elbowroom.agents.recovery import Recovery
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.results_check import fitting_results
@@ -26,7 +29,7 @@ from elbowroom.context.decisions import Compact, Decision, Refuse, Send
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.transcript import Message, Transcript, text_of
-from elbowroom.errors import ContextOverflow
+from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply
 from elbowroom.providers.base import ModelInfo, Provider
 
 log = logging.getLogger(__name__)
@@ -56,6 +59,12 @@ class ManagedStep:
     _generated: int = 0
     _refusal: ContextOverflow | None = None
     _is_limited_by_client: bool = False
+    _lacks_room: bool = False
+    _recovery: Recovery = field(init=False)
+
+    def __post_init__(self) -> None:
+        windows = self.compactor.settings.shared.windows
+        self._recovery = Recovery(self.provider, self.info, self.manager, windows, self.compactor.tell)
 
     async def run(self) -> Reply:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
@@ -67,12 +76,15 @@ class ManagedStep:
         except Exception as error:  # a chat must not fail for its count: the engine may judge
             log.warning("The prompt for %s could not be counted: %s", self.info.id, error, exc_info=error)
             body = self.shape.body(self.counter.sent(self.history.messages))
-            return await self.step.run(self.provider, body, self.info)
+            window = self.manager.budget.window
+            async with self._entered(window, window) as ticket:
+                await self.step.attempt(self.provider, body, self.info, ticket=ticket)
+            return await self.step.close()
         await self._tell_if_tight(decision)
         fits = await self._fit(decision)
         while fits and await self._ask() and self.manager.may_restart():
             self._note_where_it_stopped()
-            fits = await self._fit(await self._decide(must_shrink=True))
+            fits = await self._fit(await self._decide(must_shrink=not self._lacks_room))
         if not fits or self._has_filled_the_window():
             await self.compactor.tell_cut(self.manager.budget.window)
             self.step.end_for_length()
@@ -118,35 +130,85 @@ class ManagedStep:
         body = self.shape.body(self.counter.sent(self.history.messages))
         size = await self.counter.size(body)
         body["max_tokens"] = self._reply_limit(size.at_most)
-        self.manager.sent(size.at_most)
-        watch = self._new_watch()
-        self.size = None if self._generated else size
-        self._is_limited_by_client = self._left_for_client <= self.manager.budget.window - size.at_most
         said = self._visible
-        try:
-            await self.step.attempt(self.provider, body, self.info, watch)
-        except ContextOverflow as refusal:
-            if self._visible > said or not self.manager.can_restart:
-                raise
-            log.warning("%s refused a prompt of %d tokens: %s", self.info.id, size.at_most, refusal)
-            self._refusal = refusal
-            self.manager.learn_window(refusal.window or size.at_most)
+        attempt = await self._attempted(body, size)
+        if attempt is None:
             return True
-        if watch is None:
-            return False
+        watch, failure = attempt
+        has_said = self._visible > said
+        if failure is None or isinstance(failure, EmptyReply):
+            was_truncated = await self._recovery.was_truncated(size, self.step.usage)
+            if was_truncated and not has_said and self.manager.can_restart:
+                return True
+        if failure is not None and has_said:
+            self._recovery.after_words(failure, size.at_most + (watch.generated if watch else 0))
+            raise failure
+        if failure is not None:
+            return await self._go_on_after(failure, size)
+        return watch is not None and self._goes_on_behind(watch)
+
+    async def _attempted(
+        self, body: Mapping[str, Any], size: PromptSize
+    ) -> tuple[StreamWatch | None, ElbowroomError | None] | None:
+        """Send a prompt as soon as there is room for it beside others, and read the reply.
+
+        Return what has watched over it, and how it failed if it has; None where it was not sent, since the window
+        is a smaller one by now.
+        """
+        budget, watch = self.manager.budget, None
+        can_stop = not self.shape.is_constrained and self.manager.can_restart
+        ahead = min(body["max_tokens"], budget.reserve(size.at_most)) if can_stop else body["max_tokens"]
+        try:
+            async with self._entered(size.at_most, size.at_most + ahead) as ticket:
+                if await self._has_outgrown_window(size):
+                    return None
+                self.manager.sent(size.at_most)
+                self.size = None if self._generated else size
+                self._is_limited_by_client = self._left_for_client <= budget.window - size.at_most
+                if can_stop:
+                    watch = StreamWatch(self.manager, self.counter.running.fresh(), self._said, ticket)
+                may_be_empty = not self._recovery.is_near_edge(size.at_most)
+                await self.step.attempt(self.provider, body, self.info, watch, ticket, may_be_empty=may_be_empty)
+        except ElbowroomError as failure:
+            return watch, failure
+        return watch, None
+
+    def _entered(self, prompt: int, tokens: int) -> AbstractAsyncContextManager[Ticket | None]:
+        window = self.manager.budget.window
+        return self.compactor.gate.entered(
+            self.provider, self.info, window=window, prompt=prompt, tokens=tokens, on_wait=self.compactor.tell_waiting
+        )
+
+    def _goes_on_behind(self, watch: StreamWatch) -> bool:
+        """Tell whether the reply was stopped, or has run out of room, and the client wants more of it."""
         if not watch.is_stopped and not self.step.was_cut:
             return False
         self._generated += watch.generated
+        self._lacks_room = watch.is_stopped and watch.lacks_room
         if self._left_for_client <= 0:
             self.step.end_for_length()
             return False
         return watch.is_stopped or self._ran_out(watch)
 
-    def _new_watch(self) -> StreamWatch | None:
-        """Return what stops the answer near the edge; None where it could not go on after that."""
-        if self.shape.is_constrained or not self.manager.can_restart:
-            return None
-        return StreamWatch(self.manager, self.counter.running.fresh(), self._said)
+    async def _has_outgrown_window(self, size: PromptSize) -> bool:
+        """Tell whether the prompt has to shrink first, since its window has; raises ContextOverflow where it cannot."""
+        has_shrunk = await self._recovery.has_shrunk()
+        self.info = self._recovery.info
+        if not has_shrunk or self._recovery.fits(size.at_most):
+            return False
+        if not self.manager.can_restart and size.at_most >= self.manager.budget.window:
+            budget, auto = self.manager.budget, self.manager.auto
+            raise await overflow_error(self.history.messages, self.shape, self.counter, budget, auto=auto)
+        return self.manager.can_restart
+
+    async def _go_on_after(self, failure: ElbowroomError, size: PromptSize) -> bool:
+        """Ask again after a failure before the first word: at once where the prompt fits, else when it has shrunk."""
+        self._refusal = await self._recovery.after(failure, size.at_most)
+        self.info = self._recovery.info
+        if self._refusal is None and self._recovery.fits(size.at_most) and self.manager.may_restart():
+            self.step.reply.drop_calls()
+            return await self._ask()
+        return True
 
     def _reply_limit(self, prompt: int) -> int:
         """Return the upstream's max_tokens: what is left of the window, and of what the client asked for."""

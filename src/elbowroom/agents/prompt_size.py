@@ -7,7 +7,7 @@ from typing import Any
 
 from elbowroom.agents.reply import Reply
 from elbowroom.providers.base import ModelInfo, Provider
-from elbowroom.tokens.anchoring import Usage
+from elbowroom.tokens.anchoring import Usage, is_truncated
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter, Truncation
 
@@ -27,13 +27,21 @@ class PromptSize:
         """Return the most tokens that the prompt may have: what has to fit the window."""
         return self.count.tokens + self.count.error_bound
 
-    async def compare(self, usage: Mapping[str, Any] | None, reply: Reply) -> Truncation | None:
-        """Learn from the engine's usage; return by how much the engine has silently cut the prompt, if it has."""
+    def truncation(self, usage: Mapping[str, Any] | None) -> Truncation | None:
+        """Return by how much the engine has silently cut the prompt, None where it has not or nobody can tell."""
+        reported = _as_usage(usage)
+        if reported is None or self.count.method not in ("exact", "engine"):
+            return None
+        is_cut = is_truncated(self.count.tokens, reported.prompt_tokens)
+        return Truncation(self.count.tokens, reported.prompt_tokens) if is_cut else None
+
+    async def learn(self, usage: Mapping[str, Any] | None, reply: Reply) -> None:
+        """Learn from the engine's usage how to count."""
         reported = _as_usage(usage)
         if reported is None:
-            return None
+            return
         try:
-            return await self.counter.observe(
+            await self.counter.observe(
                 self.body["messages"],
                 self.body.get("tools") or (),
                 template_arguments(self.body),
@@ -44,7 +52,6 @@ class PromptSize:
             )
         except Exception:  # the answer is there already, and must not be lost for its count
             log.exception("What the engine counted for %s could not be compared.", self.counter.model)
-            return None
 
 
 async def prompt_size(provider: Provider, info: ModelInfo, body: Mapping[str, Any]) -> PromptSize:

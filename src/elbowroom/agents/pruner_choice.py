@@ -7,6 +7,7 @@ from typing import Protocol
 from elbowroom.agents.catalog import Catalog, Target
 from elbowroom.agents.gate import Gate
 from elbowroom.agents.history_counter import HistoryCounter, HistoryCounters
+from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.pruning_agent import Conversation, LearnedLimits, PruningAgent
 from elbowroom.context.prune_order import Wishes
 from elbowroom.errors import ElbowroomError
@@ -60,9 +61,9 @@ class PrunerChoice:
     One for each event loop; settings and catalog come with each question, since both change while the server runs.
     """
 
-    def __init__(self, histories: HistoryCounters) -> None:
+    def __init__(self, histories: HistoryCounters, windows: LearnedWindows | None = None) -> None:
         self._histories = histories
-        self._learned = LearnedLimits()
+        self._learned = LearnedLimits(windows=windows or LearnedWindows())
         self._complaints: set[str] = set()
 
     async def choose(

@@ -9,6 +9,7 @@ from typing import Any, Final
 from elbowroom.agents.admission import Ticket
 from elbowroom.agents.gate import Gate
 from elbowroom.agents.history_counter import HistoryCounter
+from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.prune_reply import PruneReply
 from elbowroom.agents.request_body import with_instructions
 from elbowroom.agents.template_facts import NO_THINKING
@@ -58,11 +59,11 @@ ModelKey = tuple[str, str]
 class LearnedLimits:
     """What models have taught by refusing: fields that they do not take, and windows smaller than they were said to be.
 
-    `windows` are kept by model and by the window that it was said to have: loaded anew, it may have another.
+    A model's window is the same whether it prunes or chats: `windows` are those of all its requests.
     """
 
     without_extras: set[ModelKey] = field(default_factory=set)
-    windows: dict[tuple[ModelKey, int], int] = field(default_factory=dict)
+    windows: LearnedWindows = field(default_factory=LearnedWindows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class PruningAgent:
     @property
     def window(self) -> int:
         """Return its window in tokens, at most what an overflow has taught."""
-        return self._learned.windows.get((self._key, self._window), self._window)
+        return min(self._window, self._learned.windows.at_most(self._info, self._said))
 
     @property
     def shares_prefix(self) -> bool:
@@ -139,8 +140,7 @@ class PruningAgent:
             body, extras = await self._body(messages, cap)
             reply = await self._reply(body, {} if self._key in self._learned.without_extras else extras)
         except ContextOverflow as overflow:
-            smaller = min(overflow.window or self.window * 3 // 4, self.window)
-            self._learned.windows[self._key, self._window] = smaller
+            self._learn(overflow)
             raise PrunerFailed(f"The request did not fit the pruning agent's window: {overflow.message}") from overflow
         except ElbowroomError as error:
             raise PrunerFailed(f"The pruning agent could not answer: {error.message}") from error
@@ -149,6 +149,17 @@ class PruningAgent:
     @property
     def _key(self) -> ModelKey:
         return self._provider.id, self._info.id
+
+    @property
+    def _said(self) -> int:
+        """Return the window that the model is said to have, or is taken to have."""
+        return self._info.loaded_context or self._window
+
+    def _learn(self, overflow: ContextOverflow) -> None:
+        if overflow.window is not None:
+            self._learned.windows.learn(self._info, self._said, overflow.window)
+        else:
+            self._learned.windows.guess(self._info, self._said, self.window * 3 // 4)
 
     async def _body(self, messages: Sequence[Message], cap: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the body, and apart from it what some servers refuse."""

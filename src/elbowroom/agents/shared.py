@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from elbowroom.agents.admission import Admission
 from elbowroom.agents.background import QUIET_SECONDS, Background
 from elbowroom.agents.history_counter import HistoryCounters
+from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.ledger import Ledger
 from elbowroom.agents.pruner_choice import PrunerChoice
 from elbowroom.context.ledger import LedgerRows
@@ -16,6 +17,7 @@ class Shared:
 
     histories: HistoryCounters
     pruners: PrunerChoice
+    windows: LearnedWindows
     ledger: Ledger
     admission: Admission
     background: Background
@@ -23,9 +25,9 @@ class Shared:
     @classmethod
     def over(cls, rows: LedgerRows, *, quiet_seconds: float = QUIET_SECONDS) -> "Shared":
         """Return all of it at its beginning, but for what `rows` hold of earlier days."""
-        histories = HistoryCounters()
-        admission = Admission()
-        return cls(histories, PrunerChoice(histories), Ledger(rows), admission, Background(admission, quiet_seconds))
+        histories, windows, admission = HistoryCounters(), LearnedWindows(), Admission()
+        pruners = PrunerChoice(histories, windows)
+        return cls(histories, pruners, windows, Ledger(rows), admission, Background(admission, quiet_seconds))
 
     async def aclose(self) -> None:
         """End what is under way in the background, and wait until everything is written."""

@@ -56,13 +56,16 @@ class Step:
         info: ModelInfo,
         watch: StreamWatch | None = None,
         ticket: Ticket | None = None,
+        *,
+        may_be_empty: bool = True,
     ) -> None:
         """Send the body and read until the model ends, or until the watch stops it; that closes the upstream.
 
         `ticket` is what the request holds of the model's context; it is told when the prompt has been read.
 
         What continues a text is joined to it: what it repeats of the end is left out. An empty reply after text
-        means that the model has nothing to add; otherwise it is raised as EmptyReply, like every other failure.
+        means that the model has nothing to add, where it `may_be_empty`; otherwise it is raised as EmptyReply, like
+        every other failure.
         """
         self.usage = None
         self._generated = []
@@ -78,7 +81,7 @@ class Step:
                     if watch is not None and watch.is_stopped:
                         break
         except EmptyReply:
-            if not self._answer.text:
+            if not self._answer.text or not may_be_empty:
                 raise
             self._answer.upstream_finish = "stop"
         await self._end_continuation()

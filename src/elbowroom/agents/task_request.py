@@ -89,7 +89,8 @@ class TaskStep:
             raise self._overflow(prompt)
         prompt = await self._send_until_it_fits(prompt)
         reply = await self.step.close()
-        if cut := await prompt.compare(self.step.usage, reply):
+        await prompt.learn(self.step.usage, reply)
+        if cut := prompt.truncation(self.step.usage):
             log.warning("%s was sent a task of %d tokens and read only %d.", self.info.id, cut.counted, cut.read)
 
     async def _send_until_it_fits(self, prompt: PromptSize) -> PromptSize:

@@ -1,19 +1,16 @@
 """One request's model calls, step after step, with the SDK's Runner around them or not."""
 
-import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from elbowroom.agents.answer import Answer, Notice, Sink
-from elbowroom.agents.background import Job
+from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.compactor import Compactor
 from elbowroom.agents.gate import Gate
 from elbowroom.agents.history import History
 from elbowroom.agents.managed_step import ManagedStep
-from elbowroom.agents.prompt_size import PromptSize
+from elbowroom.agents.ready_model import ready_model
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.request_body import StepRequest
@@ -26,13 +23,8 @@ from elbowroom.context.compaction import Compaction
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.notice_line import without_notices
-from elbowroom.errors import ElbowroomError, WindowUnknown
+from elbowroom.errors import WindowUnknown
 from elbowroom.providers.base import ModelInfo
-from elbowroom.providers.lmstudio_models import find_model
-
-log = logging.getLogger(__name__)
-POLICY_SECONDS = 0.5  # the client waits for the end of its answer meanwhile
-QUIET_SECONDS = 0.5  # a model that is ready sooner was loaded before
 
 
 class Turn:
@@ -47,7 +39,6 @@ class Turn:
         self.manager: AgentContextManager | None = None
         self._history = History(messages)
         self._memory = TurnMemory(settings.shared.ledger, request.caller.owner, target.name, messages)
-        self._job: Job | None = None
         self._last: list[ManagedStep] = []
         self._sink = sink
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
@@ -89,7 +80,7 @@ class Turn:
         if step.unreported is not None and (usage := await step.unreported.counted(managed.counter)):
             self.answer.usages.append(usage)
         if managed.size is not None:
-            await self._compare(managed, managed.size, step.usage, reply)
+            await managed.size.learn(step.usage, reply)
         return reply
 
     async def compact(self, instructions: str | None) -> tuple[int, Compaction | Cannot]:
@@ -131,11 +122,12 @@ class Turn:
         return ManagedStep(shape, provider, info, counter, self._history, manager, compactor, step, self._memory, job)
 
     def _manager_for(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
-        """Return the turn's manager, with the window that is loaded now. Raises WindowUnknown."""
+        """Return the turn's manager, with what can be used of the window that is loaded now. Raises WindowUnknown."""
         if info.loaded_context is None:
             raise WindowUnknown(info.id, self.target.provider.id)
         chosen = self.settings.compaction
-        budget = Budget(info.loaded_context, chosen.threshold_ratio, max_tokens)
+        window = self.settings.shared.windows.at_most(info, info.loaded_context)
+        budget = Budget(window, chosen.threshold_ratio, max_tokens)
         if self.manager is None:
             self.manager = AgentContextManager(
                 budget, max_restarts=chosen.max_restarts, auto=chosen.enabled and chosen.auto
@@ -145,48 +137,4 @@ class Turn:
 
     async def _ready(self) -> ModelInfo:
         """Return the model, loaded; the person is told where that takes a while."""
-        ready = asyncio.ensure_future(self.target.provider.ready(self.target.model))
-        try:
-            done, _ = await asyncio.wait([ready], timeout=QUIET_SECONDS)
-            if done or not await self._is_loading():
-                return await ready
-            await self._sink([Notice("loading", "Loading model...", is_done=False)])
-            try:
-                info = await ready
-            except ElbowroomError:
-                await self._sink([Notice("loaded", "The model could not be loaded.")])
-                raise
-            await self._sink([Notice("loaded", "Model loaded.")])
-            return info
-        finally:
-            ready.cancel()
-
-    async def _is_loading(self) -> bool:
-        """Tell whether the model is there and is not loaded; a provider that does not answer is not loading it."""
-        try:
-            info = find_model(await self.target.provider.models(), self.target.model)
-        except ElbowroomError:
-            return False
-        return info is not None and info.loaded_context is None
-
-    async def _compare(
-        self, managed: ManagedStep, size: PromptSize, usage: Mapping[str, Any] | None, reply: Reply
-    ) -> None:
-        """Learn from what the engine reports, and say where it has silently cut the prompt."""
-        truncation = await size.compare(usage, reply)
-        if truncation is None:
-            return
-        managed.manager.learn_window(truncation.read)
-        try:
-            async with asyncio.timeout(POLICY_SECONDS):
-                policy = await self.target.provider.overflow_policy(managed.info.id)
-        except TimeoutError:
-            policy = None
-        log.warning(
-            "%s was sent %d tokens and read only %d: the middle of the conversation was cut out silently%s. "
-            "Load it with a larger context length, or begin a new conversation.",
-            size.counter.model,
-            truncation.counted,
-            truncation.read,
-            f" (its overflow policy is {policy})" if policy else "",
-        )
+        return await ready_model(self.target.provider, self.target.model, self._sink)

@@ -5,12 +5,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, UpstreamTimeout
 from elbowroom.providers.events import StreamEvent
 from elbowroom.tokens.counter import TokenCounter
 
 State = Literal["loaded", "loading", "not-loaded"]
 FRESH_SECONDS = 3.0
+PATIENCE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Provider(Protocol):
         """Return all models, at most a few seconds old."""
 
     async def ready(self, model: str) -> ModelInfo:
-        """Return the model with its window, loaded where the provider can load it.
+        """Return the model with the window that it has now, loaded where the provider can load it.
 
         Raises ModelNotFound, ModelUnavailable, or what `models` raises.
         """
@@ -93,6 +94,8 @@ class RecentModels:
         self._lock = asyncio.Lock()
         self._models: Sequence[ModelInfo] | None = None
         self._read_at = 0.0
+        self._read_by = 0
+        self._begun = 0
         self._attempts = 0
         self._failure: ElbowroomError | None = None
         self._changes = 0
@@ -103,9 +106,34 @@ class RecentModels:
         async with self._lock:
             if self._failure is not None and self._attempts > attempts_before:
                 raise self._failure
-            if self._models is not None and self._clock() - self._read_at <= self._seconds:
+            return self._kept() or await self._ask()
+
+    async def get_new(self) -> Sequence[ModelInfo]:
+        """Return a list that was asked for after this call; who calls meanwhile shares the next one.
+
+        An upstream that is too busy to answer soon is not waited for where a list is there that is at most as old as
+        the time that was chosen. Raises what asking for it raises.
+        """
+        kept = self._kept()
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS if kept else None):
+                return await self._asked_after(self._begun, self._attempts)
+        except (TimeoutError, UpstreamTimeout):
+            if not kept:
+                raise
+            return kept
+
+    async def _asked_after(self, begun: int, attempts: int) -> Sequence[ModelInfo]:
+        """Return a list that was asked for after so many others had been; `attempts` of them had ended."""
+        async with self._lock:
+            if self._models is not None and self._read_by > begun:
                 return self._models
+            if self._failure is not None and self._attempts > attempts:
+                raise self._failure
             return await self._ask()
+
+    def _kept(self) -> Sequence[ModelInfo] | None:
+        return self._models if self._clock() - self._read_at <= self._seconds else None
 
     def forget(self) -> None:
         """Have the list read again at the next request: a model was loaded, unloaded or refused a prompt."""
@@ -114,15 +142,16 @@ class RecentModels:
 
     async def _ask(self) -> Sequence[ModelInfo]:
         changes_before = self._changes
-        self._models = self._failure = None
+        self._begun += 1
+        self._failure = None
         try:
             models = await self._fetch()
         except ElbowroomError as failure:
-            self._failure = failure
+            self._models, self._failure = None, failure
             raise
         finally:
             self._attempts += 1
-        if self._changes == changes_before:
-            # Otherwise the list may be older than what has changed meanwhile; it must not pass for fresh.
-            self._models, self._read_at = models, self._clock()
+        # A list that may be older than what has changed meanwhile must not pass for fresh.
+        self._models = models if self._changes == changes_before else None
+        self._read_at, self._read_by = self._clock(), self._begun
         return models

@@ -68,13 +68,16 @@ class LMStudio:
         return await self._models.get()
 
     async def ready(self, model: str) -> ModelInfo:
-        """Return the model with its window; one that is not loaded is loaded by LM Studio's just-in-time rule."""
-        info = await self._find(model)
+        """Return the model with its window as it is now: a person may have loaded it anew a moment ago.
+
+        One that is not loaded is loaded by LM Studio's just-in-time rule.
+        """
+        info = self._named(model, await self._models.get_new())
         if info.kind == "embedding":
             raise ModelNotFound(f"The model {model!r} only makes embeddings, it cannot chat.")
         if info.loaded_context is None:
             await self._loads.do(model, lambda: self._load(model))
-            info = await self._find(model)
+            info = self._named(model, await self._models.get())
         if info.loaded_context is None:
             raise ModelUnavailable(
                 f"The model {model!r} is not loaded in {NAME}, and {NAME} did not load it on request. Load it "
@@ -135,8 +138,7 @@ class LMStudio:
             "than 0.3.6. Update it, or give this provider kind = 'openai' if it is another server."
         )
 
-    async def _find(self, model: str) -> ModelInfo:
-        models = await self._models.get()
+    def _named(self, model: str, models: Sequence[ModelInfo]) -> ModelInfo:
         if info := find_model(models, model):
             return info
         there = ", ".join(info.id for info in models if info.kind != "embedding") or "none"

@@ -1,0 +1,95 @@
+"""What engines have taught about the real windows of models: smaller ones than they were said to have."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from elbowroom.providers.base import ModelInfo
+from elbowroom.tokens.counter import Truncation
+
+GUESSES_LAST: Final = 600.0
+"""Seconds. A refusal without a number may come from a pool of context that other programs had filled just then."""
+LEAST_GUESS: Final = 0.5
+"""The share of a window below which a refusal without a number says nothing about the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What makes a loaded model another one under the same name."""
+
+    window: int
+    key: str | None
+    size_bytes: int | None
+    format: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Lesson:
+    load: _Load
+    window: int | None = None
+    until: float | None = None
+    is_told: bool = False
+    counts_differ: bool = False
+
+
+class LearnedWindows:
+    """Lessons by provider and model, void as soon as another window or another file is loaded; one a server.
+
+    `window` in its methods is always what the model is said to have: a provider may not tell, and it is then assumed.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lessons: dict[tuple[str, str], _Lesson] = {}
+
+    def at_most(self, info: ModelInfo, window: int) -> int:
+        """Return how much of a window can be used, in tokens."""
+        learned = self._lesson(info, window).window
+        return window if learned is None else min(window, learned)
+
+    def learn(self, info: ModelInfo, window: int, learned: int) -> None:
+        """Take in a smaller window that the engine has named."""
+        lesson = self._lesson(info, window)
+        if learned < (lesson.window or window):
+            self._keep(info, replace(lesson, window=learned, until=None))
+
+    def guess(self, info: ModelInfo, window: int, refused: int) -> None:
+        """Take in the size of a request that the engine refused without naming a window; it holds for ten minutes."""
+        lesson = self._lesson(info, window)
+        if window * LEAST_GUESS <= refused < (lesson.window or window):
+            self._keep(info, replace(lesson, window=refused, until=self._clock() + GUESSES_LAST))
+
+    def learn_truncation(self, info: ModelInfo, window: int, truncation: Truncation) -> bool:
+        """Take in that a prompt was silently cut; return whether that is so.
+
+        A prompt that was within what had been read before cannot have been cut: then counts and engine differ by
+        so much, both are taken back, and such differences say nothing more about this model.
+        """
+        lesson = self._lesson(info, window)
+        if lesson.counts_differ:
+            return False
+        if lesson.is_told and lesson.window is not None and truncation.counted <= lesson.window:
+            self._keep(info, _Lesson(lesson.load, counts_differ=True))
+            return False
+        smaller = min(truncation.read, lesson.window or window)
+        self._keep(info, replace(lesson, window=smaller, until=None))
+        return True
+
+    def is_to_be_told(self, info: ModelInfo, window: int) -> bool:
+        """Tell whether a person has yet to be warned of this model's cuts; they are from now on."""
+        lesson = self._lesson(info, window)
+        self._keep(info, replace(lesson, is_told=True))
+        return not lesson.is_told
+
+    def _lesson(self, info: ModelInfo, window: int) -> _Lesson:
+        load = _Load(info.loaded_context or window, info.key, info.size_bytes, info.format)
+        lesson = self._lessons.get((info.provider, info.id))
+        if lesson is None or lesson.load != load:
+            return _Lesson(load)
+        if lesson.until is not None and self._clock() >= lesson.until:
+            return replace(lesson, window=None, until=None)
+        return lesson
+
+    def _keep(self, info: ModelInfo, lesson: _Lesson) -> None:
+        self._lessons[info.provider, info.id] = lesson
