@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 import sys
@@ -76,6 +77,10 @@ THE_SAME: Final = {
     "no content beside calls": (
         {key: value for key, value in calling().items() if key != "content"},
         calling(content=""),
+    ),
+    "the id of a call of another kind": (
+        said("assistant", "", tool_calls=[{"id": "a", "type": "custom", "custom": {"name": "run"}}]),
+        said("assistant", "", tool_calls=[{"id": "b", "type": "custom", "custom": {"name": "run"}, "index": 0}]),
     ),
     "the order of arguments": (calling(arguments='{"a": 1, "b": 2}'), calling(arguments='{"b":2,"a":1}')),
     "deep in arguments": (calling(arguments='{"a": {"x": 1, "y": [2]}}'), calling(arguments='{"a":{"y":[2],"x":1}}')),
@@ -162,6 +167,7 @@ DIFFERENT: Final = [
     said("user", [image("data:image/png;base64,\ud83d")]),
     said("user", [image("https://example.test/a.png")]),
     said("user", [image("https://example.test/b.png")]),
+    said("user", [image(hashlib.blake2b(PIXEL, digest_size=16).hexdigest())]),
     said("user", "https://example.test/a.png"),
     said("user", [{"type": "image_url"}]),
     said("user", [{"type": "image_url", "image_url": {"url": None}}]),

@@ -191,6 +191,21 @@ def test_results_count_by_the_call_they_answer() -> None:
     assert chain_of([calls, first]).followed_by(second) == chain_of([renamed, *answers]).keys[-1]
 
 
+def test_results_count_by_the_message_they_answer() -> None:
+    """A late result that answers an earlier message's call is another than one for the call just made."""
+    calls = [{"role": "assistant", "content": None, "tool_calls": [call(call_id)]} for call_id in "ab"]
+    results = [{"role": "tool", "tool_call_id": call_id, "content": "Done."} for call_id in "ab"]
+    chain = chain_of(calls)
+    assert chain.followed_by(results[0]) != chain.followed_by(results[1])
+
+
+def test_results_of_calls_with_one_id_are_told_apart() -> None:
+    """Where an engine gives all calls one id, results answer them in order, as they do where each has its own."""
+    calls = [{"role": "assistant", "content": None, "tool_calls": [call(a), call(b)]} for a, b in ("aa", "xy")]
+    results = [[{"role": "tool", "tool_call_id": each, "content": "Done."} for each in ids] for ids in ("aa", "xy")]
+    assert chain_of([calls[0], *results[0]]) == chain_of([calls[1], *results[1]])
+
+
 def test_asking_what_follows_changes_nothing() -> None:
     """`followed_by` may be asked for several messages, as when an answer is made anew; none counts as said."""
     calls = {"role": "assistant", "content": None, "tool_calls": [call("a"), call("a")]}
