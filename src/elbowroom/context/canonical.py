@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from elbowroom.context.tool_calls import calls_of, finite, refuse
+from elbowroom.context.tool_calls import calls_of, finite
 from elbowroom.context.transcript import Message
 
 VERSION = 1
@@ -194,7 +194,7 @@ def _function(function: Mapping[str, Any]) -> list[Any]:
         return [name, "json", arguments]
     text = arguments.strip()
     try:
-        return [name, "json", json.loads(text, parse_constant=refuse, parse_float=_number) if text else {}]
+        return [name, "json", json.loads(text, parse_float=_number) if text else {}]
     except (ValueError, RecursionError):
         return [name, "text", text]
 
@@ -215,6 +215,6 @@ def _pieces(value: object) -> Iterator[str]:
             left.extend(item for key in sorted(value, key=str, reverse=True) for item in (value[key], key))
         elif isinstance(value, list | tuple):
             yield f"list {len(value)}"
-            left.extend(reversed(value))
+            left.extend(value)
         else:
             yield json.dumps(value, default=str)

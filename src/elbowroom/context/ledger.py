@@ -1,8 +1,10 @@
 """The ledger: what has been compacted before, found again by a hash chain over the client's own messages."""
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Protocol
 
 from elbowroom.context.canonical import VERSION, OpenCalls, form_of, json_form
@@ -119,7 +121,8 @@ def restored(messages: Sequence[Message], chain: Chain, place: int, entry: Entry
     First the system messages among what is covered, each once, then the entry, then the rest as it is.
     """
     end = chain.ends[place]
-    return [*_system_in(messages[:end]), *entry.messages, *messages[end:]]
+    system = [messages[at] for at in _system_places(messages[:end])]
+    return [*system, *entry.messages, *messages[end:]]
 
 
 def replacement(messages: Sequence[Message], chain: Chain, compacted: Sequence[Message]) -> tuple[int, list[Message]]:
@@ -130,15 +133,16 @@ def replacement(messages: Sequence[Message], chain: Chain, compacted: Sequence[M
     its place, the entry covers all, and `restored` puts that message first.
     """
     least = len(messages) - _common_end(messages, compacted)
+    system = _system_places(messages)
+    leading = _common_start([messages[at] for at in system], compacted)
+    systems_before = list(accumulate(map(is_system, compacted), initial=0))
     for place, end in enumerate(chain.ends):
         splits_group = end < len(messages) and messages[end].get("role") == "tool"
         if end < least or splits_group:
             continue
-        opening = _system_in(messages[:end])
-        head = list(compacted[: len(compacted) - (len(messages) - end)])
-        middle = head[len(opening) :]
-        if head[: len(opening)] == opening and not any(is_system(message) for message in middle):
-            return place, middle
+        opening, head = bisect_left(system, end), len(compacted) - (len(messages) - end)
+        if opening <= leading and systems_before[head] == opening:
+            return place, list(compacted[opening:head])
     return len(chain.keys) - 1, [message for message in compacted if not is_system(message)]
 
 
@@ -188,18 +192,21 @@ def _continued(answer: Message, more: Message) -> Message:
     return {**more, "role": "assistant", "content": old + new}
 
 
-def _system_in(messages: Iterable[Message]) -> list[Message]:
-    """Return the system messages, in order; one that merely repeats an earlier one is left out."""
-    system: list[Message] = []
-    for message in messages:
-        if is_system(message) and message not in system:
-            system.append(message)
-    return system
+def _system_places(messages: Iterable[Message]) -> list[int]:
+    """Return where the system messages stand, without those that merely repeat an earlier one."""
+    places: dict[bytes, int] = {}
+    for at, message in enumerate(messages):
+        if is_system(message):
+            places.setdefault(json_form(message), at)
+    return list(places.values())
+
+
+def _common_start(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """Return how many messages at the beginning are the same in both."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((count for count, (first, second) in pairs if first != second), min(len(one), len(other)))
 
 
 def _common_end(one: Sequence[Message], other: Sequence[Message]) -> int:
     """Return how many messages at the end are the same in both."""
-    count = 0
-    while count < min(len(one), len(other)) and one[-count - 1] == other[-count - 1]:
-        count += 1
-    return count
+    return _common_start(one[::-1], other[::-1])

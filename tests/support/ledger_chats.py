@@ -1,0 +1,39 @@
+"""Short conversations for tests of the ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from elbowroom.context.ledger import Chain, is_system
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from random_histories import Json
+
+    from elbowroom.context.transcript import Message
+
+ASK: Final[Json] = {"role": "user", "content": "What floats?"}
+ANSWER: Final[Json] = {"role": "assistant", "content": "Boats do."}
+THANKS: Final[Json] = {"role": "user", "content": "Thanks."}
+RETRY: Final[Json] = {"role": "user", "content": "retry"}
+
+
+def system(text: str = "You help.") -> Json:
+    """Return a system message."""
+    return {"role": "system", "content": text}
+
+
+def chain_of(messages: Sequence[Message]) -> Chain:
+    """Return the chain of a history of one owner and one agent."""
+    return Chain.of("ada", "coder", messages)
+
+
+def call(call_id: object = "call_1", arguments: str = "{}") -> Json:
+    """Return a tool call."""
+    return {"id": call_id, "type": "function", "function": {"name": "read", "arguments": arguments}}
+
+
+def spoken(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages that are not system messages."""
+    return [message for message in messages if not is_system(message)]
