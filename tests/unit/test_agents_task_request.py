@@ -144,8 +144,8 @@ async def test_what_fits_is_counted_once() -> None:
     assert engine.bodies[0]["messages"] == body["messages"]
 
 
-async def test_several_texts_are_cut_one_after_the_other() -> None:
-    """Where the longest text alone does not free enough, the next one gives its middle too; orders give nothing."""
+async def test_several_long_texts_are_cut_together() -> None:
+    """Where the longest text alone does not free enough, the next ones give of theirs too; orders give nothing."""
     engine = Engine()
     order = {"role": "system", "content": "Order. " * 300}
     messages = [{"role": "user", "content": f"{word} " * 1000} for word in ("transcription", "interpretation", "notes")]
@@ -153,7 +153,8 @@ async def test_several_texts_are_cut_one_after_the_other() -> None:
     system, *rest = engine.bodies[0]["messages"]
     assert system == order
     assert [MARK in message["content"] for message in rest] == [True, True, True]
-    assert words(engine.bodies[0]["messages"]) <= WINDOW - 10
+    assert WINDOW * 0.8 < words(engine.bodies[0]["messages"]) <= WINDOW - 10
+    assert engine.ruler.counts <= 2 + MOST_COUNTS
 
 
 @pytest.mark.parametrize("fails_at", [1, 2, 3])
