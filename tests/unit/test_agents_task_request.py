@@ -1,6 +1,7 @@
 """A task is one request to the model, cut to its window, with a limit for the answer; nothing else is done about it."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,9 +9,10 @@ import pytest
 from task_prompts import FOOT, HEAD, TITLE, title_body, title_order
 
 from elbowroom.agents.answer import AnswerEvent
-from elbowroom.agents.catalog import Target
+from elbowroom.agents.catalog import Catalog, Target
 from elbowroom.agents.request import parse_chat_request
 from elbowroom.agents.run_settings import RunSettings
+from elbowroom.agents.shared import Shared
 from elbowroom.agents.task_request import MOST_COUNTS, MOST_RETRIES, answer_task
 from elbowroom.context.budget import Budget
 from elbowroom.context.middle_cut import MARK
@@ -18,7 +20,8 @@ from elbowroom.context.notice_line import notice_line
 from elbowroom.errors import ContextOverflow, EmptyReply, RequestError
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.events import Finished, StreamEvent, TextDelta, UsageReport
-from elbowroom.settings.model import AgentSettings
+from elbowroom.settings.model import AgentSettings, CompactionSettings
+from elbowroom.store.memory_rows import MemoryLedgerRows
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter
 
@@ -104,7 +107,9 @@ async def ask(engine: Engine, body: dict[str, Any], **agent: Any) -> list[Answer
 
     settings = AgentSettings(id="writer", model="m", provider="engine", **agent)
     target = Target("writer", engine, "m", settings)
-    answer = await answer_task(target, parse_chat_request(body), sink, RunSettings())
+    async with aclosing(Shared.over(MemoryLedgerRows())) as shared:
+        run_settings = RunSettings(CompactionSettings(), Catalog((), {}), "pass", shared)
+        answer = await answer_task(target, parse_chat_request(body), sink, run_settings)
     assert "".join(answer.text) == TITLE
     assert answer.finish_reason == "stop"
     assert answer.usage == {"prompt_tokens": words(engine.bodies[-1]["messages"]), "completion_tokens": 5}
