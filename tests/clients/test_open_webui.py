@@ -1,47 +1,20 @@
 """Requests as Open WebUI really sends them, replayed from a recording."""
 
-import ast
 import json
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chatting import chunks_of, elbowroom_with_studio, finish_of, function_spec
+from chatting import chunks_of, elbowroom_with_studio, finish_of
+from open_webui_recording import RECORDED_MODEL, headers_of, is_chat, recorded
 from serving import Served, text_of
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall
 
-BESIDE_THE_REPOSITORY = Path(__file__).parents[3] / "shared" / "data"
-RECORDING = Path(os.environ.get("ELBOWROOM_TEST_DATA", BESIDE_THE_REPOSITORY)) / "openwebui" / "requests.json"
-MODEL = "rec-model"
-AGENT = f'[[agents]]\nid = "{MODEL}"\nmodel = "tiny"\n'
+AGENT = f'[[agents]]\nid = "{RECORDED_MODEL}"\nmodel = "tiny"\n'
 
 Pair = tuple[Served, SimulatedLMStudio]
-
-
-def recorded() -> list[Any]:
-    """Return the recorded requests as test parameters, or one that is skipped where there is no recording."""
-    if not RECORDING.exists():
-        return [pytest.param({}, id="none", marks=pytest.mark.skip(reason=f"no recording at {RECORDING}"))]
-    requests = json.loads(RECORDING.read_text(encoding="utf-8"))
-    for request in requests:
-        if tools := request["body"].get("tools"):
-            request["body"]["tools"] = [tool for entry in tools for tool in unshortened(entry)]
-    return [pytest.param(request, id=request["sample"]) for request in requests]
-
-
-def unshortened(entry: Any) -> list[dict[str, Any]]:
-    """Return the tools that an entry of a recorded list stands for: itself, or `… 2 more: ['a', 'b']`."""
-    if isinstance(entry, str):
-        return [function_spec(name) for name in ast.literal_eval(entry.partition(": ")[2])]
-    return [entry]
-
-
-def is_chat(request: dict[str, Any]) -> bool:
-    """Tell whether it is a chat request."""
-    return bool(request["path"] == "/v1/chat/completions")
 
 
 @pytest.fixture
@@ -54,10 +27,8 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
 
 async def replay(served: Served, request: dict[str, Any]) -> tuple[int, str, bytes]:
     """Send a recorded request with its headers and return status, content type and body of the answer."""
-    own = ("host", "content-length", "accept-encoding")
-    headers = {name: value for name, value in request["headers"].items() if name.lower() not in own}
     data = json.dumps(request["body"]).encode()
-    async with served.http.post(f"{served.url}{request['path']}", data=data, headers=headers) as response:
+    async with served.http.post(f"{served.url}{request['path']}", data=data, headers=headers_of(request)) as response:
         return response.status, response.content_type, await response.read()
 
 
@@ -127,7 +98,7 @@ async def test_tool_loop(pair: Pair) -> None:
     headers = {"X-OpenWebUI-Chat-Id": "b20804b6"}
     question = {"role": "user", "content": "What time is it?"}
     studio.enqueue(Script(ToolCall("get_current_timestamp")), "Late.")
-    body = {"stream": True, "model": MODEL, "messages": [question], "tools": tools}
+    body = {"stream": True, "model": RECORDED_MODEL, "messages": [question], "tools": tools}
     status, _, answer = await replay(served, {"path": "/v1/chat/completions", "headers": _json(headers), "body": body})
     assert status == 200
     chunks = chunks_of(answer)

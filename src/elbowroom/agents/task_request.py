@@ -21,7 +21,7 @@ from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.step import Step
 from elbowroom.context.budget import Budget
-from elbowroom.context.middle_cut import MiddleCut, longest_cut
+from elbowroom.context.middle_cut import longest_middle, with_short_middles
 from elbowroom.context.notice_line import without_notices
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ContextOverflow, WindowUnknown
@@ -129,32 +129,38 @@ class TaskStep:
 
     async def _shortened(self) -> PromptSize:
         """Return the prompt with as little left out as possible; it may be too long even with all of it left out."""
-        messages = self.messages
-        whole = prompt = await self._measured(messages)
-        while not self._fits(prompt) and (cut := longest_cut(messages)) is not None:
-            messages = cut.showing(0)
-            least = await self._measured(messages)
-            prompt = await self._longest(cut, least, prompt) if self._fits(least) else least
-        if prompt is not whole:
-            log.info("A task of %d tokens for %s was cut to %d.", whole.at_most, self.info.id, prompt.at_most)
+        whole = await self._measured(self.messages)
+        if self._fits(whole) or not (middle := longest_middle(self.messages)):
+            return whole
+        prompt = await self._showing(0)
+        if self._fits(prompt):
+            prompt = await self._longest(prompt, whole, middle)
+        log.info("A task of %d tokens for %s was cut to %d.", whole.at_most, self.info.id, prompt.at_most)
         return prompt
 
-    async def _longest(self, cut: MiddleCut, fitting: PromptSize, too_long: PromptSize) -> PromptSize:
-        """Return the longest prompt between these two that fits, or nearly: each try costs a count."""
+    async def _longest(self, fitting: PromptSize, too_long: PromptSize, middle: int) -> PromptSize:
+        """Return the longest prompt that fits, or nearly: each try costs a count.
+
+        The first shows nothing of a text's middle, the second the whole of the longest one.
+        """
         window = self.budget.window
-        shown, beyond = 0, cut.length
+        shown, beyond = 0, middle
         least, most = self._occupied(fitting), self._occupied(too_long)
         for count in range(MOST_COUNTS):
             if beyond - shown <= 1 or window - least <= window // UNUSED_SHARE:
                 break
-            share = (window - window // (2 * UNUSED_SHARE) - least) / (most - least) if count % 2 == 0 else 0.5
+            # By proportion first, then by halves: a text may be dense here and sparse there.
+            share = 0.5 if count % 2 else (window - window // (2 * UNUSED_SHARE) - least) / (most - least)
             tried = min(max(shown + 1, shown + int((beyond - shown) * share)), beyond - 1)
-            prompt = await self._measured(cut.showing(tried))
+            prompt = await self._showing(tried)
             if self._fits(prompt):
                 shown, least, fitting = tried, self._occupied(prompt), prompt
             else:
                 beyond, most = tried, self._occupied(prompt)
         return fitting
+
+    async def _showing(self, shown: int) -> PromptSize:
+        return await self._measured(with_short_middles(self.messages, shown))
 
     async def _measured(self, messages: Sequence[Message]) -> PromptSize:
         body = self.shape.body(self.counter.normalised(messages))

@@ -1,10 +1,10 @@
-"""Leaves out the middle of a request's longest text; the order at its beginning and end stays word for word."""
+"""Leaves out the middles of a request's longest texts; orders at their beginnings and ends stay word for word."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from elbowroom.context.message_content import is_text, text_in
+from elbowroom.context.normalise import with_content
 from elbowroom.context.transcript import SYSTEM_ROLES, Message
 
 MARK: Final = "\n[… a part is left out here …]\n"
@@ -14,73 +14,65 @@ END_KEPT: Final = 500
 """Characters of a text that stay where nothing says which part of it is history."""
 
 
-@dataclass(frozen=True, slots=True)
-class MiddleCut:
-    """A text of a request that can be shortened: what stands from `start` to `end` is what may be left out of it.
-
-    `part` is the text's place in the content of its message, None where the content is the text.
-    """
-
-    messages: tuple[Message, ...]
-    message: int
-    part: int | None
-    start: int
-    end: int
-
-    @property
-    def length(self) -> int:
-        """Return how many characters may be left out."""
-        return self.end - self.start
-
-    def showing(self, shown: int) -> tuple[Message, ...]:
-        """Return the messages with only so many of these characters: the first and the last ones, half and half."""
-        text = self._text
-        head = text[: self.start + (shown + 1) // 2]
-        tail = text[self.end - shown // 2 :]
-        return self._with_text(f"{head}{MARK}{tail}")
-
-    @property
-    def _text(self) -> str:
-        content = self.messages[self.message]["content"]
-        return text_in(content if self.part is None else content[self.part])
-
-    def _with_text(self, text: str) -> tuple[Message, ...]:
-        message = self.messages[self.message]
-        content: object = text
-        if self.part is not None:
-            parts = list(message["content"])
-            parts[self.part] = {**parts[self.part], "text": text} if isinstance(parts[self.part], Mapping) else text
-            content = parts
-        changed = {**message, "content": content}
-        return (*self.messages[: self.message], changed, *self.messages[self.message + 1 :])
-
-
-def longest_cut(messages: Sequence[Message]) -> MiddleCut | None:
-    """Return the cut that can free the most; None where no text is long enough for one.
+def longest_middle(messages: Sequence[Message]) -> int:
+    """Return how many characters of one text may be left out at most; 0 where none is worth the mark.
 
     System messages are never cut: they hold the order, or a list that would be broken.
     """
-    kept = tuple(messages)
-    cuts = [
-        MiddleCut(kept, index, part, *_span(text))
-        for index, message in enumerate(kept)
-        if message.get("role") not in SYSTEM_ROLES
-        for part, text in _texts(message)
+    middles = [end - start for message in messages for start, end in map(_middle, _texts(message))]
+    longest = max(middles, default=0)
+    return longest if longest > len(MARK) else 0
+
+
+def with_short_middles(messages: Sequence[Message], shown: int) -> list[Message]:
+    """Return the messages with at most so many characters of each text's middle: its first and last ones.
+
+    The longest texts are cut first by this, and the others not before these are as short as they are. Messages that
+    need no cut are the very same.
+    """
+    return [
+        message
+        if message.get("role") in SYSTEM_ROLES
+        else with_content(message, _cut_content(message.get("content"), shown))
+        for message in messages
     ]
-    longest = max(cuts, key=lambda cut: cut.length, default=None)
-    return longest if longest is not None and longest.length > len(MARK) else None
 
 
-def _texts(message: Message) -> Iterator[tuple[int | None, str]]:
-    """Yield each text of a message with its place in the content."""
+def _texts(message: Message) -> Iterator[str]:
     content = message.get("content")
+    if message.get("role") in SYSTEM_ROLES:
+        return
     if isinstance(content, str):
-        yield None, content
+        yield content
     elif isinstance(content, list):
-        yield from ((place, text_in(part)) for place, part in enumerate(content) if is_text(part))
+        yield from (text_in(part) for part in content if is_text(part))
 
 
-def _span(text: str) -> tuple[int, int]:
+def _cut_content(content: Any, shown: int) -> Any:
+    """Return content with its texts cut: itself where none of them is."""
+    if isinstance(content, str):
+        return _cut(content, shown)
+    if not isinstance(content, list):
+        return content
+    parts = [_cut_part(part, shown) for part in content]
+    return content if parts == content else parts
+
+
+def _cut_part(part: Any, shown: int) -> Any:
+    if not is_text(part):
+        return part
+    text = _cut(text_in(part), shown)
+    return {**part, "text": text} if isinstance(part, Mapping) else text
+
+
+def _cut(text: str, shown: int) -> str:
+    start, end = _middle(text)
+    if end - start <= shown + len(MARK):
+        return text
+    return f"{text[: start + (shown + 1) // 2]}{MARK}{text[end - shown // 2 :]}"
+
+
+def _middle(text: str) -> tuple[int, int]:
     """Return from where to where a text may be cut: its history where that is marked, else all but its ends."""
     begins, ends = text.find(HISTORY_BEGINS), text.rfind(HISTORY_ENDS)
     if 0 <= begins < ends:
