@@ -104,18 +104,20 @@ async def test_over_several_steps_with_tools(tmp_path: Path, way: str, *, report
         return Script(ANSWER, usage=usage)
 
     async with small_window(tmp_path, calls_then_answers, toolbox=lambda target: [read_note]) as (served, studio):
-        usage = await usage_of(served, {"model": "writer", "messages": history(5)}, way)
+        usage = await usage_of(served, {"model": "writer", "messages": history(12)}, way)
         turns = turns_of(studio)
         assert len(turns) > 1
         assert orders_of(studio)
         told = usage.pop("elbowroom")
         assert_is_of_the_last_turn(usage, studio)
         assert told.pop("counted", False) is not reports
-        assert told == {
-            "steps": len(turns),
-            "prompt_tokens": sum(turn.prompt_tokens or 0 for turn in turns),
-            "completion_tokens": sum(turn.completion_tokens for turn in turns),
-        }
+        assert told["steps"] == len(turns)
+        assert told["prompt_tokens"] == sum(turn.prompt_tokens or 0 for turn in turns)
+        generated = sum(turn.completion_tokens for turn in turns)
+        if reports:
+            assert told["completion_tokens"] == generated
+        else:  # what a model writes around a call is not seen here
+            assert usage["completion_tokens"] < told["completion_tokens"] <= generated
 
 
 @WAYS

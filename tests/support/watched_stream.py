@@ -46,12 +46,9 @@ class WatchedStream:
 
 
 @asynccontextmanager
-async def watched(
-    served: Served, body: Mapping[str, Any], http: aiohttp.ClientSession | None = None, **headers: str
-) -> AsyncIterator[WatchedStream]:
+async def watched(served: Served, body: Mapping[str, Any], **headers: str) -> AsyncIterator[WatchedStream]:
     """Ask for a stream and read it as it comes; at the end of the block the client leaves."""
-    session = http or served.http
-    async with session.post(served.chat_url, json={**body, "stream": True}, headers=headers) as response:
+    async with served.http.post(served.chat_url, json={**body, "stream": True}, headers=headers) as response:
         assert response.status == 200, await response.text()
         yield WatchedStream(response)
 
