@@ -21,10 +21,12 @@ from watched_stream import WatchedStream, statuses_of, watched
 from elbowroom.agents import telling
 from elbowroom.agents.answer import AnswerEvent, Notice, Sink
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.compactor import Compactor
 from elbowroom.agents.pruner_choice import PrunerChoice
 from elbowroom.agents.raw_model import answer_raw
 from elbowroom.agents.request import parse_chat_request
 from elbowroom.agents.run_settings import RunSettings
+from elbowroom.agents.step_counter import StepCounter
 from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
 from elbowroom.providers.lmstudio import LMStudio
 from elbowroom.server.event_stream import ClientLeft
@@ -198,6 +200,42 @@ async def test_person_is_told_before_the_pruning_agent_is_asked(tmp_path: Path, 
             client.setblocking(False)
             await eventually(lambda: turns_of(studio) and not studio.open_requests, "no answer", seconds=30)
     assert COMPACTING.encode() in arrived[0]
+
+
+class LateCounter:
+    """A counter whose first count of a prompt takes its time."""
+
+    def __init__(self, counter: StepCounter, gate: asyncio.Event) -> None:
+        self._counter = counter
+        self._gate = gate
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._counter, name)
+
+    async def prompt(self, messages: Sequence[Any]) -> int:
+        """Wait at the gate and count."""
+        await self._gate.wait()
+        return await self._counter.prompt(messages)
+
+
+async def test_first_notice_does_not_wait_for_the_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine far away takes its time to count: the person is told meanwhile, and of the size at the end."""
+    gate = asyncio.Event()
+    compact = Compactor.compact
+
+    async def compact_late(self: Any, transcript: Any, decision: Any, budget: Any, counter: Any, source: Any) -> Any:
+        late: Any = LateCounter(counter, gate)
+        return await compact(self, transcript, decision, budget, late, source)
+
+    monkeypatch.setattr(Compactor, "compact", compact_late)
+    async with small_window(tmp_path) as (served, studio), watched(served, LONG) as stream:
+        opening = await stream.next_status()
+        assert data_of(opening) == {"description": COMPACTING, "done": False}
+        assert opening["elbowroom"] == {"kind": "compacting"}
+        assert orders_of(studio) == []
+        gate.set()
+        assert text_of(chunks_of(await stream.rest())) == ANSWER
+    assert statuses_of(stream.received)[-1]["done"]
 
 
 async def test_silence_before_the_first_byte_of_the_plan(tmp_path: Path) -> None:
