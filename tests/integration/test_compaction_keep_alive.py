@@ -55,8 +55,8 @@ async def outlast(folder: Path, notices: str, *, keep_alive: float, patience: fl
         assert first.finished_at - first.received_at >= compaction > patience
     assert text_of(chunks_of(stream)).endswith(ANSWER)
     assert stream.count(b": elbowroom\n\n") >= 2
-    has_begun_with_a_comment = stream.startswith(b": elbowroom\n\n")
-    assert has_begun_with_a_comment == (notices == "off")
+    if notices == "off":  # nothing but comments has sent the headers
+        assert stream.startswith(b": elbowroom\n\n")
 
 
 async def test_client_outlasts_a_compaction(tmp_path: Path) -> None:
