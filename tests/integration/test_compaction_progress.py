@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,19 @@ from patient_counting import wait_for_counts
 from raw_http import request_bytes
 from scripted_pruner import is_prune_order, valid_plan
 from scripted_pruner import text_of as content_of
-from serving import serve, settings_for, text_of
+from serving import Served, serve, settings_for, text_of
 from small_window import ANSWER, WINDOW, answers, history, orders_of, small_window, turns_of
 from watched_stream import WatchedStream, statuses_of, watched
 
 from elbowroom.agents import telling
 from elbowroom.agents.answer import AnswerEvent, Notice, Sink
-from elbowroom.agents.catalog import Target
 from elbowroom.agents.compactor import Compactor
 from elbowroom.agents.pruner_choice import PrunerChoice
-from elbowroom.agents.raw_model import answer_raw
 from elbowroom.agents.request import parse_chat_request
-from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.step_counter import StepCounter
 from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
-from elbowroom.providers.lmstudio import LMStudio
 from elbowroom.server.event_stream import ClientLeft
-from elbowroom.tokens.tools import CountingTools
+from elbowroom.server.keys import RUNTIME, catalog_of, run_settings_of
 
 COMPACTING = "Compacting conversation history..."
 COMPACTED = "Context compacted, continuing..."
@@ -251,59 +247,42 @@ async def test_silence_before_the_first_byte_of_the_plan(tmp_path: Path) -> None
         assert [status["done"] for status in statuses_of(stream.received)].count(True) == 1
 
 
-async def compact_for(sink: Callable[[SimulatedLMStudio], Sink]) -> None:
-    """Answer a long conversation for someone who reads in this way."""
+async def answer_for(served: Served, sink: Sink) -> None:
+    """Answer a long conversation for someone who reads in this way, without a socket between."""
+    target = await catalog_of(served.app).resolve(RAW_MODEL)
     request = parse_chat_request({**LONG, "stream": True})
-    async with SimulatedLMStudio(
-        [SimulatedModel(MODEL, loaded_context_length=WINDOW)],
-        on_request=lambda body: valid_plan(body) if is_prune_order(body) else ANSWER,
-    ) as studio:
-        async with aiohttp.ClientSession() as http:
-            tools = CountingTools()
-            provider = LMStudio("lmstudio", studio.base_url, http, tools=tools, home="/no")
-            try:
-                async with asyncio.timeout(60):
-                    await answer_raw(Target(RAW_MODEL, provider, MODEL), request, sink(studio), RunSettings())
-            finally:
-                await provider.aclose()
-                await tools.aclose()
-        await eventually(lambda: studio.open_requests == 0, "requests are left open upstream")
+    async with asyncio.timeout(60):
+        await served.app[RUNTIME].run(target, request, sink, run_settings_of(served.app))
 
 
-async def test_slow_reader_does_not_hold_up_the_compaction() -> None:
-    """Nothing is read before the last order has been answered: the compaction goes on all the same."""
+async def test_slow_reader_does_not_hold_up_the_compaction(tmp_path: Path) -> None:
+    """No notice is read before an order has been answered: the compaction goes on all the same, in the same order."""
     order: list[str] = []
 
-    def sink(studio: SimulatedLMStudio) -> Sink:
+    async with small_window(tmp_path) as (served, studio):
+
         async def take(events: Sequence[AnswerEvent]) -> None:
             for event in events:
                 if isinstance(event, Notice) and not event.is_done:
-                    await eventually(lambda: orders_of(studio) and not studio.open_requests, "held up", seconds=30)
+                    await eventually(lambda: any(asked.finished_at for asked in orders_of(studio)), "held up", 30)
                 order.append(event.kind if isinstance(event, Notice) else "said")
 
-        return take
-
-    await compact_for(sink)
+        await answer_for(served, take)
     assert order[0] == "compacting"
     assert order.index("compacted") < order.index("said")
 
 
-async def test_reader_who_has_left_ends_the_compaction() -> None:
-    """Where a notice cannot be told because its reader is gone, nothing more is asked of the pruning agent."""
-    studios: list[SimulatedLMStudio] = []
+async def test_reader_who_has_left_ends_the_compaction(tmp_path: Path) -> None:
+    """Where a notice cannot be told because its reader is gone, nothing is answered any more."""
 
-    def sink(studio: SimulatedLMStudio) -> Sink:
-        studios.append(studio)
+    async def take(events: Sequence[AnswerEvent]) -> None:
+        if any(isinstance(event, Notice) for event in events):
+            raise ClientLeft
 
-        async def take(events: Sequence[AnswerEvent]) -> None:
-            if any(isinstance(event, Notice) for event in events):
-                raise ClientLeft
-
-        return take
-
-    with pytest.raises(ClientLeft):
-        await compact_for(sink)
-    assert turns_of(studios[0]) == []
+    async with small_window(tmp_path) as (served, studio):
+        with pytest.raises(ClientLeft):
+            await answer_for(served, take)
+        assert turns_of(studio) == []
 
 
 @MODELS
