@@ -102,9 +102,8 @@ async def test_usage_where_the_upstream_sends_none(pair: Pair) -> None:
     studio.enqueue(Script("Yes.", usage=None))
     usage = (await served.chat("writer"))["usage"]
     assert usage.pop("elbowroom") == {"counted": True}
-    prompt, completion = studio.chats[0].prompt_tokens, studio.chats[0].completion_tokens
-    assert prompt is not None
-    assert usage == {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    assert usage["prompt_tokens"] > usage["completion_tokens"] > 0
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
 
 
 async def test_vendor_usage_survives(pair: Pair) -> None:

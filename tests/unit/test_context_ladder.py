@@ -16,6 +16,7 @@ from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import CONTINUATIONS, Compaction
 from elbowroom.context.division import SUMMARY_TAG
 from elbowroom.context.ladder import Cannot, Ladder, PrunerFailed
+from elbowroom.context.progress import Progress
 from elbowroom.context.prune_order import Wishes
 from elbowroom.context.repair import repair
 from elbowroom.context.transcript import Message, Transcript
@@ -110,6 +111,22 @@ async def test_second_answer_may_be_good(answer: Answer | PrunerFailed) -> None:
     order = str(pruner.asked[1][-1]["content"])
     assert "Your last attempt could not be used:\n- " in order
     assert "CUDA" not in order
+
+
+@pytest.mark.parametrize(("window", "bad"), [(16_384, 1), (3000, 3)], ids=["on top", "in parts"])
+async def test_each_order_is_told_before_it_is_given(window: int, bad: int) -> None:
+    """Attempt and part are known when the pruning agent is asked; the second attempt goes on where the first failed."""
+    messages = long_chat()
+    told: list[tuple[Progress, int]] = []
+    answers: list[Answer | BaseException] = [*[FORGETFUL] * (bad - 1), "lorem ipsum", FORGETFUL]
+    pruner = ScriptedPruner(*answers, window=window, shares_prefix=bad == 1)
+    means = ladder(WINDOW, pruner, messages, on_progress=lambda progress: told.append((progress, len(pruner.asked))))
+    await means.climb(Transcript.of(messages))
+    first, last = told[0][0].parts, told[-1][0].parts
+    assert last >= bad
+    expected = [Progress(1, part, first) for part in range(1, bad + 1)]
+    expected += [Progress(2, part, last) for part in range(bad, last + 1)]
+    assert told == [(progress, number) for number, progress in enumerate(expected)]
 
 
 @pytest.mark.parametrize("answer", ["", TOOL_CALL, PrunerFailed("cut"), REFUSAL])

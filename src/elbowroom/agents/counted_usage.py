@@ -19,7 +19,10 @@ class Unreported:
     generated: str
 
     async def counted(self, counter: StepCounter) -> dict[str, Any] | None:
-        """Return a usage object that says it is none of the engine's; None where this cannot be counted."""
+        """Return a usage object that says it is none of the engine's; None where this cannot be counted.
+
+        Of a tool call only name and arguments are counted: what a model writes around them never arrives.
+        """
         try:
             prompt = (await counter.size(self.body)).count.tokens
         except Exception as error:  # noqa: BLE001  # the answer is there already, and must not be lost for its count

@@ -128,7 +128,7 @@ class PruningAgent:
         return self._conversation is not None
 
     def with_written(self, progress: Progress) -> Progress:
-        """Return the progress with what there is of the answer that is coming in now, if one is."""
+        """Return the progress with what there is of the answer to the last order."""
         if self._hearing is None:
             return progress
         reply, limit = self._hearing
@@ -136,6 +136,7 @@ class PruningAgent:
 
     async def ask(self, messages: Sequence[Message], cap: int) -> str:
         """Return its answer, at most `cap` tokens and its thinking long. Raises PrunerFailed with a reason in words."""
+        self._hearing = None
         try:
             body, extras = await self._body(messages, cap)
             reply = await self._reply(body, {} if self._key in self._learned.without_extras else extras)
@@ -228,7 +229,6 @@ class PruningAgent:
                     if not reply.take(events):
                         break
         finally:
-            self._hearing = None
             if reply.usage is not None:
                 self.usages.append(reply.usage)
         return reply

@@ -1,0 +1,154 @@
+"""The usage that a client is told after a compaction: that of the request really sent, so that gauges fall."""
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import function_tool
+from chatting import RAW_MODEL, chunks_of, stream_bytes
+from patient_counting import wait_for_counts
+from request_checks import assert_fits
+from scripted_pruner import rest_of, valid_plan
+from scripted_pruner import text_of as content_of
+from small_window import ANSWER, QUESTION, WINDOW, answers, ask_whole, history, orders_of, small_window, turns_of
+
+from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
+
+Body = dict[str, Any]
+NOUNS = ("boat", "sea", "man", "rope", "lamp", "dog", "wind", "rain", "sun", "bell")
+LOG = "".join(f"The {one} and the {two} saw the {three}.\n" for one, two, three in product(NOUNS, repeat=3))[:3600]
+"""About a thousand tokens: more than a window that is half full has room for."""
+WAYS = pytest.mark.parametrize("way", ["whole", "streamed", "finish"])
+MODELS = pytest.mark.parametrize("model", [RAW_MODEL, "writer"])
+
+
+@pytest.fixture(autouse=True)
+def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_counts(monkeypatch)
+
+
+async def usage_of(served: Any, body: Body, way: str) -> Body:
+    """Ask, and return the one usage in the answer: of the whole, of its own chunk, or of the finish chunk."""
+    if way == "whole":
+        status, answer = await ask_whole(served, body)
+        assert status == 200, answer
+        return dict(answer["usage"])
+    options = {"stream_options": {"include_usage": True}} if way == "streamed" else {}
+    headers = {"X-OpenWebUI-Chat-Id": "c1"} if way == "finish" else {}
+    chunks = chunks_of(await stream_bytes(served, {**body, **options}, **headers))
+    [told] = [chunk for chunk in chunks if "usage" in chunk]
+    assert told is chunks[-1]
+    assert bool(told["choices"]) == (way == "finish")
+    return dict(told["usage"])
+
+
+def assert_is_of_the_last_turn(usage: Body, studio: SimulatedLMStudio) -> None:
+    """Check that the usage is that of the last turn, as the engine counted it, and that this one fitted."""
+    last = turns_of(studio)[-1]
+    assert_fits(last)
+    assert usage["prompt_tokens"] == last.prompt_tokens
+    assert usage["completion_tokens"] == last.completion_tokens
+    assert usage["prompt_tokens"] + usage["completion_tokens"] == usage["total_tokens"] < WINDOW
+
+
+@WAYS
+@MODELS
+async def test_gauge_falls_with_a_compaction(tmp_path: Path, way: str, model: str) -> None:
+    """A history larger than the window is told as what was sent of it, the pruning agent's requests left out."""
+    async with small_window(tmp_path) as (served, studio):
+        before = await usage_of(served, {"model": model, "messages": history(4)}, way)
+        assert orders_of(studio) == []
+        after = await usage_of(served, {"model": model, "messages": history(12)}, way)
+        assert orders_of(studio)
+        assert_is_of_the_last_turn(after, studio)
+        assert after["prompt_tokens"] < WINDOW * 4 // 5
+        assert before["prompt_tokens"] > 100
+
+
+def writes(body: Body, *, reports: bool) -> Script:
+    """Write the log, and go on with it where it was stopped."""
+    last = content_of(body["messages"][-1])
+    text = LOG if last == QUESTION else rest_of(LOG, content_of(body["messages"][-2]))
+    return Script(text, usage="counted" if reports else None)
+
+
+@WAYS
+@pytest.mark.parametrize("reports", [True, False], ids=["reported", "counted"])
+async def test_after_an_answer_that_went_on(tmp_path: Path, way: str, *, reports: bool) -> None:
+    """An answer of several requests is told as its last one: that is what fills the window."""
+    async with small_window(tmp_path, lambda body: writes(body, reports=reports)) as (served, studio):
+        usage = await usage_of(served, {"model": RAW_MODEL, "messages": history(4)}, way)
+        assert len(turns_of(studio)) > 1
+        assert orders_of(studio)
+        assert usage.pop("elbowroom", None) == (None if reports else {"counted": True})
+        assert_is_of_the_last_turn(usage, studio)
+
+
+@function_tool
+async def read_note(path: str) -> str:
+    """Read a note."""
+    return f"The note {path} says: " + "water the plants of the ferry's captain. " * 30
+
+
+@WAYS
+@pytest.mark.parametrize("reports", [True, False], ids=["reported", "counted"])
+async def test_over_several_steps_with_tools(tmp_path: Path, way: str, *, reports: bool) -> None:
+    """The last step is told as it was sent, and beside it the sums of all steps, without the compaction's requests."""
+
+    def calls_then_answers(body: Body) -> Script:
+        results = [message for message in body["messages"] if message["role"] == "tool"]
+        usage: Any = "counted" if reports else None
+        if len(results) < 2 and len(turns_of(studio)) < 3:
+            return Script(ToolCall("read_note", {"path": f"{len(turns_of(studio))}.md"}), usage=usage)
+        return Script(ANSWER, usage=usage)
+
+    async with small_window(tmp_path, calls_then_answers, toolbox=lambda target: [read_note]) as (served, studio):
+        usage = await usage_of(served, {"model": "writer", "messages": history(12)}, way)
+        turns = turns_of(studio)
+        assert len(turns) > 1
+        assert orders_of(studio)
+        told = usage.pop("elbowroom")
+        assert_is_of_the_last_turn(usage, studio)
+        assert told.pop("counted", False) is not reports
+        assert told["steps"] == len(turns)
+        assert told["prompt_tokens"] == sum(turn.prompt_tokens or 0 for turn in turns)
+        generated = sum(turn.completion_tokens for turn in turns)
+        if reports:
+            assert told["completion_tokens"] == generated
+        else:  # what a model writes around a call is not seen here
+            assert usage["completion_tokens"] < told["completion_tokens"] <= generated
+
+
+@WAYS
+@MODELS
+async def test_engine_that_reports_nothing(tmp_path: Path, way: str, model: str) -> None:
+    """The numbers are counted here, they are the engine's own, and they say whose they are."""
+
+    def silent(body: Body) -> Script:
+        return Script(ANSWER, usage=None)
+
+    async with small_window(tmp_path, silent, prune=lambda body: Script(valid_plan(body), usage=None)) as (
+        served,
+        studio,
+    ):
+        usage = await usage_of(served, {"model": model, "messages": history(12)}, way)
+        assert usage.pop("elbowroom") == {"counted": True}
+        assert_is_of_the_last_turn(usage, studio)
+
+
+async def test_own_numbers_teach_nothing(tmp_path: Path) -> None:
+    """What was counted here is not compared with the count as if the engine had said it: the next count is the same."""
+    silent = True
+
+    def says(body: Body) -> Script | str:
+        return Script(ANSWER, usage=None) if silent else answers(body)
+
+    async with small_window(tmp_path, says) as (served, studio):
+        body = {"model": RAW_MODEL, "messages": history(3)}
+        counted = [(await usage_of(served, body, "whole"))["prompt_tokens"] for _ in range(3)]
+        silent = False
+        reported = await usage_of(served, body, "whole")
+        assert counted == [reported["prompt_tokens"]] * 3
+        assert "elbowroom" not in reported
+        assert all(turn.prompt_tokens == counted[0] for turn in studio.chats)
