@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -105,9 +106,15 @@ class Recovery:
     async def was_truncated(self, size: PromptSize, usage: Mapping[str, Any] | None) -> bool:
         """Tell whether the engine has silently cut this prompt; then the smaller window is learned, the person told."""
         truncation = size.truncation(usage)
-        if truncation is None or not self.windows.learn_truncation(self.info, self._said, truncation):
+        if truncation is None or self.windows.counts_differ(self.info, self._said):
             return False
-        self.manager.learn_window(truncation.read)
+        loaded = self.info.loaded_context
+        with suppress(ElbowroomError):  # the answer is there already
+            await self._read_again()
+        if self.info.loaded_context == loaded:
+            if not self.windows.learn_truncation(self.info, self._said, truncation):
+                return False
+            self.manager.learn_window(truncation.read)
         if self.windows.is_to_be_told(self.info, self._said):
             await self._warn(truncation)
         return True
