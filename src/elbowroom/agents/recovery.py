@@ -54,10 +54,11 @@ class Recovery:
 
     async def has_shrunk(self) -> bool:
         """Tell whether the window is smaller now than it was thought to be; it is read where that was a while ago."""
-        if time.monotonic() - self._read_at <= STALE_SECONDS:
-            return False
         before = self.manager.budget.window
-        await self._read_again()
+        if time.monotonic() - self._read_at > STALE_SECONDS:
+            await self._read_again()
+        else:
+            self._use_what_is_known()
         return self.manager.budget.window < before
 
     def is_near_edge(self, prompt: int) -> bool:
@@ -127,6 +128,10 @@ class Recovery:
     async def _read_again(self) -> None:
         self.info = await ready_model(self.provider, self.info.id, self.tell)
         self._read_at = time.monotonic()
+        self._use_what_is_known()
+
+    def _use_what_is_known(self) -> None:
+        """Take over what this or any other request has found out about the window, a pruning agent's too."""
         window = self.windows.at_most(self.info, self._said)
         self.manager.use(replace(self.manager.budget, window=window))
 
