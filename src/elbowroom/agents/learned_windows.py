@@ -67,14 +67,16 @@ class LearnedWindows:
         so much, both are taken back, and such differences say nothing more about this model.
         """
         lesson = self._lesson(info, window)
-        if lesson.counts_differ:
-            return False
         if lesson.is_told and lesson.window is not None and truncation.counted <= lesson.window:
             self._keep(info, _Lesson(lesson.load, counts_differ=True))
             return False
         smaller = min(truncation.read, lesson.window or window)
         self._keep(info, replace(lesson, window=smaller, until=None))
         return True
+
+    def counts_differ(self, info: ModelInfo, window: int) -> bool:
+        """Tell whether this model's counts and its engine's are known to differ by more than a cut would explain."""
+        return self._lesson(info, window).counts_differ
 
     def is_to_be_told(self, info: ModelInfo, window: int) -> bool:
         """Tell whether a person has yet to be warned of this model's cuts; they are from now on."""

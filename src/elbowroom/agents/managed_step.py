@@ -162,9 +162,10 @@ class ManagedStep:
             async with self._entered(size.at_most, size.at_most + ahead) as ticket:
                 if await self._has_outgrown_window(size):
                     return None
+                body = {**body, "max_tokens": self._reply_limit(size.at_most)}  # the window may be another one by now
                 self.manager.sent(size.at_most)
                 self.size = None if self._generated else size
-                self._is_limited_by_client = self._left_for_client <= budget.window - size.at_most
+                self._is_limited_by_client = self._left_for_client <= self.manager.budget.window - size.at_most
                 if can_stop:
                     watch = StreamWatch(self.manager, self.counter.running.fresh(), self._said, ticket)
                 may_be_empty = not self._recovery.is_near_edge(size.at_most)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -53,10 +54,11 @@ class Recovery:
 
     async def has_shrunk(self) -> bool:
         """Tell whether the window is smaller now than it was thought to be; it is read where that was a while ago."""
-        if time.monotonic() - self._read_at <= STALE_SECONDS:
-            return False
         before = self.manager.budget.window
-        await self._read_again()
+        if time.monotonic() - self._read_at > STALE_SECONDS:
+            await self._read_again()
+        else:
+            self._use_what_is_known()
         return self.manager.budget.window < before
 
     def is_near_edge(self, prompt: int) -> bool:
@@ -105,9 +107,15 @@ class Recovery:
     async def was_truncated(self, size: PromptSize, usage: Mapping[str, Any] | None) -> bool:
         """Tell whether the engine has silently cut this prompt; then the smaller window is learned, the person told."""
         truncation = size.truncation(usage)
-        if truncation is None or not self.windows.learn_truncation(self.info, self._said, truncation):
+        if truncation is None or self.windows.counts_differ(self.info, self._said):
             return False
-        self.manager.learn_window(truncation.read)
+        loaded = self.info.loaded_context
+        with suppress(ElbowroomError):  # the answer is there already
+            await self._read_again()
+        if self.info.loaded_context == loaded:
+            if not self.windows.learn_truncation(self.info, self._said, truncation):
+                return False
+            self.manager.learn_window(truncation.read)
         if self.windows.is_to_be_told(self.info, self._said):
             await self._warn(truncation)
         return True
@@ -120,6 +128,10 @@ class Recovery:
     async def _read_again(self) -> None:
         self.info = await ready_model(self.provider, self.info.id, self.tell)
         self._read_at = time.monotonic()
+        self._use_what_is_known()
+
+    def _use_what_is_known(self) -> None:
+        """Take over what this or any other request has found out about the window, a pruning agent's too."""
         window = self.windows.at_most(self.info, self._said)
         self.manager.use(replace(self.manager.budget, window=window))
 
