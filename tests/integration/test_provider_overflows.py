@@ -150,11 +150,18 @@ async def test_each_overflow_in_a_generic_stream(relaying: Served, upstream: Fak
 
 
 async def test_a_shared_pool_that_is_full_fails_all_and_is_named(managed: Served, studio: SimulatedLMStudio) -> None:
-    """When parallel requests fill the one window, every one of them gets the overflow with its words kept."""
+    """When another program's requests fill the one window, an answer gets the overflow with its words kept."""
     studio.overflow = Overflow(shared_pool=True)
     studio.enqueue(Script("word " * 3000), repeat=True)
-    outcomes = await asyncio.gather(*(chat(managed, "lmstudio/tiny", stream=True) for _ in range(3)))
-    for outcome in outcomes:
-        assert outcome.text.startswith("word")
-        assert outcome.error is not None
-        assert outcome.error["code"] == "context_length_exceeded"
+    direct = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+
+    async def other_program() -> None:
+        async with managed.http.post(f"{studio.base_url}/v1/chat/completions", json=direct) as response:
+            await response.read()
+
+    others = [asyncio.create_task(other_program()) for _ in range(2)]
+    outcome = await chat(managed, "lmstudio/tiny", stream=True)
+    await asyncio.gather(*others)
+    assert outcome.text.startswith("word")
+    assert outcome.error is not None
+    assert outcome.error["code"] == "context_length_exceeded"

@@ -33,7 +33,7 @@ from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
 __all__ = ["Admission", "ChatKey", "Clock", "PoolKey", "Priority", "Ticket"]
 
 log = logging.getLogger(__name__)
-MAX_WAITING: Final = 32
+MAX_WAITING: Final = 128
 QUIET_SECONDS: Final = 0.3
 """Who waits no longer than this is not told that he waits."""
 TASK_PATIENCE: Final = 0.3
