@@ -1,34 +1,28 @@
 """One model step inside a window: what does not fit is compacted first, and an answer that fills it up goes on."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 from elbowroom.agents.admission import PoolKey, Ticket
-from elbowroom.agents.answer import Notice
 from elbowroom.agents.background import Job
 from elbowroom.agents.behind_answer import BehindAnswer
-from elbowroom.agents.compactor import Compactor, ConversationSource
-from elbowroom.agents.first_check import by_hand, decide
+from elbowroom.agents.fitting import Fitting
 from elbowroom.agents.history import History
-from elbowroom.agents.no_room import overflow_error, tight_notice
 from elbowroom.agents.prompt_size import PromptSize
 from elbowroom.agents.recovery import Recovery
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.request_body import StepRequest
-from elbowroom.agents.results_check import fitting_results
 from elbowroom.agents.step import Step
 from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.stream_watch import StreamWatch
-from elbowroom.agents.turn_memory import TurnMemory, Written
 from elbowroom.context.compaction import Compaction
 from elbowroom.context.decisions import Compact, Decision, Refuse, Send
-from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
-from elbowroom.context.transcript import Message, Transcript, text_of
+from elbowroom.context.transcript import Message, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply
 from elbowroom.providers.base import ModelInfo, Provider
 
@@ -41,19 +35,14 @@ THOUGHTS_KEPT = 1500  # characters
 class ManagedStep:
     """Asks for one reply and keeps it within the window by the three checks of `manager`.
 
-    `job` is a compaction of this very conversation that is under way since its last answer. After `run`, `size` is
-    that of the last prompt, None where the reply took more than one request.
+    `fitting` has the history; `job` is a compaction of this very conversation that is under way since its last answer.
+    After `run`, `size` is that of the last prompt, None where the reply took more than one request.
     """
 
-    shape: StepRequest
     provider: Provider
     info: ModelInfo
-    counter: StepCounter
-    history: History
-    manager: AgentContextManager
-    compactor: Compactor
+    fitting: Fitting
     step: Step
-    memory: TurnMemory
     job: Job | None = None
     size: PromptSize | None = None
     _generated: int = 0
@@ -63,16 +52,34 @@ class ManagedStep:
     _recovery: Recovery = field(init=False)
 
     def __post_init__(self) -> None:
-        windows = self.compactor.settings.shared.windows
-        self._recovery = Recovery(self.provider, self.info, self.manager, windows, self.compactor.tell)
+        windows = self.fitting.compactor.settings.shared.windows
+        self._recovery = Recovery(self.provider, self.info, self.manager, windows, self.fitting.compactor.tell)
+
+    @property
+    def shape(self) -> StepRequest:
+        """Return the request but for its history."""
+        return self.fitting.shape
+
+    @property
+    def counter(self) -> StepCounter:
+        """Return what counts prompts and texts."""
+        return self.fitting.counter
+
+    @property
+    def history(self) -> History:
+        """Return the conversation as the model gets it."""
+        return self.fitting.history
+
+    @property
+    def manager(self) -> AgentContextManager:
+        """Return what decides."""
+        return self.fitting.manager
 
     async def run(self) -> Reply:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
         self.manager.begin_step()
         try:
-            await self._catch_up()
-            await self._shorten_results()
-            decision = await self._decide()
+            decision = await self.fitting.first_decision(self.job)
         except Exception as error:  # a chat must not fail for its count: the engine may judge
             log.warning("The prompt for %s could not be counted: %s", self.info.id, error, exc_info=error)
             body = self.shape.body(self.counter.sent(self.history.messages))
@@ -80,13 +87,13 @@ class ManagedStep:
             async with self._entered(window, window) as ticket:
                 await self.step.attempt(self.provider, body, self.info, ticket=ticket)
             return await self.step.close()
-        await self._tell_if_tight(decision)
+        await self.fitting.tell_if_tight(decision, self.info.id)
         fits = await self._fit(decision)
         while fits and await self._ask() and self.manager.may_restart():
             self._note_where_it_stopped()
-            fits = await self._fit(await self._decide(must_shrink=not self._lacks_room))
+            fits = await self._fit(await self.fitting.decision(must_shrink=not self._lacks_room))
         if not fits or self._has_filled_the_window():
-            await self.compactor.tell_cut(self.manager.budget.window)
+            await self.fitting.compactor.tell_cut(self.manager.budget.window)
             self.step.end_for_length()
         return await self.step.close()
 
@@ -108,22 +115,14 @@ class ManagedStep:
             history=self.history.followed_by(reply),
             said=said,
             budget=budget,
-            compactor=self.compactor,
-            memory=self.memory,
+            compactor=self.fitting.compactor,
+            memory=self.fitting.memory,
         )
 
     @property
     def pool_key(self) -> PoolKey:
         """Return whose context the step's requests share."""
         return self.provider.id, self.info.id
-
-    async def compact_now(self) -> tuple[int, Compaction | Cannot]:
-        """Compact because a person wants it, below the trigger too; return the size before as well."""
-        before, decision = await by_hand(self.history.messages, self.counter, self.manager)
-        outcome = await self._compact(decision)
-        if isinstance(outcome, Compaction):
-            self._take_over(outcome)
-        return before, outcome
 
     async def _ask(self) -> bool:
         """Send the prompt as it is now; return whether the reply has to go on in another request."""
@@ -175,9 +174,9 @@ class ManagedStep:
         return watch, None
 
     def _entered(self, prompt: int, tokens: int) -> AbstractAsyncContextManager[Ticket | None]:
-        window = self.manager.budget.window
-        return self.compactor.gate.entered(
-            self.provider, self.info, window=window, prompt=prompt, tokens=tokens, on_wait=self.compactor.tell_waiting
+        compactor, window = self.fitting.compactor, self.manager.budget.window
+        return compactor.gate.entered(
+            self.provider, self.info, window=window, prompt=prompt, tokens=tokens, on_wait=compactor.tell_waiting
         )
 
     def _goes_on_behind(self, watch: StreamWatch) -> bool:
@@ -198,8 +197,7 @@ class ManagedStep:
         if not has_shrunk or self._recovery.fits(size.at_most):
             return False
         if not self.manager.can_restart and size.at_most >= self.manager.budget.window:
-            budget, auto = self.manager.budget, self.manager.auto
-            raise await overflow_error(self.history.messages, self.shape, self.counter, budget, auto=auto)
+            raise await self.fitting.overflow()
         return self.manager.can_restart
 
     async def _go_on_after(self, failure: ElbowroomError, size: PromptSize) -> bool:
@@ -236,77 +234,19 @@ class ManagedStep:
         share = self.manager.budget.window // PIECES_OF_WINDOW
         self.history.stop_at(self._said, len(self._said) * share // max(1, self.counter.text(self._said)))
 
-    async def _decide(self, *, must_shrink: bool = False) -> Decision:
-        return await decide(self.history.messages, self.counter, self.manager, must_shrink=must_shrink)
-
     async def _fit(self, decision: Decision) -> bool:
         """Do what was decided; return whether the prompt may be sent. Raises ContextOverflow before any text."""
-        if isinstance(decision, Compact):
-            outcome = await self._compact(decision)
-            if isinstance(outcome, Compaction):
-                self._take_over(outcome)
-            else:
-                self.manager.could_not_compact()
+        if isinstance(decision, Compact) and isinstance(await self.fitting.compact(decision, self.info), Compaction):
+            self._refusal = None
         if self._refusal is not None:  # the engine has refused the very same prompt
             if self._has_said:
                 return False
             raise self._refusal
-        if isinstance(decision, Send):
-            return True
-        prompt = await self._size(self.history.messages)
-        if not isinstance(decision, Refuse) and prompt < self.manager.budget.window:
+        if isinstance(decision, Send) or (not isinstance(decision, Refuse) and await self.fitting.fits_window()):
             return True
         if self._has_said:
             return False
-        raise await overflow_error(
-            self.history.messages, self.shape, self.counter, self.manager.budget, auto=self.manager.auto
-        )
-
-    def _take_over(self, compaction: Compaction) -> None:
-        self.history.replace(compaction.messages, compaction.tail)
-        self.manager.compacted(compaction.before, compaction.after, compaction.rung)
-        self.memory.keep(self.history, Written.by(compaction, self.manager.budget))
-        self._refusal = None
-
-    async def _catch_up(self) -> None:
-        """Let a compaction that was begun behind the last answer be this turn's, where one is needed at all."""
-        if self.job is None or not isinstance(await self._decide(), Compact):
-            return
-        if await self.compactor.await_job(self.job):
-            await self.memory.recall(self.history, self.manager.budget, self.counter.prompt)
-
-    async def _tell_if_tight(self, decision: Decision) -> None:
-        """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
-        asked = sum(message.get("role") == "user" for message in self.history.messages)
-        if isinstance(decision, Refuse) or not decision.is_tight or asked > 1 or self.shape.step > 1:
-            return
-        text = await tight_notice(self.history.messages, self.shape, self.counter, self.manager.budget)
-        if text:
-            log.warning("%s: %s", self.info.id, text)
-            await self.compactor.tell([Notice("tight", text)])
-
-    async def _compact(self, decision: Compact) -> Compaction | Cannot:
-        transcript = Transcript.of(self.history.messages)
-        source = ConversationSource(
-            self.shape,
-            self.info,
-            lambda told: self.shape.with_instructions(self.history.joined(told)),
-            "in progress" if self.history.is_stopped else None,
-        )
-        return await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
-
-    async def _shorten_results(self) -> None:
-        """Check 2: let results that came in just now stand whole where they fit, else as beginning and end."""
-        whole = self.history.messages
-        fitting = await fitting_results(whole, self.counter, self.manager)
-        if fitting is None:
-            return
-        self.history.shorten(fitting)
-        sizes = await self._size(whole), await self._size(fitting)
-        self.memory.keep(self.history, Written(self.manager.budget.window, *sizes, "shortened results"))
-
-    async def _size(self, messages: Sequence[Message]) -> int:
-        return await self.counter.prompt(messages)
+        raise await self.fitting.overflow()
 
     @property
     def _has_said(self) -> bool:

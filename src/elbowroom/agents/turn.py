@@ -7,6 +7,7 @@ from typing import Any
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.compactor import Compactor
+from elbowroom.agents.fitting import Fitting
 from elbowroom.agents.gate import Gate
 from elbowroom.agents.history import History
 from elbowroom.agents.managed_step import ManagedStep
@@ -88,7 +89,7 @@ class Turn:
         shape = StepRequest(self.request, self.target.model, self._defaults, instructions, self.request.tools, step=1)
         step = Step(self.answer, self._sink, (), lambda name: True)
         managed = await self._managed(shape, await self._ready(), step)
-        return await managed.compact_now()
+        return await managed.fitting.compact_by_hand(managed.info)
 
     def end(self, *, is_whole: bool) -> None:
         """Leave what the next turn can use; an answer that is not whole is what the client has got of one."""
@@ -119,7 +120,8 @@ class Turn:
         if not self._last:
             job = self.settings.shared.background.taken_up(self._memory.chain.keys)
             await self._memory.recall(self._history, manager.budget, counter.prompt)
-        return ManagedStep(shape, provider, info, counter, self._history, manager, compactor, step, self._memory, job)
+        fitting = Fitting(shape, counter, self._history, manager, compactor, self._memory)
+        return ManagedStep(provider, info, fitting, step, job)
 
     def _manager_for(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
         """Return the turn's manager, with what can be used of the window that is loaded now. Raises WindowUnknown."""

@@ -1,8 +1,10 @@
 """One turn's part in the ledger: what it begins with, and what it leaves for the turns after it."""
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from elbowroom.agents.history import History
@@ -12,6 +14,7 @@ from elbowroom.context.compaction import Compaction
 from elbowroom.context.ledger import Archived, Chain, Entry, archive_of, is_system, replacement, restored
 from elbowroom.context.transcript import Message
 
+log = logging.getLogger(__name__)
 MUCH_LARGER: Final = (5, 4)
 """A window is much larger than another from this ratio on: then what was compacted for the other may fit again."""
 
@@ -37,10 +40,15 @@ class TurnMemory:
     """Knows a conversation by the chain over its client's messages; owner and agent are part of that."""
 
     def __init__(self, ledger: Ledger, owner: str, agent: str, messages: Sequence[Message]) -> None:
-        self.chain = Chain.of(owner, agent, messages)
         self._ledger = ledger
+        self._owner, self._agent = owner, agent
         self._messages = list(messages)
         self._beyond: Written | None = None
+
+    @cached_property
+    def chain(self) -> Chain:
+        """Return the chain over the client's messages."""
+        return Chain.of(self._owner, self._agent, self._messages)
 
     async def recall(self, history: History, budget: Budget, size: Measured) -> bool:
         """Put the longest beginning that was compacted before in its place; tell whether there was one.
@@ -55,14 +63,21 @@ class TurnMemory:
             if budget.window * larger < entry.window * much:
                 break
         else:
-            if found and budget.occupied(await size(self._messages)) <= budget.window // 2:
+            if found and await self._leaves_half(self._messages, budget, size):
                 return False
         if not found:
             return False
-        if len(found) > 1 and budget.occupied(await size(self._restored(*found[-1]))) <= budget.window // 2:
+        if len(found) > 1 and await self._leaves_half(self._restored(*found[-1]), budget, size):
             found = found[-1:]
         history.begin_with(self._restored(*found[0]))
         return True
+
+    async def _leaves_half(self, messages: Sequence[Message], budget: Budget, size: Measured) -> bool:
+        try:
+            return budget.occupied(await size(messages)) <= budget.window // 2
+        except Exception as error:  # a chat must not fail for its count: what was compacted is known to fit
+            log.warning("A conversation could not be counted: %s", error, exc_info=error)
+            return False
 
     def keep(self, history: History, written: Written) -> None:
         """Keep what stands for the beginning of the client's messages now, for turns that begin the same.

@@ -1,0 +1,109 @@
+"""Makes one step's history fit its model's window: by an earlier compaction, by shorter results, or by a new one."""
+
+import logging
+from dataclasses import dataclass
+
+from elbowroom.agents.answer import Notice
+from elbowroom.agents.background import Job
+from elbowroom.agents.compactor import Compactor, ConversationSource
+from elbowroom.agents.first_check import by_hand, decide
+from elbowroom.agents.history import History
+from elbowroom.agents.no_room import overflow_error, tight_notice
+from elbowroom.agents.request_body import StepRequest
+from elbowroom.agents.results_check import fitting_results
+from elbowroom.agents.step_counter import StepCounter
+from elbowroom.agents.turn_memory import TurnMemory, Written
+from elbowroom.context.compaction import Compaction
+from elbowroom.context.decisions import Compact, Decision, Refuse
+from elbowroom.context.ladder import Cannot
+from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.transcript import Transcript
+from elbowroom.errors import ContextOverflow
+from elbowroom.providers.base import ModelInfo
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """Decides about `history` and changes it; what it becomes is kept in `memory` for later turns."""
+
+    shape: StepRequest
+    counter: StepCounter
+    history: History
+    manager: AgentContextManager
+    compactor: Compactor
+    memory: TurnMemory
+
+    async def first_decision(self, job: Job | None) -> Decision:
+        """Return what to do with the history as it has come in, results in it shortened where they are too large.
+
+        `job` is a compaction of this very conversation that is under way since its last answer.
+        """
+        await self._catch_up(job)
+        await self._shorten_results()
+        return await self.decision()
+
+    async def decision(self, *, must_shrink: bool = False) -> Decision:
+        """Return what to do with the history now; with `must_shrink` it needs room even below the trigger."""
+        return await decide(self.history.messages, self.counter, self.manager, must_shrink=must_shrink)
+
+    async def compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
+        """Compact the history, and take over what comes of it."""
+        source = ConversationSource(
+            self.shape,
+            info,
+            lambda told: self.shape.with_instructions(self.history.joined(told)),
+            "in progress" if self.history.is_stopped else None,
+        )
+        transcript = Transcript.of(self.history.messages)
+        outcome = await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
+        if isinstance(outcome, Compaction):
+            self.history.replace(outcome.messages, outcome.tail)
+            self.manager.compacted(outcome.before, outcome.after, outcome.rung)
+            self.memory.keep(self.history, Written.by(outcome, self.manager.budget))
+        else:
+            self.manager.could_not_compact()
+        return outcome
+
+    async def compact_by_hand(self, info: ModelInfo) -> tuple[int, Compaction | Cannot]:
+        """Compact because a person wants it, below the trigger too; return the size before as well."""
+        before, decision = await by_hand(self.history.messages, self.counter, self.manager)
+        return before, await self.compact(decision, info)
+
+    async def fits_window(self) -> bool:
+        """Tell whether the prompt can be sent, even without the reserve for its reply."""
+        return await self.counter.prompt(self.history.messages) < self.manager.budget.window
+
+    async def overflow(self) -> ContextOverflow:
+        """Return the error for a history that cannot fit."""
+        return await overflow_error(
+            self.history.messages, self.shape, self.counter, self.manager.budget, auto=self.manager.auto
+        )
+
+    async def tell_if_tight(self, decision: Decision, model: str) -> None:
+        """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
+        asked = sum(message.get("role") == "user" for message in self.history.messages)
+        if isinstance(decision, Refuse) or not decision.is_tight or asked > 1 or self.shape.step > 1:
+            return
+        text = await tight_notice(self.history.messages, self.shape, self.counter, self.manager.budget)
+        if text:
+            log.warning("%s: %s", model, text)
+            await self.compactor.tell([Notice("tight", text)])
+
+    async def _catch_up(self, job: Job | None) -> None:
+        """Let a compaction that was begun behind the last answer be this turn's, where one is needed at all."""
+        if job is None or not isinstance(await self.decision(), Compact):
+            return
+        if await self.compactor.await_job(job):
+            await self.memory.recall(self.history, self.manager.budget, self.counter.prompt)
+
+    async def _shorten_results(self) -> None:
+        """Check 2: let results that came in just now stand whole where they fit, else as beginning and end."""
+        whole = self.history.messages
+        fitting = await fitting_results(whole, self.counter, self.manager)
+        if fitting is None:
+            return
+        self.history.shorten(fitting)
+        sizes = await self.counter.prompt(whole), await self.counter.prompt(fitting)
+        self.memory.keep(self.history, Written(self.manager.budget.window, *sizes, "shortened results"))
