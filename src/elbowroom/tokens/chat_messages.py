@@ -77,11 +77,12 @@ def canonical_part(part: Mapping[str, Any]) -> Message:
 def canonical_call(call: Mapping[str, Any]) -> Message:
     """Return a tool call as `{type, function: {name, arguments}, id}`."""
     function = mapping_or_nothing(call.get("function"))
+    arguments = function.get("arguments", "")
     result: Message = {
         "type": "function",
         "function": {
             "name": text_or_nothing(function.get("name")),
-            "arguments": copy.deepcopy(function.get("arguments", "")),
+            "arguments": arguments if isinstance(arguments, str) else copy.deepcopy(arguments),
         },
     }
     if identifier := text_or_nothing(call.get("id")):
