@@ -200,3 +200,20 @@ def test_truncation_is_told_from_small_differences(exact: int, reported: int, tr
 def test_odd_tool_calls_are_messages_like_others(calls: list[Any]) -> None:
     """A client's odd calls get keys; what to make of them is the engine's business."""
     assert len(conversation_keys("m", [{"role": "assistant", "content": "", "tool_calls": calls}])) == 2
+
+
+def test_messages_are_the_same_only_where_role_and_text_are() -> None:
+    """Space around a text does not count; a text is never taken for a part of a role, nor for a call."""
+    key = conversation_keys("m", [SYSTEM])[-1]
+    assert next_key(key, USER) == next_key(key, {**USER, "content": "  What time is it?\n", "tool_calls": []})
+    others: list[Message] = [
+        {"role": "user", "content": "b"},
+        {"role": "userb", "content": ""},
+        {"role": "user", "content": None},
+        {"role": "user", "content": [{"type": "text", "text": "b"}]},
+        {"role": None, "content": "b"},
+        call("1", "{}"),
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": "\ud800"},
+    ]
+    assert len({next_key(key, other) for other in others}) == len(others)

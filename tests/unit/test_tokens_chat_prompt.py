@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from template_chats import CHATS, PLACE, TOOLS, answer, call, parts, result, system, user
 
-from elbowroom.tokens.chat_prompt import ChatPrompt, ChatRequest
+from elbowroom.tokens.chat_prompt import ENDED_SEARCH, SEARCH, ChatPrompt, ChatRequest, as_the_engine_reads_it
+from elbowroom.tokens.chat_template import ChatTemplate
 from elbowroom.tokens.chat_template_errors import ConversationNotContinuable, TemplateRefused
 
 PLAIN = """\
@@ -165,3 +166,22 @@ def test_callers_objects_are_never_changed(source: str) -> None:
         with contextlib.suppress(ConversationNotContinuable):
             built.text(ChatRequest(chat.messages, chat.tools, chat.arguments))
         assert chat == before
+
+
+def test_a_search_through_the_conversation_may_end_where_it_has_found() -> None:
+    """Gemma 4's templates look for the message before each one; ended early, the search finds the same."""
+    source = (
+        "{%- for message in messages -%}{%- set loop_messages = messages -%}"
+        "{%- set prev_nt = namespace(role=None, found=false) -%}"
+        + SEARCH
+        + """
+            {%- endif -%}
+        {%- endfor -%}
+        {{- message.role + '<' + (prev_nt.role or 'nobody') + ' ' -}}{%- endfor -%}"""
+    )
+    roles = ["user", "assistant", "tool", "tool", "assistant", "user"]
+    messages = [{"role": role, "content": "x"} for role in roles]
+    searched = ChatTemplate(source, dialect="llama.cpp").evaluate({"messages": messages})
+    assert searched.split()[-3:] == ["tool<assistant", "assistant<assistant", "user<assistant"]
+    assert prompt(source, *messages) == searched
+    assert ENDED_SEARCH in as_the_engine_reads_it(source)

@@ -167,3 +167,27 @@ def test_import_loads_nothing_heavy() -> None:
         "assert 'jinja2' in sys.modules and 'transformers' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env=os.environ, timeout=60)
+
+
+def test_a_message_may_have_keys_with_the_names_of_methods() -> None:
+    """A dot finds a dict's method first and then its items; what is missing is undefined."""
+    message = {"role": "user", "items": "mine", "content": {"nested": 1}}
+    source = "{{ m.items() | length }}{{ m['items'] }}{{ m.content.nested }}{{ m.nothing is defined }}"
+    assert ChatTemplate(source).render([], m=message) == "3mine1False"
+
+
+class Basket:
+    """What has an item under the name of a method that lists may not be asked for."""
+
+    pop = "apple"
+
+
+def test_what_one_kind_of_object_may_do_another_may_not() -> None:
+    """A verdict on an attribute is remembered for the type it was given for, and stays the same."""
+    template = ChatTemplate("{% for v in values %}{{ v.pop is defined }},{{ v.copy is defined }};{% endfor %}")
+    values: list[Any] = ["text", [1], Basket(), {"a": 1}]
+    once = "False,False;False,True;True,False;False,True;"
+    assert template.render([], values=values) == once
+    assert template.render([], values=[*values, *values]) == once + once
+    with pytest.raises(TemplateFailed):
+        ChatTemplate("{{ v.pop() }}").render([], v=[1])

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 CAPACITY: Final = 4096
 DIGEST_BYTES: Final = 16
+IN_ORDER: Final = json.JSONEncoder(sort_keys=True, default=str)
 TOLERATED_SHARE: Final = 0.05
 TOLERATED_TOKENS: Final = 64
 
@@ -206,5 +207,4 @@ def _parsed(arguments: object) -> object:
 
 
 def _digest(before: bytes, value: object) -> bytes:
-    text = json.dumps(value, sort_keys=True, ensure_ascii=True, default=str)
-    return blake2b(before + text.encode(), digest_size=DIGEST_BYTES).digest()
+    return blake2b(before + IN_ORDER.encode(value).encode(), digest_size=DIGEST_BYTES).digest()

@@ -77,11 +77,12 @@ def canonical_part(part: Mapping[str, Any]) -> Message:
 def canonical_call(call: Mapping[str, Any]) -> Message:
     """Return a tool call as `{type, function: {name, arguments}, id}`."""
     function = mapping_or_nothing(call.get("function"))
+    arguments = function.get("arguments", "")
     result: Message = {
         "type": "function",
         "function": {
             "name": text_or_nothing(function.get("name")),
-            "arguments": copy.deepcopy(function.get("arguments", "")),
+            "arguments": arguments if isinstance(arguments, str) else copy.deepcopy(arguments),
         },
     }
     if identifier := text_or_nothing(call.get("id")):
@@ -125,7 +126,13 @@ def mappings_in(value: object) -> list[Mapping[str, Any]]:
 
 def fit_messages(messages: list[Message], able: Capabilities) -> list[Message]:
     """Return canonical messages in the shape that a template of these abilities can take."""
-    fitted = [fit_message(message, able) for message in messages]
+    takes_text = able.string_content or not able.typed_content
+    fitted = [
+        message
+        if takes_text and isinstance(message["content"], str) and "tool_calls" not in message
+        else fit_message(message, able)
+        for message in messages
+    ]
     if fitted and not able.system_role and fitted[0]["role"] == "system":
         return merge_system(fitted)
     return fitted
@@ -133,10 +140,7 @@ def fit_messages(messages: list[Message], able: Capabilities) -> list[Message]:
 
 def fit_message(message: Message, able: Capabilities) -> Message:
     """Fit one message: its content as text or parts, its calls' arguments as objects or text."""
-    content = fit_content(message["content"], able)
-    if content is message["content"] and "tool_calls" not in message:
-        return message
-    result = {**message, "content": content}
+    result = {**message, "content": fit_content(message["content"], able)}
     if "tool_calls" in message:
         fit = arguments_as_object if able.object_arguments else arguments_as_text
         result["tool_calls"] = [

@@ -151,7 +151,7 @@ class TokenCounter:
         about first: its tokens are known then, too, and need not be estimated in the next request.
         """
         raw = count.tokens - count.learned
-        if pictures := sum(1 for _ in images_in(messages)):
+        if pictures := len(list(images_in(messages))):
             text = raw - self._images.count(self.model, messages, self._image_rule)
             self._images.observe(self.model, pictures, usage.prompt_tokens - text)
             raw = text + self._images.count(self.model, messages, self._image_rule)
@@ -177,10 +177,14 @@ class TokenCounter:
             counted = family.count_chat(messages, tools, arguments=arguments)
         else:
             counted = await asyncio.to_thread(family.count_chat, messages, tools, arguments=arguments)
-        tokens = counted.tokens + self._images.count(self.model, messages, self._image_rule)
+        tokens = counted.tokens
+        if has_media := _has_media(messages):
+            tokens += self._images.count(self.model, messages, self._image_rule)
         keys = self._keys(messages, tools, arguments)
         anchored = self._anchors.corrected(keys, tokens)
-        bound = ceil(anchored.estimated * counted.error.p95) + self._media_bound(messages, keys)
+        bound = ceil(anchored.estimated * counted.error.p95)
+        if has_media:
+            bound += self._media_bound(messages, keys)
         return TokenCount(anchored.tokens, counted.method, bound, anchored.tokens - tokens, keys[-1])
 
     def _with_media(
@@ -200,8 +204,6 @@ class TokenCounter:
     def _media_bound(self, messages: Sequence[Message], keys: Sequence[Key]) -> int:
         """Return how far off media may be, 0 where an engine has reported the size of a prompt with them all."""
         places = [place for place, message in enumerate(messages) if _media_in(message)]
-        if not places:
-            return 0
         is_known = self._anchors.corrected(keys[places[-1] + 1 :], 1).estimated == 0
         return 0 if is_known else sum(map(_media_in, messages)) * CAUTIOUS_TOKENS
 
@@ -237,11 +239,9 @@ def _rough_size(message: Message) -> int:
 def _media_in(message: Message) -> int:
     """Return how many pictures, sounds and files a message has."""
     content = message.get("content")
-    if isinstance(content, str):
-        return 0
     parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
     return sum(part.get("type", "text") not in ("text", "refusal") for part in parts)
 
 
 def _has_media(messages: Sequence[Message]) -> bool:
-    return any(map(_media_in, messages))
+    return any(_media_in(message) for message in messages if not isinstance(message.get("content"), str))

@@ -121,8 +121,9 @@ class FamilyCounter:
 
 def with_reasoning_of(family: Family, messages: list[Message]) -> list[Message]:
     """Return canonical messages with as much of the thinking in them as the family's templates keep."""
-    last_user = max((place for place, message in enumerate(messages) if message["role"] == "user"), default=-1)
-    kept_from = last_user if family.reasoning == "until answered" else len(messages)
+    kept_from = len(messages)
+    if family.reasoning == "until answered":
+        kept_from = max((place for place, message in enumerate(messages) if message["role"] == "user"), default=-1)
     no_thinking = {"reasoning_content": ""} if "always_thinks" in family.options else {}
     return [
         message

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from elbowroom.tokens.chat_messages import canonical_messages, canonical_tools
 from elbowroom.tokens.chat_template_errors import (
@@ -17,7 +17,7 @@ from elbowroom.tokens.chat_template_errors import (
     TemplateOverran,
 )
 from elbowroom.tokens.known_templates import KNOWN_TEMPLATES
-from elbowroom.tokens.template_worker import ERRORS
+from elbowroom.tokens.template_worker import ERROR, ERRORS, TEXT
 from elbowroom.tokens.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class TemplateRenderer:
             worker = await self._ready_worker(prompt.name)
             try:
                 async with asyncio.timeout(self._deadline):
-                    reply = await worker.ask(order)
+                    reply = parsed(await worker.ask(order))
             except TimeoutError:
                 raise await self._stopped(prompt, f"it took more than {self._deadline:g} seconds") from None
             except (OSError, EOFError, ValueError):
@@ -154,11 +154,19 @@ def order_for(prompt: ChatPrompt, request: ChatRequest, deadline: float) -> byte
     return json.dumps(order).encode()
 
 
-def text_from(reply: dict[str, Any], name: str) -> str:
+def parsed(reply: bytes) -> str | dict[str, str]:
+    """Return the text of a reply, or what it says of an error. Raises `ValueError` where it is neither."""
+    if reply.startswith(TEXT):
+        return reply[len(TEXT) :].decode("utf-8", "surrogatepass")
+    error: dict[str, str] = json.loads(reply.removeprefix(ERROR))
+    return error
+
+
+def text_from(reply: str | dict[str, str], name: str) -> str:
     """Return the text of a reply, or raise the error that it tells of."""
-    if isinstance(text := reply.get("text"), str):
-        return text
-    reason = str(reply.get("reason"))
-    if reply.get("error") == "not continuable":
+    if isinstance(reply, str):
+        return reply
+    reason = reply["reason"]
+    if reply["error"] == "not continuable":
         raise ConversationNotContinuable(reason)
-    raise ERRORS.get(str(reply.get("error")), TemplateFailed)(name, reason)
+    raise ERRORS.get(reply["error"], TemplateFailed)(name, reason)

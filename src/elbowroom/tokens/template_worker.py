@@ -1,7 +1,8 @@
 """The program of the worker process: renders chat templates that nobody vouches for, one request at a time.
 
-Frames go both ways over its stdin and stdout: four bytes of length, big-endian, and that much JSON. It ends when its
-stdin does, so never outlives the process that started it; stuck in a template it ends itself. Run it with
+Frames go both ways over its stdin and stdout: four bytes of length, big-endian, and that many bytes. An order is JSON;
+a reply begins with its kind, and is a prompt's text or the JSON of an error. It ends when its stdin does, so never
+outlives the process that started it; stuck in a template it ends itself. Run it with
 `python -m elbowroom.tokens.template_worker BYTES`, the memory it may take.
 """
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LENGTH_BYTES = 4
+TEXT, ERROR, READY = b"t", b"e", b"r"
 COMPILED_TEMPLATES = 8
 ERRORS: Mapping[str, type[TemplateFailed]] = {
     "failed": TemplateFailed,
@@ -59,9 +61,9 @@ def main() -> None:
     limit_resources(int(sys.argv[1]))
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
     with open(os.devnull, "w") as nowhere:
-        write_frame(replies, b"{}")
+        write_frame(replies, READY)
         while (frame := read_frame(requests)) is not None:
-            write_frame(replies, json.dumps(answer(frame, nowhere.fileno())).encode())
+            write_frame(replies, answer(frame, nowhere.fileno()))
 
 
 def limit_resources(memory: int) -> None:
@@ -95,24 +97,29 @@ def write_frame(stream: BinaryIO, frame: bytes) -> None:
     stream.flush()
 
 
-def answer(frame: bytes, nowhere: int) -> dict[str, Any]:
-    """Render what a request asks for: `{text}`, or `{error, reason}` for whoever asked to raise."""
+def answer(frame: bytes, nowhere: int) -> bytes:
+    """Render what a request asks for: its text, or `{error, reason}` for whoever asked to raise."""
     try:
         order = json.loads(frame)
         # Needs neither the interpreter's lock nor a living parent, unlike the deadline on the other side.
         faulthandler.dump_traceback_later(order["seconds"], exit=True, file=nowhere)
-        return {"text": render(order)}
+        return TEXT + render(order).encode("utf-8", "surrogatepass")
     except ConversationNotContinuable as refusal:
-        return {"error": "not continuable", "reason": refusal.message}
+        return failure("not continuable", refusal.message)
     except TemplateFailed as error:
         kind = next(name for name, known in ERRORS.items() if type(error) is known)
-        return {"error": kind, "reason": error.reason}
+        return failure(kind, error.reason)
     except MemoryError:
-        return {"error": "overran", "reason": "it needs more memory than it may take"}
+        return failure("overran", "it needs more memory than it may take")
     except (RecursionError, ElbowroomError) as error:
-        return {"error": "failed", "reason": str(error)}
+        return failure("failed", str(error))
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def failure(kind: str, reason: str) -> bytes:
+    """Return the reply that tells of an error."""
+    return ERROR + json.dumps({"error": kind, "reason": reason}).encode()
 
 
 def render(order: Mapping[str, Any]) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from elbowroom.tokens.template_worker import LENGTH_BYTES
 
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
 LONGEST_REPLY: Final = 128 * 2**20
+BUFFERED: Final = 2**20
+"""Bytes of a reply that are taken in one go."""
 ENVIRONMENT: Final = (
     "PATH",
     "LD_LIBRARY_PATH",
@@ -44,6 +45,7 @@ class WorkerProcess:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
+            limit=BUFFERED,
             env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
         )
         if process.stdin is None or process.stdout is None:
@@ -59,12 +61,11 @@ class WorkerProcess:
         """Wait until the worker has loaded what it needs. Raises `EOFError` when it ends instead."""
         await self._read_frame()
 
-    async def ask(self, order: bytes) -> dict[str, Any]:
+    async def ask(self, order: bytes) -> bytes:
         """Send an order and return the reply. Raises `OSError`, `EOFError` or `ValueError` when the worker breaks."""
         self.orders.write(len(order).to_bytes(LENGTH_BYTES, "big") + order)
         await self.orders.drain()
-        reply: dict[str, Any] = json.loads(await self._read_frame())
-        return reply
+        return await self._read_frame()
 
     async def end(self, patience: float = 2.0) -> None:
         """Let the worker end by itself, and kill it when it doesn't."""
