@@ -232,3 +232,15 @@ async def test_many_at_once(tmp_path: Path) -> None:
         assert (await ask(served, stream=True)).text == ANSWER
         assert len(turns_of(studio)) == before + 1
         assert WINDOW > REAL > (turns_of(studio)[-1].counted_tokens or 0)
+
+
+async def test_an_engine_that_counts_far_more(tmp_path: Path) -> None:
+    """Where it names four times the tokens that were counted here, the history shrinks to what fits by its own count."""
+
+    def model(body: Body) -> Script | str:
+        tokens = 4 * studio.tokenizer.count_tokens(body["messages"], None)
+        return Script(Error(wording("C", tokens, WINDOW, "x"))) if tokens >= WINDOW else ANSWER
+
+    async with small_window(tmp_path, lambda body: model(body)) as (served, studio):
+        assert_recovered(await ask(served, stream=True), studio)
+        assert len(turns_of(studio)) == 2
