@@ -235,7 +235,7 @@ async def test_many_at_once(tmp_path: Path) -> None:
 
 
 async def test_an_engine_that_counts_far_more(tmp_path: Path) -> None:
-    """Where it names four times the tokens that were counted here, the history shrinks to what fits by its own count."""
+    """Where it names four times the tokens that were counted here, the history shrinks to fit by that."""
 
     def model(body: Body) -> Script | str:
         tokens = 4 * studio.tokenizer.count_tokens(body["messages"], None)
