@@ -232,3 +232,32 @@ async def test_many_at_once(tmp_path: Path) -> None:
         assert (await ask(served, stream=True)).text == ANSWER
         assert len(turns_of(studio)) == before + 1
         assert WINDOW > REAL > (turns_of(studio)[-1].counted_tokens or 0)
+
+
+async def test_an_engine_that_counts_far_more(tmp_path: Path) -> None:
+    """Where it names four times the tokens that were counted here, the history shrinks to fit by that."""
+
+    def model(body: Body) -> Script | str:
+        tokens = 4 * studio.tokenizer.count_tokens(body["messages"], None)
+        return Script(Error(wording("C", tokens, WINDOW, "x"))) if tokens >= WINDOW else ANSWER
+
+    async with small_window(tmp_path, lambda body: model(body)) as (served, studio):
+        assert_recovered(await ask(served, stream=True), studio)
+        assert len(turns_of(studio)) == 2
+
+
+@pytest.mark.parametrize("script", [Script(usage=None), Script(Error(LOST[1])), Script(Cut())])
+async def test_a_tight_window_that_is_filled_to_its_edge(tmp_path: Path, script: Script) -> None:
+    """Where the question alone takes most of the window, what stands before it goes, and it is answered."""
+    window = 12_000
+    question = {"role": "user", "content": "pier " * 9250}
+    async with small_window(tmp_path, Engine(script), window=window) as (served, studio):
+        messages = [*history(20)[:-1], question]
+        tokens = studio.tokenizer.count_tokens(messages, None)
+        assert 0.9 * window <= tokens <= window - 1000
+        outcome = await ask(served, stream=True, messages=messages)
+        assert (outcome.error, outcome.text) == (None, ANSWER)
+        first, second = turns_of(studio)
+        assert first.counted_tokens == tokens
+        assert (second.counted_tokens or window) < tokens
+        assert second.body["messages"][-1] == question

@@ -1,7 +1,7 @@
 """A person loads the model anew while conversations run: the next request is within whatever window is there then."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from scripted_pruner import is_prune_order, valid_plan
 from serving import Served, serve, settings_for, text_of
-from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
+from small_window import ANSWER, history, small_window, turns_of
 
 from elbowroom.agents.catalog import Target
 from elbowroom.demo import Pause, Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, ToolCall
@@ -191,24 +191,28 @@ async def test_another_file_under_the_same_name(tmp_path: Path) -> None:
         assert len(second.body["messages"]) < len(first.body["messages"])
 
 
+def lists_read(studio: SimulatedLMStudio) -> int:
+    """Return how often the list of models was asked for."""
+    return sum(asked.path == "/api/v1/models" for asked in studio.requests)
+
+
 async def test_the_list_is_read_once_for_a_turn(tmp_path: Path) -> None:
-    """What it costs to be sure: one small request to LM Studio for each step, and one for many that come together."""
+    """What it costs to be sure: one small request to LM Studio for each step, and at most that for a crowd."""
     async with small_window(tmp_path) as (served, studio):
-        lists: Callable[[], int] = lambda: sum(asked.path == "/api/v1/models" for asked in studio.requests)  # noqa: E731
         await answer_to(served, history(1))
-        before = lists()
+        before = lists_read(studio)
         await answer_to(served, history(1))
-        assert lists() == before + 1
+        assert lists_read(studio) == before + 1
         await asyncio.gather(*(answer_to(served, history(1)) for _ in range(20)))
-        assert lists() <= before + 1 + 20
+        assert lists_read(studio) <= before + 21
 
 
-async def test_no_window_is_left_over_from_another_conversation(tmp_path: Path) -> None:
-    """By hand or by itself: a compaction is to the window that is loaded now."""
+async def test_compacted_by_hand(tmp_path: Path) -> None:
+    """A compaction that a person asks for is one to the window that is loaded now."""
     async with large(tmp_path) as (served, studio):
         assert await answer_to(served) == ANSWER
         studio.reload(MODEL, 2000)
-        status, _ = await ask_whole(served, {"model": RAW_MODEL, "messages": LONG})
-        assert status == 200
-        assert orders_of(studio) or turns_of(studio)[-1].fitted
-        assert_fits(turns_of(studio)[-1])
+        url = f"{served.url}/v1/conversations/any/compact"
+        async with served.http.post(url, json={"model": RAW_MODEL, "messages": LONG}) as response:
+            compacted = await response.json()
+        assert 0 < compacted["after"] < 1600 < 2000 < compacted["before"]

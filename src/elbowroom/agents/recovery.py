@@ -25,6 +25,7 @@ from elbowroom.errors import (
     StreamCut,
     UpstreamError,
     UpstreamRejected,
+    UpstreamTimeout,
 )
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.tokens.counter import Truncation
@@ -56,7 +57,8 @@ class Recovery:
         """Tell whether the window is smaller now than it was thought to be; it is read where that was a while ago."""
         before = self.manager.budget.window
         if time.monotonic() - self._read_at > STALE_SECONDS:
-            await self._read_again()
+            with suppress(UpstreamTimeout):  # too busy to tell; it may have time for the request
+                await self._read_again()
         else:
             self._use_what_is_known()
         return self.manager.budget.window < before
@@ -149,7 +151,7 @@ class Recovery:
             self.windows.learn(self.info, self._said, overflow.window)
         else:
             self.windows.guess(self.info, self._said, prompt)
-        self.manager.learn_window(overflow.window or prompt)
+        self.manager.learn_window(_usable(overflow, prompt))
         return overflow
 
     def _overflow(self, failure: ElbowroomError, prompt: int) -> ContextOverflow | None:
@@ -178,6 +180,15 @@ class Recovery:
         )
         log.warning("%s: %s", self.info.id, text)
         await self.tell([Notice("truncated", text)])
+
+
+def _usable(overflow: ContextOverflow, prompt: int) -> int:
+    """Return what of its window can be used in tokens as counted here, by which the refused prompt has `prompt`."""
+    if overflow.window is None:
+        return prompt
+    if overflow.prompt_tokens is None or overflow.prompt_tokens <= prompt:
+        return overflow.window
+    return max(1, overflow.window * prompt // overflow.prompt_tokens)
 
 
 def _is_breakdown(failure: ElbowroomError) -> bool:
