@@ -4,10 +4,20 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from elbowroom.settings.model import AgentSettings, CompactionSettings, ProviderSettings, ServerSettings
+from elbowroom.settings.model import (
+    AgentSettings,
+    CompactionSettings,
+    ProviderSettings,
+    ServerSettings,
+    StoreSettings,
+)
 
 Key = tuple[str | int, ...]
-TABLES: Final[dict[str, type[BaseModel]]] = {"server": ServerSettings, "compaction": CompactionSettings}
+TABLES: Final[dict[str, type[BaseModel]]] = {
+    "server": ServerSettings,
+    "compaction": CompactionSettings,
+    "store": StoreSettings,
+}
 TABLE_LISTS: Final[dict[str, type[BaseModel]]] = {"providers": ProviderSettings, "agents": AgentSettings}
 
 

@@ -14,6 +14,7 @@ DEFAULT_API_KEY = SecretRef("env:LM_API_TOKEN")
 DEFAULT_URLS = {"lmstudio": "http://127.0.0.1:1234", "ollama": "http://127.0.0.1:11434"}
 FIELDS_OF_REQUESTS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
 ID_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+STORE_URL_FORM = re.compile(r"sqlite\+aiosqlite://(/:memory:|/(/|[A-Za-z]:[/\\])[^?\0]*[^?/\\\0])?")
 
 
 def _checked_id(value: str) -> str:
@@ -50,6 +51,16 @@ def _is_plain_url(value: str) -> bool:
     if "@" in parts.netloc or "?" in value or "#" in value or any(c.isspace() or not c.isprintable() for c in value):
         return False
     return parts.scheme in ("http", "https") and bool(host) and port_is_known
+
+
+def _checked_store_url(value: str) -> str:
+    if value and not STORE_URL_FORM.fullmatch(value):
+        raise ValueError(
+            "an empty text, or sqlite+aiosqlite:/// with the full path of a file after it, such as "
+            "sqlite+aiosqlite:////home/me/elbowroom.db or sqlite+aiosqlite:///C:/elbowroom/elbowroom.db, "
+            "or sqlite+aiosqlite:///:memory:"
+        )
+    return value
 
 
 def _no_switch(value: Any) -> Any:
@@ -198,6 +209,13 @@ class CompactionSettings(Section):
     notices: Notices = "auto"
 
 
+class StoreSettings(Section):
+    """`[store]`: where that is kept which outlives a request, and for how long."""
+
+    url: Annotated[str, AfterValidator(_checked_store_url)] = ""
+    retention_days: Whole = Field(90, ge=0, le=36500)
+
+
 def _default_providers() -> tuple[ProviderSettings, ...]:
     return (ProviderSettings(id="lmstudio", kind="lmstudio"),)
 
@@ -209,6 +227,7 @@ class Settings(Section):
     providers: tuple[ProviderSettings, ...] = Field(default_factory=_default_providers)
     agents: tuple[AgentSettings, ...] = ()
     compaction: CompactionSettings = CompactionSettings()
+    store: StoreSettings = StoreSettings()
 
     @model_validator(mode="after")
     def _names_fit_together(self) -> Self:

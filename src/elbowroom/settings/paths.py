@@ -17,6 +17,21 @@ def settings_path(environ: Mapping[str, str]) -> Path:
     return platformdirs.user_config_path(APPLICATION, appauthor=False) / "settings.toml"
 
 
+def data_dir(environ: Mapping[str, str]) -> Path:
+    """Return the folder of the store: `ELBOWROOM_DATA_DIR`, else the platform's folder for data of programs.
+
+    Raises SettingsError where the variable holds a relative path: it would mean another folder with every start.
+    """
+    if not (named := environ.get("ELBOWROOM_DATA_DIR")):
+        return platformdirs.user_data_path(APPLICATION, appauthor=False)
+    folder = expanded(named)
+    if not folder.is_absolute():
+        raise SettingsError(
+            f"environment variable ELBOWROOM_DATA_DIR = {named!r} is not accepted; it takes the full path of a folder."
+        )
+    return folder
+
+
 def expanded(written: str) -> Path:
     """Return the path that a person wrote, with a leading `~` or `~user` in full.
 
