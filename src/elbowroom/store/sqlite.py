@@ -1,0 +1,79 @@
+"""What is SQLite's alone: how its file is opened, written and checked, and what its errors mean."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import URL, Connection, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from elbowroom.store.errors import StoreDamaged, StoreUnavailable
+
+BUSY_MILLISECONDS: Final = 2000
+"""How long to wait for another program that holds the file; a chat may be waiting too."""
+PRAGMAS: Final = (
+    f"busy_timeout = {BUSY_MILLISECONDS}",
+    "journal_mode = WAL",
+    "synchronous = NORMAL",
+    "foreign_keys = ON",
+)
+DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+PRIMARY_CODE: Final = 0xFF
+MOST_VARIABLES: Final = 500
+"""How many values one statement may carry; SQLite's oldest limit is 999."""
+WRITES: Final = "elbowroom_writes"
+"""The option of an engine whose transactions write: they wait for their turn when they begin, not in the middle."""
+
+
+def create_engine(path: Path) -> AsyncEngine:
+    """Return an engine for the file, which is not opened yet; errors never quote what was to be written."""
+    engine = create_async_engine(
+        URL.create("sqlite+aiosqlite", database=str(path)),
+        connect_args={"isolation_level": None},  # the transaction is begun below, not by the driver
+        hide_parameters=True,
+    )
+    event.listen(engine.sync_engine, "connect", _prepare)
+    event.listen(engine.sync_engine, "begin", _begin)
+    return engine
+
+
+def _prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    cursor = connection.cursor()
+    try:
+        for pragma in PRAGMAS:
+            cursor.execute(f"PRAGMA {pragma}")
+    finally:
+        cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    writes = connection.get_execution_options().get(WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+async def check(connection: AsyncConnection) -> None:
+    """Read the whole file. Raises StoreDamaged with the first thing that is wrong with it."""
+    answer = (await connection.exec_driver_sql("PRAGMA quick_check(1)")).scalar()
+    if answer != "ok":
+        raise StoreDamaged(" ".join(str(answer).split()))
+
+
+@asynccontextmanager
+async def translated_errors() -> AsyncIterator[None]:
+    """Raise StoreUnavailable or StoreDamaged for what the database and its driver raise."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise _translated(error.orig) from error
+    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+        raise _translated(error) from error
+
+
+def _translated(error: BaseException | None) -> StoreUnavailable:
+    code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
+    return StoreDamaged(str(error)) if code in DAMAGED else StoreUnavailable(str(error))
