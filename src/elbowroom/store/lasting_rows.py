@@ -124,7 +124,8 @@ class LastingLedgerRows:
             self._waits_until = now + self._patience.opening
         if self._opening and now < self._waits_until:
             _, pending = await asyncio.wait([self._opening], timeout=self._waits_until - now)
-            if pending:
+            if pending and self._waits_until:
+                self._waits_until = 0.0
                 log.warning("The store %s takes long to open; chats go on without it until then.", self._name)
         return self._rows
 
@@ -132,11 +133,15 @@ class LastingLedgerRows:
         try:
             if self._closing:
                 await self._closing
-            self._rows = await self._begin()
-        except (StoreUnavailable, ImportError) as error:
+            rows = await self._begin()
+        except Exception as error:  # noqa: BLE001  # chats go on, whatever is wrong with the store
             self._fails(error)
         else:
-            _ = self._tasks.start(self._write())
+            if self._is_closed:
+                await rows.aclose()
+            else:
+                self._rows = rows
+                _ = self._tasks.start(self._write())
         finally:
             self._opening = None
 
@@ -165,6 +170,9 @@ class LastingLedgerRows:
                 self._let_go(rows, error)
                 return
             except StoreUnavailable as error:
+                await self._unwritten.find(
+                    [held.entry.key]
+                )  # it goes last then: perhaps only this one cannot be written
                 self._fails(error)
                 return
             self._unwritten.drop(held)
@@ -190,7 +198,7 @@ class LastingLedgerRows:
 
     def _let_go(self, rows: "SqlLedgerRows", error: StoreUnavailable) -> None:
         """Close the database, which is opened and checked anew with the next try."""
-        self._fails(error)
         if self._rows is rows:
+            self._fails(error)
             self._rows = None
             self._closing = self._tasks.start(rows.aclose())

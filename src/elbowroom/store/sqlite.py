@@ -70,7 +70,7 @@ async def translated_errors() -> AsyncIterator[None]:
         yield
     except DBAPIError as error:
         raise _translated(error.orig) from error
-    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+    except (SQLAlchemyError, sqlite3.Error, OSError, RuntimeError) as error:  # RuntimeError: no thread to be had
         raise _translated(error) from error
 
 
