@@ -3,7 +3,6 @@
 import asyncio
 import os
 import random
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -43,7 +42,7 @@ def keys_until_killed(writer: subprocess.Popen[str], saves: int) -> list[str]:
     """Let a writer save so many entries, kill it in the middle of the next; returns what it had acknowledged."""
     assert writer.stdout is not None
     lines = [writer.stdout.readline() for _ in range(saves)]
-    writer.send_signal(signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
+    writer.kill()
     lines += writer.stdout.read().splitlines()
     writer.wait()
     writer.stdout.close()
