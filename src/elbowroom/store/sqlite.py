@@ -16,6 +16,8 @@ from elbowroom.store.errors import StoreDamaged, StoreUnavailable
 
 BUSY_MILLISECONDS: Final = 2000
 """How long to wait for another program that holds the file; a chat may be waiting too."""
+CONNECTIONS: Final = 4
+"""How many may read at the same time, each with a thread of its own, the one that writes among them."""
 PRAGMAS: Final = (
     f"busy_timeout = {BUSY_MILLISECONDS}",
     "journal_mode = WAL",
@@ -36,6 +38,8 @@ def create_engine(path: Path) -> AsyncEngine:
         URL.create("sqlite+aiosqlite", database=str(path)),
         connect_args={"isolation_level": None},  # the transaction is begun below, not by the driver
         hide_parameters=True,
+        pool_size=CONNECTIONS,
+        max_overflow=0,
     )
     event.listen(engine.sync_engine, "connect", _prepare)
     event.listen(engine.sync_engine, "begin", _begin)
