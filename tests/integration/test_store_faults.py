@@ -22,6 +22,7 @@ from ledger_files import (
 )
 from ledger_samples import compaction, conversation, spoken
 
+from elbowroom.context.ledger import Entry
 from elbowroom.store.errors import StoreUnavailable
 from elbowroom.store.lasting_rows import LastingLedgerRows, Patience
 from elbowroom.store.ledger_rows import SqlLedgerRows
@@ -154,6 +155,33 @@ async def test_a_damaged_file_is_set_aside(
     assert record.levelname == "ERROR"
     assert f"The store {path} is damaged" in record.getMessage()
     assert str(aside) in record.getMessage()
+
+
+async def test_a_sound_store_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As long as nothing fails the log is silent."""
+    caplog.set_level("INFO", logger="elbowroom")
+    path = tmp_path / "elbowroom.db"
+    for number in range(2):
+        rows = lasting_rows(path)
+        await rows.save(*compaction(conversation(2, f"subject {number}")))
+        await rows.save(*compaction(conversation(3, f"subject {number}")))
+        await rows.aclose()
+    assert len(keys_in(path)) == 4
+    assert not caplog.records
+
+
+async def test_an_entry_that_the_database_refuses_holds_up_no_other(tmp_path: Path) -> None:
+    """One that cannot be written stays in memory, and those that came after it are written all the same."""
+    path = tmp_path / "elbowroom.db"
+    rows = lasting_rows(path)
+    refused = Entry("refused", (), 2**80, 1, 1, "digest", 0.0)
+    await rows.save(refused, [])
+    entry, archive = compaction(conversation(2))
+    await save_until_written(rows, path, entry, archive)
+    assert set(await rows.keys()) == {"refused", entry.key}
+    assert await rows.find(["refused"]) == [refused]
+    await rows.aclose()
+    assert keys_in(path) == {entry.key}
 
 
 async def test_an_empty_file_is_a_new_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

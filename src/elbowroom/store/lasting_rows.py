@@ -170,9 +170,8 @@ class LastingLedgerRows:
                 self._let_go(rows, error)
                 return
             except StoreUnavailable as error:
-                await self._unwritten.find(
-                    [held.entry.key]
-                )  # it goes last then: perhaps only this one cannot be written
+                # What was just used goes last: the next try begins with others, in case only this one is refused.
+                await self._unwritten.find([held.entry.key])
                 self._fails(error)
                 return
             self._unwritten.drop(held)

@@ -25,6 +25,8 @@ PRAGMAS: Final = (
     "foreign_keys = ON",
 )
 DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+OF_THE_DRIVER: Final = (RuntimeError, OverflowError)
+"""What else the driver raises: there is no thread to be had, a number is too large for a column."""
 PRIMARY_CODE: Final = 0xFF
 MOST_VARIABLES: Final = 500
 """How many values one statement may carry; SQLite's oldest limit is 999."""
@@ -74,7 +76,7 @@ async def translated_errors() -> AsyncIterator[None]:
         yield
     except DBAPIError as error:
         raise _translated(error.orig) from error
-    except (SQLAlchemyError, sqlite3.Error, OSError, RuntimeError) as error:  # RuntimeError: no thread to be had
+    except (SQLAlchemyError, sqlite3.Error, OSError, *OF_THE_DRIVER) as error:
         raise _translated(error) from error
 
 
