@@ -51,7 +51,7 @@ def test_imports_point_one_way(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_of)
 def test_foreign_libraries_stay_in_their_rooms(path: Path) -> None:
-    """`aiohttp.web` is for server and demo, the Agents SDK for agents without its catalog, no I/O for context."""
+    """`aiohttp.web` is for server and demo, the SDK for agents (not the catalog), SQL for store; no I/O in context."""
     module, own = module_of(path), room_of(module_of(path))
     names = list(imports_of(path))
     if own not in ("server", "demo"):
@@ -59,6 +59,8 @@ def test_foreign_libraries_stay_in_their_rooms(path: Path) -> None:
     if own != "agents" or module == "elbowroom.agents.catalog":
         runtime = [name for name in names if name.split(".")[0] == "agents"]
         assert not runtime or module == "elbowroom.server.runtime", "only as a type"
+    if own != "store":
+        assert not [name for name in names if name.split(".")[0] in ("sqlalchemy", "aiosqlite", "sqlite3")]
     if own == "context":
         assert not [
             name for name in names if name.split(".")[0] in ("aiohttp", "agents", "asyncio", "sqlite3", "socket")

@@ -1,6 +1,7 @@
 """The database's file on disk: made so that only its owner reads it, and set aside when it is damaged."""
 
 import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,9 @@ def prepare_file(path: Path) -> None:
     Raises OSError.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    # A file that is there is not even opened: closing it again would undo SQLite's own locks on it.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def set_aside(path: Path, now: datetime) -> Path:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """In seconds: how long a request waits for the store to open, until a failure is tried again, and for the end."""
+    """In seconds: how long the first requests wait for the store to open, then until it is tried again, and the end."""
 
     opening: float = 5.0
     again: float = 15.0
@@ -48,6 +48,7 @@ class LastingLedgerRows:
         self._opening: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
+        self._waits_until: float | None = None
         self._tasks = TrackedTasks()
         self._next_try = 0.0
         self._is_failing = False
@@ -104,9 +105,11 @@ class LastingLedgerRows:
     async def aclose(self) -> None:
         """Try once more to write what is not written, finish what is under way, and close the database."""
         self._next_try = 0.0
-        self._write_later()
-        self._is_closed = True
+        if self._unwritten.all():
+            self.warm_up()
+            self._write_later()
         await self._tasks.finished(self._patience.closing)
+        self._is_closed = True
         if lost := len(self._unwritten.all()):
             log.warning("The store %s could not be written: compactions that are lost: %d.", self._name, lost)
         if self._rows:
@@ -116,24 +119,36 @@ class LastingLedgerRows:
     async def _opened(self) -> "SqlLedgerRows | None":
         """Return the rows in the database, or None where it does not open, or not soon enough."""
         self.warm_up()
-        if self._opening:
-            await asyncio.wait([self._opening], timeout=self._patience.opening)
+        now = time.monotonic()
+        if self._waits_until is None:
+            self._waits_until = now + self._patience.opening
+        if self._opening and now < self._waits_until:
+            _, pending = await asyncio.wait([self._opening], timeout=self._waits_until - now)
+            if pending and self._waits_until:
+                self._waits_until = 0.0
+                log.warning("The store %s takes long to open; chats go on without it until then.", self._name)
         return self._rows
 
     async def _open(self) -> None:
         try:
             if self._closing:
                 await self._closing
-            self._rows = await self._begin()
-            self._works()
-        except (StoreUnavailable, ImportError) as error:
+            rows = await self._begin()
+        except Exception as error:  # noqa: BLE001  # chats go on, whatever is wrong with the store
             self._fails(error)
+        else:
+            if self._is_closed:
+                await rows.aclose()
+            else:
+                self._rows = rows
+                _ = self._tasks.start(self._write())
         finally:
             self._opening = None
 
     async def _save(self, entry: Entry, archive: Sequence[Archived]) -> None:
         if content := await asyncio.to_thread(written, entry, archive):
             self._unwritten.put(Held(entry, tuple(archive), content.size))
+            await self._opened()
             await self._write()
 
     def _write_later(self) -> None:
@@ -143,9 +158,8 @@ class LastingLedgerRows:
     async def _write(self) -> None:
         """Write what is not written yet, oldest first, unless that has just failed."""
         async with self._writing:
-            rows = await self._opened()
-            if rows and self._may_try():
-                await self._write_to(rows)
+            if self._rows and self._may_try():
+                await self._write_to(self._rows)
             self._unwritten.trim()
 
     async def _write_to(self, rows: "SqlLedgerRows") -> None:
@@ -156,6 +170,8 @@ class LastingLedgerRows:
                 self._let_go(rows, error)
                 return
             except StoreUnavailable as error:
+                # What was just used goes last: the next try begins with others, in case only this one is refused.
+                await self._unwritten.find([held.entry.key])
                 self._fails(error)
                 return
             self._unwritten.drop(held)
@@ -181,7 +197,7 @@ class LastingLedgerRows:
 
     def _let_go(self, rows: "SqlLedgerRows", error: StoreUnavailable) -> None:
         """Close the database, which is opened and checked anew with the next try."""
-        self._fails(error)
         if self._rows is rows:
+            self._fails(error)
             self._rows = None
             self._closing = self._tasks.start(rows.aclose())

@@ -21,6 +21,8 @@ from elbowroom.store.tables import archived_messages, ledger_entries
 from elbowroom.store.tracked_tasks import TrackedTasks
 
 log = logging.getLogger(__name__)
+UNREADABLE: Final = (TypeError, ValueError, RecursionError)
+"""What reading raises where something other than elbowroom has written into the database."""
 SECONDS_A_DAY: Final = 86400
 TOUCH_SECONDS: Final = 3600
 """An entry's last use is written down again after this time, not with every request."""
@@ -50,9 +52,7 @@ class SqlLedgerRows:
         try:
             if retention_days:
                 await rows._delete_unused_since(clock() - retention_days * SECONDS_A_DAY)
-            async with database.reading() as connection:
-                found = await connection.execute(select(ledger_entries.c.key, ledger_entries.c.last_used))
-                rows._last_used = {row.key: row.last_used for row in found}
+            await rows._read_keys()
         except BaseException:
             await database.aclose()
             raise
@@ -80,16 +80,17 @@ class SqlLedgerRows:
         Empty where none are kept.
         """
         nodes = await self._tasks.run(self._read_chain(key))
-        messages: list[Message] = []
-        while node := nodes.pop(key, None):
-            messages.append(json.loads(node.message))
-            key = node.parent
-        return messages[::-1]
+        return await asyncio.to_thread(_messages_up_to, key, nodes)
 
     async def aclose(self) -> None:
         """Finish what is under way and close the database."""
         await self._tasks.finished()
         await self._database.aclose()
+
+    async def _read_keys(self) -> None:
+        async with self._database.reading() as connection:
+            found = await connection.execute(select(ledger_entries.c.key, ledger_entries.c.last_used))
+            self._last_used = {row.key: row.last_used for row in found}
 
     async def _read(self, keys: Sequence[str]) -> list[Entry]:
         rows: list[Row[Any]] = []
@@ -183,7 +184,25 @@ def _node_values(node: Archived, content: Written, now: float) -> dict[str, Any]
 
 
 def _entries(rows: Sequence[Row[Any]]) -> list[Entry]:
-    return [
-        Entry(row.key, tuple(json.loads(row.messages)), row.window, row.before, row.after, row.rung, row.created)
-        for row in rows
-    ]
+    return [entry for row in rows if (entry := _entry(row))]
+
+
+def _entry(row: Row[Any]) -> Entry | None:
+    try:
+        messages = tuple(json.loads(row.messages))
+    except UNREADABLE as error:
+        log.warning("A compaction in the store cannot be read, so it may be made again: %s.", error)
+        return None
+    return Entry(row.key, messages, row.window, row.before, row.after, row.rung, row.created)
+
+
+def _messages_up_to(key: str, nodes: dict[str, Row[Any]]) -> list[Message]:
+    messages: list[Message] = []
+    try:
+        while node := nodes.pop(key, None):
+            messages.append(json.loads(node.message))
+            key = node.parent
+    except UNREADABLE as error:
+        log.warning("The messages behind a compaction in the store cannot be read: %s.", error)
+        return []
+    return messages[::-1]

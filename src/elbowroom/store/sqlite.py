@@ -16,6 +16,8 @@ from elbowroom.store.errors import StoreDamaged, StoreUnavailable
 
 BUSY_MILLISECONDS: Final = 2000
 """How long to wait for another program that holds the file; a chat may be waiting too."""
+CONNECTIONS: Final = 4
+"""How many may read at the same time, each with a thread of its own, the one that writes among them."""
 PRAGMAS: Final = (
     f"busy_timeout = {BUSY_MILLISECONDS}",
     "journal_mode = WAL",
@@ -23,6 +25,8 @@ PRAGMAS: Final = (
     "foreign_keys = ON",
 )
 DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+OF_THE_DRIVER: Final = (RuntimeError, OverflowError)
+"""What else the driver raises: there is no thread to be had, a number is too large for a column."""
 PRIMARY_CODE: Final = 0xFF
 MOST_VARIABLES: Final = 500
 """How many values one statement may carry; SQLite's oldest limit is 999."""
@@ -36,6 +40,8 @@ def create_engine(path: Path) -> AsyncEngine:
         URL.create("sqlite+aiosqlite", database=str(path)),
         connect_args={"isolation_level": None},  # the transaction is begun below, not by the driver
         hide_parameters=True,
+        pool_size=CONNECTIONS,
+        max_overflow=0,
     )
     event.listen(engine.sync_engine, "connect", _prepare)
     event.listen(engine.sync_engine, "begin", _begin)
@@ -70,7 +76,7 @@ async def translated_errors() -> AsyncIterator[None]:
         yield
     except DBAPIError as error:
         raise _translated(error.orig) from error
-    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+    except (SQLAlchemyError, sqlite3.Error, OSError, *OF_THE_DRIVER) as error:
         raise _translated(error) from error
 
 
