@@ -122,6 +122,8 @@ class History:
 
         Where the client asked for a message of its own to be continued, they are one with that.
         """
+        if not self._pieces:
+            return list(messages)
         whole: list[Message] = []
         before = None
         for message in messages:

@@ -78,8 +78,10 @@ def _checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:
             raise RequestError(
                 f"{where}.role has to be a word such as user, not {_shown(role)}.", param=f"{where}.role"
             )
-        _check_content(message, where)
-        _check_tool_calls(message.get("tool_calls"), f"{where}.tool_calls")
+        if not isinstance(message.get("content"), str):
+            _check_content(message, where)
+        if "tool_calls" in message:
+            _check_tool_calls(message["tool_calls"], f"{where}.tool_calls")
     return tuple(messages)
 
 

@@ -29,9 +29,9 @@ class StepRequest:
         """Return the upstream's body with these messages."""
         return step_body(self.request, self.model, self.defaults, messages, self.tools, step=self.step)
 
-    def with_instructions(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def with_instructions(self, messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Return the messages with the agent's instructions in front."""
-        return with_instructions([dict(message) for message in messages], self.instructions)
+        return with_instructions(messages, self.instructions)
 
     @property
     def max_tokens(self) -> int | None:
@@ -91,7 +91,7 @@ def step_body(
     return body
 
 
-def with_instructions(messages: Sequence[dict[str, Any]], instructions: str | None) -> list[dict[str, Any]]:
+def with_instructions(messages: Sequence[Mapping[str, Any]], instructions: str | None) -> list[Mapping[str, Any]]:
     """Return the messages with the agent's instructions in front, in one system message with the client's own.
 
     Two system messages in a row break many chat templates.

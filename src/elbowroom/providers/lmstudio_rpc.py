@@ -64,6 +64,7 @@ class LMStudioRpc:
 
         Raises RpcError for messages that this interface cannot carry, such as images.
         """
+        self._refuse_while_paused()
         options: dict[str, Any] = {"omitBosToken": True}
         if tools:
             options["toolDefinitions"] = list(tools)
@@ -95,8 +96,7 @@ class LMStudioRpc:
             await self._socket.close()
 
     async def _call(self, endpoint: str, model: str, **parameters: Any) -> dict[str, Any]:
-        if asyncio.get_running_loop().time() < self._paused_until:
-            raise RpcError(self._pause_reason)
+        self._refuse_while_paused()
         specifier = {"type": "query", "query": {"identifier": model}}
         call = {
             "type": "rpcCall",
@@ -125,6 +125,10 @@ class LMStudioRpc:
                     self._pause(REFUSED_SECONDS, self._unusable(error))
                     raise
             return self._socket
+
+    def _refuse_while_paused(self) -> None:
+        if asyncio.get_running_loop().time() < self._paused_until:
+            raise RpcError(self._pause_reason)
 
     def _unusable(self, error: Exception) -> str:
         return f"LM Studio's websocket at {self._url} cannot be used: {error}."

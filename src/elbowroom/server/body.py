@@ -74,13 +74,13 @@ def _finite(digits: str) -> float:
 
 
 def _check_depth(value: Any) -> None:
-    level = [value]
+    level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(MAX_DEPTH):
         level = [
             child
             for item in level
-            if isinstance(item, dict | list)
             for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, (dict, list))
         ]
         if not level:
             return
