@@ -156,7 +156,7 @@ async def test_a_refused_prompt_has_the_window_read_again_at_once(served: Served
     """An overflow means that the window is not what it was thought to be."""
     assert (await listed(served))["lmstudio/tiny"]["context_length"] == 4096
     studio.reload("tiny", 1024)
-    studio.enqueue(Script(Reply(400, {"error": "Context size has been exceeded."})))
+    studio.enqueue(Script(Reply(400, {"error": "Context size has been exceeded."})), repeat=True)
     assert (await chat(served, "lmstudio/tiny", stream=True)).status == 400
     assert (await listed(served))["lmstudio/tiny"]["context_length"] == 1024
 
