@@ -113,7 +113,7 @@ def _demo(options: argparse.Namespace) -> int:
 async def _run_demo(options: argparse.Namespace) -> None:
     """Run a simulated LM Studio and the server in front of it, with settings of their own."""
     from elbowroom.demo import demo_studio
-    from elbowroom.server.keys import RUNTIME
+    from elbowroom.server.keys import RUNTIME, SHARED
     from elbowroom.server.listen import listening, stop_event
 
     stop = stop_event()
@@ -121,10 +121,11 @@ async def _run_demo(options: argparse.Namespace) -> None:
         async with demo_studio() as studio:
             path = Path(folder) / "settings.toml"
             path.write_text(DEMO_SETTINGS.format(url=studio.base_url), encoding="utf-8")
-            environ = _environment_of_demo()
+            environ = {**_environment_of_demo(), "ELBOWROOM_DATA_DIR": folder}
             async with listening(LiveSettings(path, environ, _flags(options)), environ) as (app, address):
                 print(_greeting(address, path, asks_for_token=TOKEN_VARIABLE in environ), flush=True)
                 app[RUNTIME].warm_up()
+                app[SHARED].warm_up()
                 await stop.wait()
 
 

@@ -140,7 +140,8 @@ async def test_keep_alive_while_a_server_tool_runs(tmp_path: Path) -> None:
         studio.enqueue(Script("Working.", ToolCall("work")), "Done.")
         stream = await stream_bytes(served, chat_body())
         assert text_of(chunks_of(stream)) == "Working.\n\nDone."
-        assert stream.index(b"Work") < stream.index(b": elbowroom\n\n") < stream.index(b"Done")
+        said = stream.index(b"Work")
+        assert said < stream.index(b": elbowroom\n\n", said) < stream.index(b"Done")
 
 
 async def test_failure_after_comments_only_is_an_error_frame(tmp_path: Path) -> None:

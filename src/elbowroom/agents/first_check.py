@@ -10,19 +10,26 @@ from elbowroom.context.transcript import Message
 
 
 async def decide(
-    messages: Sequence[Message], counter: StepCounter, manager: AgentContextManager, *, must_shrink: bool = False
+    messages: Sequence[Message],
+    counter: StepCounter,
+    manager: AgentContextManager,
+    *,
+    must_shrink: bool = False,
+    tells_tight: bool = False,
 ) -> Decision:
     """Return what to do with a history; with `must_shrink` it needs room even below the trigger.
 
-    The fixed cost is measured only where more than half of the window is taken.
+    The fixed cost, a second count, is measured only where the decision depends on it, or with `tells_tight` whether
+    most of the window is taken by it.
     """
     budget = manager.budget
     prompt = await counter.prompt(messages)
-    needs_more = budget.occupied(prompt) > budget.window // 2
-    fixed = await counter.prompt(smallest(messages)) if needs_more else 0
+    occupied = budget.occupied(prompt)
+    matters = occupied >= budget.trigger or ((must_shrink or tells_tight) and occupied > budget.window // 2)
+    fixed = await counter.prompt(smallest(messages)) if matters else 0
     decision = manager.before_request(Measure(prompt, fixed))
     target = budget.target(budget.occupied(fixed))
-    if must_shrink and isinstance(decision, Send) and budget.occupied(prompt) > target:
+    if must_shrink and isinstance(decision, Send) and occupied > target:
         return Compact(target, is_tight=decision.is_tight)
     return decision
 

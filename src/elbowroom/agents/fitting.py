@@ -46,7 +46,13 @@ class Fitting:
 
     async def decision(self, *, must_shrink: bool = False) -> Decision:
         """Return what to do with the history now; with `must_shrink` it needs room even below the trigger."""
-        return await decide(self.history.messages, self.counter, self.manager, must_shrink=must_shrink)
+        return await decide(
+            self.history.messages,
+            self.counter,
+            self.manager,
+            must_shrink=must_shrink,
+            tells_tight=self._is_new_conversation,
+        )
 
     async def compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
         """Compact the history, and take over what comes of it."""
@@ -83,13 +89,17 @@ class Fitting:
 
     async def tell_if_tight(self, decision: Decision, model: str) -> None:
         """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
-        asked = sum(message.get("role") == "user" for message in self.history.messages)
-        if isinstance(decision, Refuse) or not decision.is_tight or asked > 1 or self.shape.step > 1:
+        if isinstance(decision, Refuse) or not decision.is_tight or not self._is_new_conversation:
             return
         text = await tight_notice(self.history.messages, self.shape, self.counter, self.manager.budget)
         if text:
             log.warning("%s: %s", model, text)
             await self.compactor.tell([Notice("tight", text)])
+
+    @property
+    def _is_new_conversation(self) -> bool:
+        asked = sum(message.get("role") == "user" for message in self.history.messages)
+        return asked <= 1 and self.shape.step == 1
 
     async def _catch_up(self, job: Job | None) -> None:
         """Let a compaction that was begun behind the last answer be this turn's, where one is needed at all."""

@@ -54,7 +54,6 @@ def create_app(
             app[PROVIDERS] = providers = Providers(http, environ)
             yield
             await app[SHARED].aclose()
-            await rows.aclose()
             await providers.aclose()
 
     async def end_answers(app: web.Application) -> None:
