@@ -8,6 +8,7 @@ from chatting import RAW_MODEL, eventually
 from scripted_pruner import is_prune_order
 from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
 
+from elbowroom.context.budget import Budget
 from elbowroom.demo import Script, WaitFor
 from elbowroom.server.keys import SHARED, Timing
 
@@ -105,3 +106,21 @@ async def test_an_answer_below_the_trigger_leaves_nothing_to_do(tmp_path: Path) 
         await asyncio.sleep(0.2)
         assert len(studio.chats) == 1
         assert SHARED in served.app
+
+
+async def test_a_next_message_of_the_usual_length_is_expected(tmp_path: Path) -> None:
+    """A person of long questions has the room for the next one made behind the answer, though this one left some."""
+    trigger = Budget(WINDOW).trigger
+    messages: list[Message] = []
+    async with small_window(tmp_path, lambda body: ANSWER, window=WINDOW, timing=QUICK) as (served, studio):
+        for number in range(20):
+            asked = f"Question {number}: " + "and what was noted about the boats on the way to the island? " * 30
+            messages += [{"role": "user", "content": asked}]
+            await ask_whole(served, body_of(messages))
+            messages += [{"role": "assistant", "content": ANSWER}]
+            await asyncio.sleep(0.2)
+            if orders_of(studio):
+                break
+        sent = [turn.counted_tokens or 0 for turn in turns_of(studio)]
+    assert len(orders_of(studio)) == 1
+    assert all(Budget(WINDOW).occupied(size) < trigger for size in sent)

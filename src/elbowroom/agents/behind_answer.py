@@ -1,6 +1,7 @@
 """Background compaction: what is done for a conversation behind an answer that has passed the trigger."""
 
 import logging
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,7 +20,7 @@ from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction
 from elbowroom.context.decisions import Compact
 from elbowroom.context.manager import AgentContextManager
-from elbowroom.context.transcript import Message, Transcript
+from elbowroom.context.transcript import Message, Transcript, text_of
 from elbowroom.providers.base import ModelInfo, Provider
 
 log = logging.getLogger(__name__)
@@ -27,9 +28,18 @@ NEXT: Final[Message] = {"role": "user", "content": "..."}
 """Stands for the message that the person will write: some templates leave thoughts out only before a new one."""
 
 
+def usual_question(messages: Sequence[Message]) -> Message:
+    """Return a message of the usual length of this person's, in place of the next one; at least `NEXT`."""
+    asked = sorted((text_of(message) for message in messages if message.get("role") == "user"), key=len)
+    return {**NEXT, "content": asked[len(asked) // 2]} if asked else NEXT
+
+
 @dataclass(frozen=True, slots=True)
 class BehindAnswer:
-    """Compacts a conversation with its answer, and lets the engine read the result, before the person writes again."""
+    """Compacts a conversation with its answer, and lets the engine read the result, before the person writes again.
+
+    It is compacted where another message of the usual length would pass the trigger: nobody has to wait for it then.
+    """
 
     shape: StepRequest
     provider: Provider
@@ -49,7 +59,8 @@ class BehindAnswer:
 
     async def _compact(self, job: Job) -> bool:
         """Return whether there is something new to read."""
-        decision = await decide(self.history.messages, self.counter, AgentContextManager(self.budget))
+        expected = [*self.history.messages, usual_question(self.history.messages)]
+        decision = await decide(expected, self.counter, AgentContextManager(self.budget))
         if not isinstance(decision, Compact) or not decision.asks_pruner:
             job.compacted(None)
             return False

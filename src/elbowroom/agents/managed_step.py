@@ -9,7 +9,7 @@ from typing import Any
 
 from elbowroom.agents.admission import PoolKey, Ticket
 from elbowroom.agents.background import Job
-from elbowroom.agents.behind_answer import BehindAnswer
+from elbowroom.agents.behind_answer import BehindAnswer, usual_question
 from elbowroom.agents.fitting import Fitting
 from elbowroom.agents.history import History
 from elbowroom.agents.prompt_size import PromptSize
@@ -103,7 +103,8 @@ class ManagedStep:
         `said` is the answer as the client has it.
         """
         budget = self.manager.budget
-        answered = self.manager.prompt + len(text_of(reply).encode("utf-8", "replace"))  # a token has at least a byte
+        said_next = text_of(reply) + text_of(usual_question(self.history.messages))
+        answered = self.manager.prompt + len(said_next.encode("utf-8", "replace"))  # a token has at least a byte
         if budget.occupied(min(answered, budget.window)) < budget.trigger:
             return None
         counter = StepCounter(self.counter.history, self.counter.running, self.shape.with_instructions)
