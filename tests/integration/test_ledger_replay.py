@@ -104,7 +104,9 @@ async def replayed(
     chosen = f"[compaction]\nbackground = {str(background).lower()}\n"
     async with (
         SimulatedLMStudio([loaded], on_request=script) as studio,
-        serve(folder, settings_for(studio.base_url, agents=chosen, provider=files), timing=Timing(quiet=QUIET)) as served,
+        serve(
+            folder, settings_for(studio.base_url, agents=chosen, provider=files), timing=Timing(quiet=QUIET)
+        ) as served,
         openai_client(served.url) as api,
     ):
         client = StatelessClient(api, RAW_MODEL, talk)

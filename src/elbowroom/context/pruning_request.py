@@ -28,7 +28,7 @@ from elbowroom.context.rewrite import as_plan
 from elbowroom.context.transcript import Group, Message, Transcript
 
 LEAST_ROOM = 100
-SHORTER_LISTS = (24, 8)
+SHORTER_LISTS = (24, 8, 1)
 """Groups that an order lists where it does not fit with more of them."""
 FOR_REASONS_AND_TEMPLATE = 128
 LONGEST_REASON = 300  # characters
@@ -182,13 +182,16 @@ class PruningRequest:
         """Return the material in runs that fit the pruner's window beside the order, a summary and the answer."""
         so_far = self._so_far()
         order = "".join(message["content"] for message in listing_order([], so_far or "-", self.wishes, self._part_cap))
-        margin = self.pruner.window // (16 if self.pruner.shares_prefix else 8)  # another model counts differently
-        left = self.pruner.window - margin - FOR_REASONS_AND_TEMPLATE - self.counter.text(order)
+        left = self.pruner.window - FOR_REASONS_AND_TEMPLATE - self.counter.text(order)
+        if not self.pruner.shares_prefix:
+            left -= self.pruner.window // 8  # another model counts differently
         if (room := left - self._part_cap) >= LEAST_ROOM:
-            parts = await self._runs(room)
-            if len(parts) == 1:  # nothing is summed up for a next one, which would need room again
-                return parts
+            runs = await self._runs(room)
+            if len(runs) == 1:  # nothing is summed up for a next one, which would need room again
+                return runs
         room = left + self.counter.text(so_far) - 3 * self._part_cap
+        if self.pruner.shares_prefix:
+            room -= self.pruner.window // 16
         if room < LEAST_ROOM:
             raise PrunerFailed(f"The pruning agent's window of {self.pruner.window} tokens is too small for its order.")
         return await self._runs(room)
