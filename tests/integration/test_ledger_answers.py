@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from agents import Tool, function_tool
 from chatting import RAW_MODEL, chunks_of, eventually, stream_bytes
 from patient_counting import wait_for_counts
 from request_checks import assert_fits, assert_paired
@@ -15,8 +14,7 @@ from scripted_pruner import text_of as content_of
 from serving import Served, text_of
 from small_window import QUESTION, history, orders_of, small_window, turns_of
 
-from elbowroom.agents.catalog import Target
-from elbowroom.demo import Pause, Script, SimulatedLMStudio, Text, ToolCall, WaitFor
+from elbowroom.demo import Pause, Script, SimulatedLMStudio
 
 Body = dict[str, Any]
 Message = dict[str, Any]
