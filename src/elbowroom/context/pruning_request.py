@@ -28,7 +28,7 @@ from elbowroom.context.rewrite import as_plan
 from elbowroom.context.transcript import Group, Message, Transcript
 
 LEAST_ROOM = 100
-SHORTER_LISTS = (24, 8)
+SHORTER_LISTS = (24, 8, 1)
 """Groups that an order lists where it does not fit with more of them."""
 FOR_REASONS_AND_TEMPLATE = 128
 LONGEST_REASON = 300  # characters
@@ -180,22 +180,35 @@ class PruningRequest:
 
     async def _divided(self) -> list[list[str]]:
         """Return the material in runs that fit the pruner's window beside the order, a summary and the answer."""
-        order = "".join(message["content"] for message in listing_order([], "-", self.wishes, self._part_cap))
-        margin = self.pruner.window // (16 if self.pruner.shares_prefix else 8)  # another model counts differently
-        room = self.pruner.window - margin - self.counter.text(order) - FOR_REASONS_AND_TEMPLATE - 3 * self._part_cap
+        so_far = self._so_far()
+        order = "".join(message["content"] for message in listing_order([], so_far or "-", self.wishes, self._part_cap))
+        left = self.pruner.window - FOR_REASONS_AND_TEMPLATE - self.counter.text(order)
+        if not self.pruner.shares_prefix:
+            left -= self.pruner.window // 8  # another model counts differently
+        if (room := left - self._part_cap) >= LEAST_ROOM:
+            runs = await self._runs(room)
+            if len(runs) == 1:  # nothing is summed up for a next one, which would need room again
+                return runs
+        room = left + self.counter.text(so_far) - 3 * self._part_cap
+        if self.pruner.shares_prefix:
+            room -= self.pruner.window // 16
         if room < LEAST_ROOM:
             raise PrunerFailed(f"The pruning agent's window of {self.pruner.window} tokens is too small for its order.")
-        parts: list[list[str]] = [[]]
+        return await self._runs(room)
+
+    async def _runs(self, room: int) -> list[list[str]]:
+        """Return the material in runs of at most this many tokens."""
+        runs: list[list[str]] = [[]]
         left = room
         for block in self._material(room):
             size = self.counter.text(block)
-            if parts[-1] and size > left:
-                parts.append([])
+            if runs[-1] and size > left:
+                runs.append([])
                 left = room
-            parts[-1].append(block)
+            runs[-1].append(block)
             left -= size
             await self.pause()
-        return parts
+        return runs
 
     def _material(self, room: int) -> Generator[str, None, None]:
         """Yield what the pruner has to read, no block larger than the room: an earlier summary first, then groups."""
