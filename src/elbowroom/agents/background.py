@@ -9,6 +9,7 @@ from typing import Final
 from elbowroom.agents.admission import Admission, PoolKey
 from elbowroom.context.compaction import Compaction
 from elbowroom.context.ladder import Cannot
+from elbowroom.errors import ElbowroomError
 
 log = logging.getLogger(__name__)
 QUIET_SECONDS: Final = 1.0
@@ -133,5 +134,7 @@ class Background:
 async def _logged(work: Awaitable[None]) -> None:
     try:
         await work
+    except ElbowroomError as error:
+        log.info("The background work behind an answer was given up: %s", error)
     except Exception:
         log.exception("The background work behind an answer failed; the next turn does without it.")
