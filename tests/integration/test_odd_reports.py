@@ -9,7 +9,7 @@ from outcome import chat
 from patient_counting import wait_for_counts
 from small_window import ANSWER, history, small_window, turns_of
 
-from elbowroom.demo import Error, Reply, Script
+from elbowroom.demo import Reply, Script
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 9, "total_tokens": 12}
 
