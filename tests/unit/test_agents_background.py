@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
+from chatting import eventually
+
 from elbowroom.agents.admission import Admission, Priority
 from elbowroom.agents.answer import AnswerEvent, Notice
 from elbowroom.agents.background import Background, Job
@@ -32,8 +34,7 @@ async def test_a_turn_does_not_wait_for_work_that_has_given_way() -> None:
     release = asyncio.Event()
     background.begin("key", POOL, compacting(release))
     job = background._jobs["key"]
-    while not job.is_compacting:
-        await asyncio.sleep(0.005)
+    await eventually(lambda: job.is_compacting, "nothing is compacted")
     assert background.taken_up(["key"]) is job
     job.give_way()
     with background.admission.chat((*POOL, "other")):
@@ -48,8 +49,7 @@ async def test_work_that_two_wait_for_does_not_give_way_when_one_leaves() -> Non
     release = asyncio.Event()
     background.begin("key", POOL, compacting(release))
     job = background._jobs["key"]
-    while not job.is_compacting:
-        await asyncio.sleep(0.005)
+    await eventually(lambda: job.is_compacting, "nothing is compacted")
     attempt = job.attempt
     leaves, stays = asyncio.create_task(job.awaited()), asyncio.create_task(job.awaited())
     await asyncio.sleep(0.01)
