@@ -96,3 +96,13 @@ def test_counts_that_always_differ_do_not_shrink_the_window_further_and_further(
     assert not windows.learn_truncation(TINY, 4096, Truncation(2900, 2400))
     assert windows.counts_differ(TINY, 4096)
     assert windows.at_most(TINY, 4096) == 4096
+
+
+def test_next_to_nothing_is_no_window() -> None:
+    """An engine that names no size, or reports only what its cache did not have, must not shut a model off."""
+    windows = LearnedWindows()
+    for named in (0, 1, 255):
+        windows.learn(TINY, 4096, named)
+    assert not windows.learn_truncation(TINY, 4096, Truncation(counted=3000, read=7))
+    assert windows.counts_differ(TINY, 4096)
+    assert windows.at_most(TINY, 4096) == 4096

@@ -9,6 +9,7 @@ from typing import Final
 from elbowroom.agents.admission import Admission, PoolKey
 from elbowroom.context.compaction import Compaction
 from elbowroom.context.ladder import Cannot
+from elbowroom.errors import ElbowroomError
 
 log = logging.getLogger(__name__)
 QUIET_SECONDS: Final = 1.0
@@ -26,7 +27,7 @@ class Job:
     key: str
     outcome: "asyncio.Future[Outcome | None]"
     is_compacting: bool = False
-    is_awaited: bool = False
+    waiting: int = 0
     task: "asyncio.Task[None] | None" = None
     attempt: "asyncio.Task[None] | None" = None
 
@@ -37,16 +38,20 @@ class Job:
 
     def give_way(self) -> None:
         """Let somebody else have the model, unless a person waits for this very work; it is tried again later."""
-        if self.attempt is not None and not self.is_awaited:
+        if self.attempt is not None and not self.waiting:
+            self.is_compacting = False
             self.attempt.cancel()
 
     async def awaited(self) -> Outcome | None:
-        """Return what the compaction came to, None where it was given up."""
-        self.is_awaited = True
+        """Return what the compaction came to, None where it was given up or has given way to others."""
+        if not self.is_compacting and not self.outcome.done():
+            self.cancel()
+            return None
+        self.waiting += 1
         try:
             return await asyncio.shield(self.outcome)
         finally:
-            self.is_awaited = False
+            self.waiting -= 1
 
     def compacted(self, outcome: Outcome | None) -> None:
         """Note that the compaction has ended."""
@@ -133,5 +138,7 @@ class Background:
 async def _logged(work: Awaitable[None]) -> None:
     try:
         await work
+    except ElbowroomError as error:
+        log.info("The background work behind an answer was given up: %s", error)
     except Exception:
         log.exception("The background work behind an answer failed; the next turn does without it.")

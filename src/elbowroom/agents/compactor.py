@@ -163,11 +163,15 @@ class Compactor:
         return outcome
 
     async def await_job(self, job: Job) -> bool:
-        """Wait for a compaction that is under way; tell the person, and whether anything came of it."""
+        """Wait for a compaction that is under way; tell the person, and whether anything came of it.
+
+        Where it was given up the notice stays open: the caller compacts by itself now.
+        """
         began = time.monotonic()
         await self.tell([Notice("compacting", COMPACTING, is_done=False)])
         outcome = await job.awaited()
-        await self.tell([_closing(outcome, time.monotonic() - began)])
+        if outcome is not None:
+            await self.tell([_closing(outcome, time.monotonic() - began)])
         return isinstance(outcome, Compaction)
 
     async def tell_waiting(self, before: int) -> None:

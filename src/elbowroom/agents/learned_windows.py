@@ -12,6 +12,8 @@ GUESSES_LAST: Final = 600.0
 """Seconds. A refusal without a number may come from a pool of context that other programs had filled just then."""
 LEAST_GUESS: Final = 0.5
 """The share of a window below which a refusal without a number says nothing about the window."""
+LEAST_LESSON: Final = 1 / 16
+"""The share of a window below which nothing is believed: such an engine reports what was not in its cache, perhaps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class LearnedWindows:
     def learn(self, info: ModelInfo, window: int, learned: int) -> None:
         """Take in a smaller window that the engine has named."""
         lesson = self._lesson(info, window)
-        if learned < (lesson.window or window):
+        if window * LEAST_LESSON <= learned < (lesson.window or window):
             self._keep(info, replace(lesson, window=learned, until=None))
 
     def guess(self, info: ModelInfo, window: int, refused: int) -> None:
@@ -63,11 +65,13 @@ class LearnedWindows:
     def learn_truncation(self, info: ModelInfo, window: int, truncation: Truncation) -> bool:
         """Take in that a prompt was silently cut; return whether that is so.
 
-        A prompt that was within what had been read before cannot have been cut: then counts and engine differ by
-        so much, both are taken back, and such differences say nothing more about this model.
+        A prompt that was within what had been read before cannot have been cut, and none is cut to next to nothing:
+        then counts and engine differ by so much, both are taken back, and such differences say nothing more about
+        this model.
         """
         lesson = self._lesson(info, window)
-        if lesson.is_told and lesson.window is not None and truncation.counted <= lesson.window:
+        was_read_whole = lesson.is_told and lesson.window is not None and truncation.counted <= lesson.window
+        if was_read_whole or truncation.read < window * LEAST_LESSON:
             self._keep(info, _Lesson(lesson.load, counts_differ=True))
             return False
         smaller = min(truncation.read, lesson.window or window)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from elbowroom.agents.answer import Notice, Sink
-from elbowroom.agents.learned_windows import LEAST_GUESS, LearnedWindows
+from elbowroom.agents.learned_windows import LEAST_GUESS, LEAST_LESSON, LearnedWindows
 from elbowroom.agents.prompt_size import PromptSize
 from elbowroom.agents.ready_model import ready_model
 from elbowroom.context.manager import AgentContextManager
@@ -147,11 +147,12 @@ class Recovery:
         overflow = self._overflow(failure, prompt)
         if overflow is None:
             return None
-        if overflow.window is not None:
+        if overflow.window is not None and overflow.window >= LEAST_LESSON * self._said:
             self.windows.learn(self.info, self._said, overflow.window)
+            self.manager.learn_window(_usable(overflow, prompt))
         else:
             self.windows.guess(self.info, self._said, prompt)
-        self.manager.learn_window(_usable(overflow, prompt))
+            self.manager.learn_window(prompt)
         return overflow
 
     def _overflow(self, failure: ElbowroomError, prompt: int) -> ContextOverflow | None:

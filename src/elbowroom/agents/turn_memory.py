@@ -43,6 +43,7 @@ class TurnMemory:
         self._ledger = ledger
         self._owner, self._agent = owner, agent
         self._messages = list(messages)
+        self._began_with = self._messages
         self._beyond: Written | None = None
 
     @cached_property
@@ -59,33 +60,32 @@ class TurnMemory:
         much, larger = MUCH_LARGER
         found: list[tuple[int, Entry]] = []
         async for place, entry in self._ledger.recalled(self.chain):
+            if all(map(is_system, self._restored(place, entry))):
+                continue  # all that was said so far has been dropped, and a model cannot be asked with nothing
             found.append((place, entry))
             if budget.window * larger < entry.window * much:
                 break
         else:
-            if found and await self._leaves_half(self._messages, budget, size):
+            if found and await _is_half_empty(budget, size, self._messages):
                 return False
         if not found:
             return False
-        if len(found) > 1 and await self._leaves_half(self._restored(*found[-1]), budget, size):
+        if len(found) > 1 and await _is_half_empty(budget, size, self._restored(*found[-1])):
             found = found[-1:]
-        history.begin_with(self._restored(*found[0]))
+        self._began_with = self._restored(*found[0])
+        history.begin_with(self._began_with)
         return True
-
-    async def _leaves_half(self, messages: Sequence[Message], budget: Budget, size: Measured) -> bool:
-        try:
-            return budget.occupied(await size(messages)) <= budget.window // 2
-        except Exception as error:  # a chat must not fail for its count: what was compacted is known to fit
-            log.warning("A conversation could not be counted: %s", error, exc_info=error)
-            return False
 
     def keep(self, history: History, written: Written) -> None:
         """Keep what stands for the beginning of the client's messages now, for turns that begin the same.
 
-        What has taken in more than that is kept at the `end`, when it is known what the client has got of it.
+        What has taken in more than that is kept at the `end`, when it is known what the client has got of it. Nothing
+        is kept where they stand as the turn began with them.
         """
         if history.has_taken_in_own:
             self._beyond = written
+            return
+        if history.of_client == self._began_with:
             return
         place, messages = replacement(self._messages, self.chain, history.of_client)
         if place >= 0:
@@ -122,3 +122,12 @@ class TurnMemory:
             key, tuple(messages), written.window, written.before, written.after, written.rung, created=time.time()
         )
         self._ledger.keep(entry, archive)
+
+
+async def _is_half_empty(budget: Budget, size: Measured, messages: Sequence[Message]) -> bool:
+    """Tell whether messages fill no more than half of the window; where nobody can count them they do not."""
+    try:
+        return budget.occupied(await size(messages)) <= budget.window // 2
+    except Exception as error:  # noqa: BLE001  # a chat must not fail for its count
+        log.warning("Whether a conversation fits its window once more cannot be counted: %s", error)
+        return False

@@ -1,0 +1,76 @@
+"""Background work meets the next turn: nobody waits for what has been given up, and nobody is forgotten."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+from chatting import eventually
+
+from elbowroom.agents.admission import Admission, Priority
+from elbowroom.agents.answer import AnswerEvent, Notice
+from elbowroom.agents.background import Background, Job
+from elbowroom.agents.compactor import Compactor
+from elbowroom.agents.gate import Gate
+from elbowroom.context.compaction import Compaction
+
+POOL = ("lmstudio", "tiny")
+DONE = Compaction((), "plan", 10, 5, 1, "", 0)
+
+
+def compacting(release: asyncio.Event) -> Callable[[Job], Awaitable[None]]:
+    """Return work that compacts until it is released."""
+
+    async def work(job: Job) -> None:
+        job.is_compacting = True
+        await release.wait()
+        job.compacted(DONE)
+
+    return work
+
+
+async def test_a_turn_does_not_wait_for_work_that_has_given_way() -> None:
+    """Between finding the work and waiting for it another request may have ended it: the turn goes on at once."""
+    background = Background(Admission(), quiet_seconds=0.01)
+    release = asyncio.Event()
+    background.begin("key", POOL, compacting(release))
+    job = background._jobs["key"]
+    await eventually(lambda: job.is_compacting, "nothing is compacted")
+    assert background.taken_up(["key"]) is job
+    job.give_way()
+    with background.admission.chat((*POOL, "other")):
+        async with background.admission.admitted(POOL, capacity=100, tokens=100, prompt=1, priority=Priority.CHAT):
+            assert await asyncio.wait_for(job.awaited(), 1) is None
+    await background.aclose()
+
+
+async def test_work_that_two_wait_for_does_not_give_way_when_one_leaves() -> None:
+    """Two windows show the same conversation; one is closed."""
+    background = Background(Admission(), quiet_seconds=0.01)
+    release = asyncio.Event()
+    background.begin("key", POOL, compacting(release))
+    job = background._jobs["key"]
+    await eventually(lambda: job.is_compacting, "nothing is compacted")
+    attempt = job.attempt
+    leaves, stays = asyncio.create_task(job.awaited()), asyncio.create_task(job.awaited())
+    await asyncio.sleep(0.01)
+    leaves.cancel()
+    await asyncio.wait([leaves])
+    job.give_way()
+    release.set()
+    assert await asyncio.wait_for(stays, 1) is DONE
+    assert job.attempt is attempt
+    await background.aclose()
+
+
+async def test_work_that_is_given_up_is_not_said_to_have_failed() -> None:
+    """The turn compacts by itself then: only after that there is something to tell."""
+    told: list[AnswerEvent] = []
+
+    async def tell(events: Sequence[AnswerEvent]) -> None:
+        told.extend(events)
+
+    unused = cast("Any", None)
+    job = Job("key", asyncio.get_running_loop().create_future())
+    job.compacted(None)
+    assert not await Compactor(unused, unused, tell, Gate(Admission())).await_job(job)
+    assert [event.kind for event in told if isinstance(event, Notice)] == ["compacting"]
