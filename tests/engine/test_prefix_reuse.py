@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -109,7 +110,7 @@ async def forget(engine: LlamaServer) -> None:
 
 def assert_whole_prompts_are_cached(readings: list[Reading]) -> None:
     """Fail where a turn's prompt was not in the cache when the next one came."""
-    for before, after in zip(readings, readings[1:], strict=False):
+    for before, after in pairwise(readings):
         assert after.cached >= before.prompt
 
 

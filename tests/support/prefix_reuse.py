@@ -19,11 +19,6 @@ class Reading:
     prompt: int
     cached: int
 
-    @property
-    def processed(self) -> int:
-        """Return how many tokens were read anew."""
-        return self.prompt - self.cached
-
 
 def readings_of(requests: Sequence[Request]) -> list[Reading]:
     """Return what the engine reports for each chat request, oldest first."""

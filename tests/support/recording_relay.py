@@ -33,6 +33,10 @@ class Request:
         """Tell whether it asks for a chat completion."""
         return self.method == "POST" and self.path.endswith("/chat/completions")
 
+    def json(self) -> Any:
+        """Return the parsed body."""
+        return json.loads(self.body)
+
 
 class RecordingRelay:
     """Listens on 127.0.0.1 and passes requests to `upstream`, answers back as they come.
@@ -65,7 +69,7 @@ class RecordingRelay:
 
     def chats(self) -> list[dict[str, Any]]:
         """The bodies of all chat requests, oldest first: what to render to see the prompts."""
-        return [json.loads(request.body) for request in self.requests if request.is_chat]
+        return [request.json() for request in self.requests if request.is_chat]
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         if request.path in self._own_answers:
