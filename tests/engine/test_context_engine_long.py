@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from engine_as_lmstudio import engine_as_lmstudio
 from llama_server import LlamaServer, Options
-from long_conversations import KINDS, Conversation, Exchange, Kind, conversation
+from long_conversations import KINDS, Conversation, Kind, conversation
 from request_checks import assert_paired, assert_pinned, is_shortened
 from scripted_pruner import is_prune_order
 from serving import serve, settings_for
@@ -28,25 +28,6 @@ log = logging.getLogger(__name__)
 WINDOW = 4096
 TURNS: dict[Kind, int] = {"plain": 100, "tools": 30, "code": 60, "japanese": 60}
 SHORT_REPLY: dict[str, Any] = {"max_tokens": 8, "extra_body": {"ignore_eos": True}}
-
-
-def take_in(client: StatelessClient, exchange: Exchange) -> None:
-    """Put the user's message into the client's history, and calls with their results as if the model had made them."""
-    client.history.append({"role": "user", "content": exchange.user})
-    for number, calls in enumerate(exchange.rounds):
-        made = [
-            {
-                "id": f"call{exchange.number:03d}{number}{place}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments_text},
-            }
-            for place, call in enumerate(calls)
-        ]
-        client.history.append({"role": "assistant", "content": None, "tool_calls": made})
-        client.history += [
-            {"role": "tool", "tool_call_id": one["id"], "content": call.result}
-            for one, call in zip(made, calls, strict=True)
-        ]
 
 
 async def assert_fits_engine(engine: LlamaServer, body: dict[str, Any]) -> None:
@@ -67,7 +48,7 @@ async def talk_through(folder: Path, engine: LlamaServer, talk: Conversation) ->
         client = StatelessClient(api, "lmstudio/tiny", talk, SHORT_REPLY)
         for exchange in talk.exchanges:
             before = list(client.history)
-            take_in(client, exchange)
+            client.take_in(exchange)
             reply = await client.ask()
             assert reply.text
             assert reply.finish_reason == "length"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, hdrs, web
@@ -20,12 +20,22 @@ ADDED_BY_CLIENT: Final = {hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.CONTENT_TYPE, 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request as the client sent it, its body to the byte."""
+    """One request as the client sent it, its body to the byte; `answer` has what has come back so far."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: bytes
+    answer: bytearray = field(default_factory=bytearray)
+
+    @property
+    def is_chat(self) -> bool:
+        """Tell whether it asks for a chat completion."""
+        return self.method == "POST" and self.path.endswith("/chat/completions")
+
+    def json(self) -> Any:
+        """Return the parsed body."""
+        return json.loads(self.body)
 
 
 class RecordingRelay:
@@ -59,18 +69,15 @@ class RecordingRelay:
 
     def chats(self) -> list[dict[str, Any]]:
         """The bodies of all chat requests, oldest first: what to render to see the prompts."""
-        return [
-            json.loads(request.body)
-            for request in self.requests
-            if request.method == "POST" and request.path.endswith("/chat/completions")
-        ]
+        return [request.json() for request in self.requests if request.is_chat]
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         if request.path in self._own_answers:
             return web.json_response(self._own_answers[request.path])
         headers = without_hop(request.headers.copy())
         body = await request.read()
-        self.requests.append(Request(request.method, request.path_qs, dict(request.headers), body))
+        kept = Request(request.method, request.path_qs, dict(request.headers), body)
+        self.requests.append(kept)
         async with self._client.request(
             request.method,
             self._upstream + request.path_qs,
@@ -78,16 +85,17 @@ class RecordingRelay:
             data=body or None,
             skip_auto_headers=ADDED_BY_CLIENT,
         ) as answer:
-            return await pass_back(request, answer)
+            return await pass_back(request, answer, kept.answer)
 
 
-async def pass_back(request: web.Request, answer: ClientResponse) -> web.StreamResponse:
-    """Send the client what the engine answers, every piece as soon as it is there."""
+async def pass_back(request: web.Request, answer: ClientResponse, kept: bytearray) -> web.StreamResponse:
+    """Send the client what the engine answers, every piece as soon as it is there, and keep it."""
     response = web.StreamResponse(
         status=answer.status, reason=answer.reason, headers=without_hop(answer.headers.copy())
     )
     await response.prepare(request)
     async for piece in answer.content.iter_any():
+        kept += piece
         await response.write(piece)
     await response.write_eof()
     return response

@@ -56,6 +56,27 @@ class StatelessClient:
                 result = results[call["function"]["arguments"]]
                 self.history.append({"role": "tool", "tool_call_id": call["id"], "content": result})
 
+    def take_in(self, exchange: Exchange, **beside_calls: Any) -> None:
+        """Put a user's message into the history, and calls with their results as if the model had made them.
+
+        `beside_calls` are further fields of the messages with the calls.
+        """
+        self.history.append({"role": "user", "content": exchange.user})
+        for number, calls in enumerate(exchange.rounds):
+            made = [
+                {
+                    "id": f"call{exchange.number:03d}{number}{place}",
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments_text},
+                }
+                for place, call in enumerate(calls)
+            ]
+            self.history.append({"role": "assistant", "content": None, "tool_calls": made, **beside_calls})
+            self.history += [
+                {"role": "tool", "tool_call_id": one["id"], "content": call.result}
+                for one, call in zip(made, calls, strict=True)
+            ]
+
     async def ask(self) -> Reply:
         """Send the whole history."""
         self.requests += 1

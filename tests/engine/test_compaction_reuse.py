@@ -1,0 +1,202 @@
+"""What the engine reads around a compaction: what is compacted is read once, behind the answer or before the next."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from engine_as_lmstudio import engine_as_lmstudio
+from long_conversations import Conversation, Kind, conversation
+from prefix_reuse import Reading, reading_of
+from scripted_pruner import is_prune_order
+from serving import serve, settings_for
+from stateless_client import Message, StatelessClient, openai_client
+from waiting import until
+
+from elbowroom.context.budget import Budget
+from elbowroom.server.keys import Timing
+from elbowroom.tokens.loading import load_model
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from llama_server import LlamaServer
+    from recording_relay import RecordingRelay
+
+WINDOW: Final = 8192
+SHORT_ANSWER: Final[dict[str, Any]] = {"max_tokens": 24, "temperature": 0, "seed": 7}
+LONG_ANSWER: Final[dict[str, Any]] = {
+    "max_tokens": 600,
+    "temperature": 0,
+    "seed": 7,
+    "extra_body": {"ignore_eos": True},
+}
+QUICK: Final = Timing(quiet=0.02)
+KINDS: Final = pytest.mark.parametrize("kind", ["plain", "tools"])
+AROUND: Final = 12
+"""Tokens that a template puts around a message, the opening of the answer included, and where words have met."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One request that has reached the engine; `reading` is None where its answer was not read to the end."""
+
+    body: dict[str, Any]
+    reading: Reading | None
+
+    @property
+    def is_order(self) -> bool:
+        """Tell whether it orders a compaction."""
+        return is_prune_order(self.body)
+
+    @property
+    def is_warm_up(self) -> bool:
+        """Tell whether it only lets the engine read."""
+        return bool(self.body["max_tokens"] == 1)
+
+    @property
+    def prompt(self) -> int:
+        """Return the tokens of its prompt."""
+        assert self.reading is not None
+        return self.reading.prompt
+
+    @property
+    def cached(self) -> int:
+        """Return how many of them the engine had read before."""
+        assert self.reading is not None
+        return self.reading.cached
+
+    @property
+    def processed(self) -> int:
+        """Return how many tokens it read anew."""
+        return self.prompt - self.cached
+
+
+@dataclass(slots=True)
+class Chat:
+    """A client's conversation through elbowroom; `turns` are the requests of its turns, oldest first."""
+
+    client: StatelessClient
+    upstream: RecordingRelay
+    engine: LlamaServer
+    turns: list[Sent] = field(default_factory=list)
+
+    async def turn(self, number: int) -> Sent:
+        """Have one exchange; return the request that was its turn."""
+        self.client.take_in(self.client.conversation.exchanges[number])
+        reply = await self.client.ask()
+        self.client.history.append({"role": "assistant", "content": reply.text})
+        turn = next(sent for sent in reversed(self.sent) if not sent.is_order and not sent.is_warm_up)
+        self.turns.append(turn)
+        return turn
+
+    async def warmed_up(self) -> Sent:
+        """Wait until the engine has read what was compacted behind the last answer; return the request for that."""
+        await until(lambda: self.sent and self.sent[-1].is_warm_up and self.sent[-1].reading)
+        return self.sent[-1]
+
+    @property
+    def sent(self) -> list[Sent]:
+        """Return all chat requests, oldest first."""
+        return [
+            Sent(request.json(), reading_of(bytes(request.answer)) if b'"timings"' in request.answer else None)
+            for request in self.upstream.requests
+            if request.is_chat
+        ]
+
+
+@asynccontextmanager
+async def chat(
+    folder: Path, engine: LlamaServer, talk: Conversation, fields: dict[str, Any], *, background: bool
+) -> AsyncIterator[Chat]:
+    """Begin a conversation with the engine."""
+    settings = f'model_files = {{ tiny = "{engine.model}" }}'
+    table = f"[compaction]\nbackground = {str(background).lower()}\n"
+    async with (
+        engine_as_lmstudio(engine) as upstream,
+        serve(folder, settings_for(upstream.base_url, agents=table, provider=settings), timing=QUICK) as served,
+        openai_client(served.url) as api,
+    ):
+        yield Chat(StatelessClient(api, "lmstudio/tiny", talk, fields), upstream, engine)
+
+
+def talk_for(engine: LlamaServer, kind: Kind, share: float) -> Conversation:
+    """Return a conversation whose messages take so many fiftieths of the window on average."""
+    window = int(engine.options.context_length * share)
+    return conversation(kind, 100, window, load_model(engine.model).text.tokenizer.count)
+
+
+async def fill_up(talk: Chat) -> int:
+    """Let a conversation have happened until its next answer will pass the trigger; return the number of its turn."""
+    window = talk.engine.options.context_length
+    budget = Budget(window, max_tokens=LONG_ANSWER["max_tokens"])
+    most = budget.trigger - budget.reserve(0) - 100
+    tools = {"tools": list(talk.client.conversation.tools)} if talk.client.conversation.tools else {}
+    before: list[Message] = []
+    for exchange in talk.client.conversation.exchanges:
+        told = list(talk.client.history)
+        talk.client.take_in(exchange)
+        if await talk.engine.count({"messages": talk.client.history, **tools}) > most:
+            talk.client.history[:] = before
+            return exchange.number - 2
+        talk.client.history.append({"role": "assistant", "content": exchange.reply})
+        before = told
+    raise AssertionError("the conversation is too short")
+
+
+async def over_the_trigger(
+    folder: Path, engine: LlamaServer, kind: Kind, *, background: bool
+) -> tuple[Chat, Sent, int]:
+    """Pass the trigger with an answer, and go on with another turn.
+
+    Return the chat, the request of that turn, and how many tokens of its prompt are the client's new ones.
+    """
+    async with chat(folder, engine, talk_for(engine, kind, 0.4), LONG_ANSWER, background=background) as talk:
+        number = await fill_up(talk)
+        await talk.turn(number)
+        assert not any(sent.is_order for sent in talk.sent)
+        if background:
+            await talk.warmed_up()
+        before = list(talk.client.history)
+        turn = await talk.turn(number + 1)
+        new = talk.client.history[len(before) : -1]
+        return talk, turn, await engine.count({"messages": new})
+
+
+@KINDS
+async def test_in_the_foreground(tmp_path: Path, engine: LlamaServer, kind: Kind) -> None:
+    """Whatever a turn sends, compacted or not, is cached whole for the next; so is the conversation for an order."""
+    async with chat(tmp_path, engine, talk_for(engine, kind, 1.5), SHORT_ANSWER, background=False) as talk:
+        compactions = 0
+        for number in range(100):
+            seen = len(talk.sent)
+            turn = await talk.turn(number)
+            orders = [sent for sent in talk.sent[seen:] if sent.is_order]
+            if number and not orders:
+                assert turn.processed < WINDOW // 2
+                assert turn.cached >= talk.turns[-2].prompt
+            if orders and not compactions:
+                assert orders[0].cached >= talk.turns[-2].prompt
+            if compactions == 2 and not orders:
+                return
+            compactions += bool(orders)
+    raise AssertionError("it was not compacted twice")
+
+
+@KINDS
+async def test_behind_an_answer(tmp_path: Path, engine: LlamaServer, kind: Kind) -> None:
+    """The turn behind a compaction in the background reads the new messages and nothing else."""
+    _, turn, new = await over_the_trigger(tmp_path, engine, kind, background=True)
+    assert turn.prompt < WINDOW * 0.6, "nothing was compacted"
+    assert turn.processed <= new + AROUND
+
+
+@KINDS
+async def test_without_background(tmp_path: Path, engine: LlamaServer, kind: Kind) -> None:
+    """Without it the same turn has to read what was compacted, beside waiting for it."""
+    talk, turn, new = await over_the_trigger(tmp_path, engine, kind, background=False)
+    assert any(sent.is_order for sent in talk.sent)
+    assert turn.processed > 5 * new
