@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass
+from itertools import islice
 
 from elbowroom.agents.answer import Notice
 from elbowroom.agents.background import Job
@@ -98,8 +99,8 @@ class Fitting:
 
     @property
     def _is_new_conversation(self) -> bool:
-        asked = sum(message.get("role") == "user" for message in self.history.messages)
-        return asked <= 1 and self.shape.step == 1
+        asked = (message for message in self.history.messages if message.get("role") == "user")
+        return self.shape.step == 1 and len(list(islice(asked, 2))) < 2
 
     async def _catch_up(self, job: Job | None) -> None:
         """Let a compaction that was begun behind the last answer be this turn's, where one is needed at all."""

@@ -103,6 +103,8 @@ class ManagedStep:
         `said` is the answer as the client has it.
         """
         budget = self.manager.budget
+        if self.manager.prompt < budget.window // 4:
+            return None
         said_next = text_of(reply) + text_of(usual_question(self.history.messages))
         answered = self.manager.prompt + len(said_next.encode("utf-8", "replace"))  # a token has at least a byte
         if budget.occupied(min(answered, budget.window)) < budget.trigger:
