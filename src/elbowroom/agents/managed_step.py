@@ -18,7 +18,7 @@ from elbowroom.agents.reply import Reply
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.step import Step
 from elbowroom.agents.step_counter import StepCounter
-from elbowroom.agents.stream_watch import StreamWatch
+from elbowroom.agents.stream_watch import StreamWatch, size_in_bytes
 from elbowroom.context.compaction import Compaction
 from elbowroom.context.decisions import Compact, Decision, Refuse, Send
 from elbowroom.context.manager import AgentContextManager
@@ -103,10 +103,10 @@ class ManagedStep:
         `said` is the answer as the client has it.
         """
         budget = self.manager.budget
-        if self.manager.prompt < budget.window // 4:
+        answered = self.manager.prompt + size_in_bytes(text_of(reply))  # a token has at least a byte
+        if answered < budget.window // 4:
             return None
-        said_next = text_of(reply) + text_of(usual_question(self.history.messages))
-        answered = self.manager.prompt + len(said_next.encode("utf-8", "replace"))  # a token has at least a byte
+        answered += size_in_bytes(text_of(usual_question(self.history.messages)))
         if budget.occupied(min(answered, budget.window)) < budget.trigger:
             return None
         counter = StepCounter(self.counter.history, self.counter.running, self.shape.with_instructions)

@@ -50,7 +50,7 @@ class StreamWatch:
     def count(self, text: str) -> None:
         """Take note of what the model has generated, whatever becomes of it."""
         self._uncounted.append(text)
-        self._bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        self._bytes += size_in_bytes(text)
 
     def keep_text(self, text: str) -> str:
         """Return how much of the next visible piece belongs to the answer: all of it, or less where it stops."""
@@ -100,3 +100,8 @@ class StreamWatch:
         if self._ticket is not None:
             edge = min(edge, self._ticket.tokens - self._grows_by // 2)
         return edge - self._manager.prompt - generated
+
+
+def size_in_bytes(text: str) -> int:
+    """Return how many bytes a text has, lone halves of characters in it or not."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
