@@ -129,8 +129,8 @@ async def walked(folder: Path, seed: int, steps: int, *, background: bool) -> Si
 
 @pytest.mark.parametrize("background", [False, True], ids=["in the turn", "behind the answer"])
 async def test_a_walk(tmp_path: Path, *, background: bool) -> None:
-    """Sixty steps of two people, each with a tree of branches."""
-    pruner = await walked(tmp_path, 1, 60, background=background)
+    """A hundred steps of two people, each with a tree of branches."""
+    pruner = await walked(tmp_path, 2, 100, background=background)
     assert len(pruner.told) >= 3
 
 
