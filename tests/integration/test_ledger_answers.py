@@ -17,6 +17,7 @@ from small_window import QUESTION, history, orders_of, small_window, turns_of
 
 from elbowroom.agents.catalog import Target
 from elbowroom.demo import Pause, Script, SimulatedLMStudio, ToolCall
+from elbowroom.server.keys import Timing
 
 Body = dict[str, Any]
 Message = dict[str, Any]
@@ -24,6 +25,7 @@ NOUNS: Final = ("boat", "sea", "man", "rope", "lamp", "dog")
 LINES: Final = [f"The {one} and the {two} saw the {three}.\n" for one, two, three in product(NOUNS, repeat=3)]
 LOG: Final = "\n  " + "".join(LINES[:60])
 """An answer with white space around it that does not fit beside its conversation."""
+LONGER: Final = "\n  " + "".join(LINES[:92])
 NEXT: Final = "And tomorrow?"
 THANKS: Final = "The same again."
 FIRST: Final = history(5)
@@ -207,3 +209,32 @@ async def test_what_the_servers_tools_have_read(tmp_path: Path) -> None:
     for chat in studio.chats:
         assert_fits(chat)
         assert_paired(chat.body["messages"])
+
+
+@pytest.mark.parametrize("continues", [False, True], ids=["a new answer", "an answer continued"])
+@pytest.mark.parametrize("way", ["stripped", "with thoughts"])
+async def test_compacted_once_more_behind_the_answer(tmp_path: Path, way: str, *, continues: bool) -> None:
+    """An answer that was stopped, went on, and fills the window once more at its end: the next turn finds it done."""
+    begun = "The log of this year begins here" if continues else ""
+    whole = begun + LONGER
+
+    def goes_on(body: Body) -> str:
+        last = body["messages"][-1]
+        if content_of(last) == QUESTION or last["role"] == "assistant":
+            return LONGER
+        return THANKS if content_of(last) in (NEXT, "...") else rest_of(whole, content_of(body["messages"][-2]))
+
+    messages = [*FIRST, said(begun)] if continues else FIRST
+    async with small_window(tmp_path, goes_on, timing=Timing(quiet=0.02)) as (served, studio):
+        text = await ask(served, {"model": RAW_MODEL, "messages": messages})
+        assert text == LONGER
+        await eventually(lambda: turns_of(studio)[-1].body["max_tokens"] == 1, "nothing is done behind the answer")
+        orders = len(orders_of(studio))
+        assert orders >= 2
+        await ask(served, then(AS_SENT_BACK[way](begun + text)))
+        assert len(orders_of(studio)) == orders
+        *_, warm, last = (chat.body["messages"] for chat in turns_of(studio))
+        assert last == [*warm[:-1], {"role": "user", "content": NEXT}]
+        for chat in studio.chats:
+            assert_fits(chat)
+            assert_paired(chat.body["messages"])
