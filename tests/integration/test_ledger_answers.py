@@ -1,11 +1,12 @@
 """Answers that were compacted while they were written: the next turn has the compacted state and the rest, unpaid."""
 
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from agents import Tool, function_tool
 from chatting import RAW_MODEL, chunks_of, eventually, stream_bytes
 from patient_counting import wait_for_counts
 from request_checks import assert_fits, assert_paired
@@ -14,7 +15,9 @@ from scripted_pruner import text_of as content_of
 from serving import Served, text_of
 from small_window import QUESTION, history, orders_of, small_window, turns_of
 
-from elbowroom.demo import Pause, Script, SimulatedLMStudio
+from elbowroom.agents.catalog import Target
+from elbowroom.demo import Pause, Script, SimulatedLMStudio, ToolCall
+from elbowroom.server.keys import Timing
 
 Body = dict[str, Any]
 Message = dict[str, Any]
@@ -22,6 +25,7 @@ NOUNS: Final = ("boat", "sea", "man", "rope", "lamp", "dog")
 LINES: Final = [f"The {one} and the {two} saw the {three}.\n" for one, two, three in product(NOUNS, repeat=3)]
 LOG: Final = "\n  " + "".join(LINES[:60])
 """An answer with white space around it that does not fit beside its conversation."""
+LONGER: Final = "\n  " + "".join(LINES[:92])
 NEXT: Final = "And tomorrow?"
 THANKS: Final = "The same again."
 FIRST: Final = history(5)
@@ -150,3 +154,87 @@ async def left_after(served: Served, body: Body, shown: str) -> str:
 def streamed(stream: bytes) -> str:
     """Return the text of as much of a stream as has come."""
     return text_of(chunks_of(stream + b"data: [DONE]\n\n"))
+
+
+@pytest.mark.parametrize("has_text", [True, False], ids=["behind text", "behind nothing"])
+async def test_continue(tmp_path: Path, *, has_text: bool) -> None:
+    """A history that ends with the answer: the new text comes right behind the old, and both are one from then on."""
+    begun = "The log of this year begins here" if has_text else ""
+    whole = begun + LOG
+
+    def goes_on(body: Body) -> str:
+        last = body["messages"][-1]
+        if last["role"] == "assistant":
+            return LOG
+        return THANKS if content_of(last) == NEXT else rest_of(whole, content_of(body["messages"][-2]))
+
+    begun_history = [*FIRST, said(begun)]
+    async with small_window(tmp_path, goes_on, compaction=IN_TURN) as (served, studio):
+        text = await ask(served, {"model": RAW_MODEL, "messages": begun_history})
+        assert text == LOG
+        assert len(turns_of(studio)) == 2
+        await ask(served, then(said(begun + text)))
+        _, last = check(studio)
+    assert whole.endswith(content_of(last[-2]))
+
+
+async def test_what_the_servers_tools_have_read(tmp_path: Path) -> None:
+    """A compaction within a run takes in calls of the server's tools: the next turn knows of them, unpaid and once."""
+
+    @function_tool
+    async def read_log(part: int) -> str:
+        """Read a part of the log."""
+        return f"Part {part}: " + "".join(LINES[part * 15 : part * 15 + 15])
+
+    def toolbox(target: Target) -> list[Tool]:
+        return [read_log]
+
+    def reads(body: Body) -> Script | str:
+        if content_of(body["messages"][-1]) == NEXT:
+            return THANKS
+        part = next(parts)
+        return Script("I look.\n", ToolCall("read_log", {"part": part})) if part < 5 else "All is read. \n"
+
+    parts = count(1)
+    async with small_window(tmp_path, reads, compaction=IN_TURN, toolbox=toolbox) as (served, studio):
+        text = await ask(served, {"model": "writer", "messages": history(2)})
+        assert text.count("I look.") == 4
+        orders = len(orders_of(studio))
+        assert orders >= 1
+        await ask(served, {**then(said(text.strip()), history(2)), "model": "writer"})
+        assert len(orders_of(studio)) == orders
+        *_, before, last = (chat.body["messages"] for chat in turns_of(studio))
+    assert not any("Part 1: " in content_of(message) for message in before if message["role"] == "tool")
+    assert last == [*before, said("All is read. \n"), {"role": "user", "content": NEXT}]
+    for chat in studio.chats:
+        assert_fits(chat)
+        assert_paired(chat.body["messages"])
+
+
+@pytest.mark.parametrize("continues", [False, True], ids=["a new answer", "an answer continued"])
+@pytest.mark.parametrize("way", ["stripped", "with thoughts"])
+async def test_compacted_once_more_behind_the_answer(tmp_path: Path, way: str, *, continues: bool) -> None:
+    """An answer that was stopped, went on, and fills the window once more at its end: the next turn finds it done."""
+    begun = "The log of this year begins here" if continues else ""
+    whole = begun + LONGER
+
+    def goes_on(body: Body) -> str:
+        last = body["messages"][-1]
+        if content_of(last) == QUESTION or last["role"] == "assistant":
+            return LONGER
+        return THANKS if content_of(last) in (NEXT, "...") else rest_of(whole, content_of(body["messages"][-2]))
+
+    messages = [*FIRST, said(begun)] if continues else FIRST
+    async with small_window(tmp_path, goes_on, timing=Timing(quiet=0.02)) as (served, studio):
+        text = await ask(served, {"model": RAW_MODEL, "messages": messages})
+        assert text == LONGER
+        await eventually(lambda: turns_of(studio)[-1].body["max_tokens"] == 1, "nothing is done behind the answer")
+        orders = len(orders_of(studio))
+        assert orders >= 2
+        await ask(served, then(AS_SENT_BACK[way](begun + text)))
+        assert len(orders_of(studio)) == orders
+        *_, warm, last = (chat.body["messages"] for chat in turns_of(studio))
+        assert last == [*warm[:-1], {"role": "user", "content": NEXT}]
+        for chat in studio.chats:
+            assert_fits(chat)
+            assert_paired(chat.body["messages"])

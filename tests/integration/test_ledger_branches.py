@@ -112,6 +112,19 @@ async def test_a_branch_that_grows_is_compacted_by_itself(tmp_path: Path) -> Non
         assert [signatures_in(prompt) for prompt in prompts_of(studio)] == [["alpha"], ["bravo"], ["alpha"], ["bravo"]]
 
 
+async def test_an_edit_of_what_was_kept_beside_the_summary(tmp_path: Path) -> None:
+    """The summary may speak of a message that it kept: where that is another one, the summary is not used."""
+    first = history(FULL)
+    async with small_window(tmp_path, compaction=IN_TURN, window=WINDOW, prune=SignedPlans()) as (served, studio):
+        await ask(served, first)
+        [prompt] = prompts_of(studio)
+        kept = next(message for message in prompt[2:] if not signatures_in([message]))
+        edited = [{**kept, "content": "The boat was lost. " * 12} if message == kept else message for message in first]
+        await ask(served, edited)
+        await ask(served, answered(first, "And tomorrow?"))
+        assert [signatures_in(sent) for sent in prompts_of(studio)] == [["alpha"], ["bravo"], ["alpha"]]
+
+
 @pytest.mark.parametrize("way", ["X-OpenWebUI-User-Id", "X-Elbowroom-User", "user"])
 async def test_owners_share_nothing(tmp_path: Path, way: str) -> None:
     """Two people with the very same words: each conversation is compacted by itself, and each finds its own."""

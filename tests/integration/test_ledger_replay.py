@@ -20,10 +20,12 @@ from scripted_pruner import KnowsByHeart, is_prune_order
 from serving import serve, settings_for
 from stateless_client import StatelessClient, openai_client
 
+from elbowroom.agents.history import CONTINUE
 from elbowroom.demo import RecordedRequest, Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
 from elbowroom.server.keys import Timing
 
 Body = dict[str, Any]
+Message = dict[str, Any]
 QUIET: Final = 0.01
 MESSAGES_FOR_EACH_COMPACTION: Final = 10
 """Five turns of a question and an answer; calls and results are messages as well."""
@@ -81,10 +83,18 @@ def is_settled(caplog: pytest.LogCaptureFixture, script: KnowsByHeart, orders: i
     return len(script.orders) - orders <= len(compactions_in(caplog.records))
 
 
+def lasting(body: Body) -> list[Message]:
+    """Return the messages of a prompt without an order to go on, and without the end of the answer before it."""
+    messages: list[Message] = body["messages"]
+    if messages[-1]["content"] == CONTINUE:
+        return messages[:-2]
+    return messages[:-1] if is_warm_up(body) else messages
+
+
 def check_prefixes(replay: Replay, prompts: list[RecordedRequest], tokenizer: FileTokenizer | None) -> None:
     """Fail where a prompt does not begin with the bytes of the one before it, unless a compaction is between them."""
     for before, after in pairwise(prompts):
-        earlier = before.body["messages"][: -1 if is_warm_up(before.body) else None]
+        earlier = lasting(before.body)
         if after.body["messages"][: len(earlier)] != earlier:
             replay.anew += 1
             continue

@@ -17,17 +17,21 @@ SIGNED: Final = re.compile(r"Told by (\w+)\.")
 
 
 class SignedPlans:
-    """Answers each order with a valid plan that is signed with the next name."""
+    """Answers each order with a valid plan that is signed with the next name.
+
+    `told` holds what each of them was told, by its name: the texts of its order, and the names in those.
+    """
 
     def __init__(self) -> None:
-        self.given = 0
+        self.told: dict[str, list[Body]] = {}
 
     def __call__(self, body: Body) -> str:
         """Return the plan."""
-        name = NAMES[self.given]
-        self.given += 1
+        again, name = divmod(len(self.told), len(NAMES))
+        signed = NAMES[name] * (again + 1)
+        self.told[signed] = body["messages"]
         plan = json.loads(valid_plan(body))
-        return json.dumps({**plan, "summary": f"Told by {name}. {plan['summary']}"})
+        return json.dumps({**plan, "summary": f"Told by {signed}. {plan['summary']}"})
 
 
 def signatures_in(messages: Sequence[Body]) -> list[str]:

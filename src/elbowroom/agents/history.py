@@ -28,9 +28,13 @@ class History:
     def __init__(self, messages: Sequence[Message]) -> None:
         self.begin_with(messages)
 
-    def begin_with(self, messages: Sequence[Message]) -> None:
-        """Take these for what the client has sent; nothing is added yet."""
+    def begin_with(self, messages: Sequence[Message], untouched: int | None = None) -> None:
+        """Take these for what the client has sent; nothing is added yet.
+
+        `untouched` is how many at their end no compaction has taken in, by default all of them.
+        """
         self._base = list(messages)
+        self._base_untouched = self.untouched = len(messages) if untouched is None else untouched
         self._appended: list[dict[str, Any]] = []
         self._messages: list[Message] = list(messages)
         self._own = 0
@@ -61,7 +65,7 @@ class History:
             new = [_without_beginning(message, self._taken_in) for message in appended[known : known + 1]]
             new += appended[known + 1 :]
         else:
-            self.begin_with(self._base)
+            self.begin_with(self._base, self._base_untouched)
             new = list(appended)
         self._messages += new
         self._own += len(new)
@@ -83,7 +87,8 @@ class History:
         """Take over a compaction, whose last `tail` messages are the last ones that were here before.
 
         Where it has taken in what the client has not sent, results of the server's tools or the beginning of an
-        answer, `has_taken_in_own` says so from now on.
+        answer, `has_taken_in_own` says so from now on; `untouched` is how many of the client's last messages no
+        compaction has been about.
         """
         left = min(tail, len(self._pieces))
         taken = self._pieces[: len(self._pieces) - left]
@@ -92,6 +97,7 @@ class History:
         self._taken_in += sum(len(piece["content"]) for piece in taken)
         self._pieces = self._pieces[len(taken) :]
         self._own = own
+        self.untouched = min(self.untouched, tail - left - own)
         self._messages = list(messages[: len(messages) - left])
 
     def shorten(self, messages: Sequence[Message]) -> None:
@@ -110,6 +116,7 @@ class History:
             said = {**said, "content": f"{last['content']}{said.get('content') or ''}"}
         other = History([*self._messages[: -1 if goes_on else None], said])
         other._own = self._own + 1
+        other.untouched = self.untouched
         other.has_taken_in_own = self.has_taken_in_own or goes_on
         return other
 

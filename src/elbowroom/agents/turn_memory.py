@@ -72,8 +72,9 @@ class TurnMemory:
             return False
         if len(found) > 1 and await _is_half_empty(budget, size, self._restored(*found[-1])):
             found = found[-1:]
-        self._began_with = self._restored(*found[0])
-        history.begin_with(self._began_with)
+        place, entry = found[0]
+        self._began_with = self._restored(place, entry)
+        history.begin_with(self._began_with, len(self._messages) - self.chain.ends[place])
         return True
 
     def keep(self, history: History, written: Written) -> None:
@@ -87,7 +88,7 @@ class TurnMemory:
             return
         if history.of_client == self._began_with:
             return
-        place, messages = replacement(self._messages, self.chain, history.of_client)
+        place, messages = replacement(self._messages, self.chain, history.of_client, history.untouched)
         if place >= 0:
             self._keep(self.chain.keys[place], messages, written, archive_of(self.chain, self._messages))
 

@@ -125,14 +125,18 @@ def restored(messages: Sequence[Message], chain: Chain, place: int, entry: Entry
     return [*system, *entry.messages, *messages[end:]]
 
 
-def replacement(messages: Sequence[Message], chain: Chain, compacted: Sequence[Message]) -> tuple[int, list[Message]]:
+def replacement(
+    messages: Sequence[Message], chain: Chain, compacted: Sequence[Message], untouched: int | None = None
+) -> tuple[int, list[Message]]:
     """Return the place in the chain for an entry that makes `compacted` out of these messages, and its messages.
 
     It covers as little as possible: what was left word for word at the end stays the client's, who may edit it or ask
-    again, and the entry is found all the same. Where a system message stands so that no entry can bring it back to
+    again, and the entry is found all the same. A summary may speak of all but the last `untouched` messages, also of
+    such as were kept: those are covered. Where a system message stands so that no entry can bring it back to
     its place, the entry covers all, and `restored` puts that message first.
     """
-    least = len(messages) - _common_end(messages, compacted)
+    unchanged = _common_end(messages, compacted)
+    least = len(messages) - (unchanged if untouched is None else min(unchanged, untouched))
     system = _system_places(messages)
     leading = _common_start([messages[at] for at in system], compacted)
     systems_before = list(accumulate(map(is_system, compacted), initial=0))
