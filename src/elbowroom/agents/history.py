@@ -103,8 +103,9 @@ class History:
 
         Its beginning may have been taken into a summary; where it continues a message of the client, both are one. It
         may be here already, with the results of its calls: then the step behind it has not come to say anything.
+        Or it may be nothing.
         """
-        if self._has_taken(reply):
+        if self._has_taken(reply) or not (reply.get("content") or reply.get("tool_calls")):
             return self._followed(self._messages, 0, is_continued=False)
         said = _without_beginning(dict(reply), self._taken_in)
         last = self._messages[-1] if self._messages else None
