@@ -245,3 +245,15 @@ def test_two_messages_of_the_client_stay_two() -> None:
 def _words(history: History) -> str:
     """Return what the history holds of the assistant's words."""
     return "".join(message["content"] for message in history.joined(history.messages) if message["role"] == "assistant")
+
+
+def test_a_reply_that_is_there_already_or_says_nothing_is_not_added() -> None:
+    """The step behind a call with its result was lost before its first word: nothing stands twice, nothing empty."""
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "function": {"name": "look"}}]}
+    result = {"role": "tool", "tool_call_id": "a", "content": "A boat."}
+    history = History([{"role": "user", "content": "Look."}])
+    assert history.followed_by(call).messages == [*history.messages, call]
+    history.extend_to([call, result])
+    for reply in (call, {**call, "content": ""}, {"role": "assistant", "content": ""}):
+        assert history.followed_by(reply).messages == history.messages
+        assert history.followed_by(reply).of_client == history.of_client

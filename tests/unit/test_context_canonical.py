@@ -59,6 +59,8 @@ def nested(depth: int, end: object) -> Any:
 
 THE_SAME: Final = {
     "an answer that was stripped": (said("assistant", "\n\n Hello. \n"), said("assistant", "Hello.")),
+    "thoughts in an answer": (said("assistant", "<think>\nHm.\n</think>\n\nHello."), said("assistant", "Hello.")),
+    "thoughts in a part": (said("assistant", [text(" <think>Hm.</think>Hello. ")]), said("assistant", "Hello.")),
     "an answer of white space": (said("assistant", " \n"), said("assistant", None)),
     "reasoning_content": (said("assistant", "Hi", reasoning_content="Hm."), said("assistant", "Hi")),
     "reasoning": (said("assistant", "Hi", reasoning="Hm."), said("assistant", "Hi")),

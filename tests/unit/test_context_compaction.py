@@ -19,7 +19,7 @@ def group(text: str, role: str = "user") -> Group:
 
 
 def test_order_of_the_parts() -> None:
-    """System, the message that opened the task, the summary, kept groups and nudges in order, the tail."""
+    """System, the summary, kept groups, the message that opened the task and nudges in order, the tail."""
     texts = [
         "You help.",
         "Old one.",
@@ -38,14 +38,27 @@ def test_order_of_the_parts() -> None:
     built = [message["content"] for message in build(division, "THE SUMMARY", kept)]
     assert built == [
         "You help.",
-        "Write the report.",
         "THE SUMMARY",
         "Old one.",
+        "Write the report.",
         "I go on.",
         "continue",
         "Yes.",
     ]
+    newer = [message["content"] for message in build(division, "THE SUMMARY", kept[1:])]
+    assert newer == ["You help.", "Write the report.", "THE SUMMARY", "I go on.", "continue", "Yes."]
     assert "THE SUMMARY" not in [message["content"] for message in build(division, "", kept)]
+
+
+def test_the_running_task_is_still_running_at_the_next_compaction() -> None:
+    """An older question that was kept must not pass for the user's last request."""
+    roles = ["user", "assistant", "user", "assistant", "assistant"]
+    texts = ["What is new?", "Nothing.", "Write the report.", "I begin.", "I go on."]
+    whole = Transcript.of([said(role, text) for role, text in zip(roles, texts, strict=True)])
+    division = divide(whole, tails_from=4)
+    once = Transcript.of(build(division, f"<{SUMMARY_TAG}>", [division.old[0]]))
+    again = divide(once, tails_from=len(once.groups) - 1)
+    assert [each.group.text for each in again.pinned] == ["Write the report."]
 
 
 def test_summary_reads_as_information() -> None:

@@ -349,8 +349,8 @@ async def test_running_task_is_pinned_and_a_finished_one_is_not() -> None:
     ]
     done = await climbed(messages, ScriptedPruner(FORGETFUL))
     assert messages[1] not in done.messages
-    assert done.messages[1] == said("user", "Now write the report about the harbour.")
-    assert done.messages[-1] == said("user", "continue")
+    asked = [message for message in done.messages if message["role"] == "user"]
+    assert asked[-2:] == [said("user", "Now write the report about the harbour."), said("user", "continue")]
 
 
 GOLDEN = {

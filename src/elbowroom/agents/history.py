@@ -107,18 +107,31 @@ class History:
     def followed_by(self, reply: Message) -> "History":
         """Return the whole conversation with this reply at its end, which no client has sent yet.
 
-        Its beginning may have been taken into a summary; where it continues a message of the client, both are one.
+        Its beginning may have been taken into a summary; where it continues a message of the client, both are one. It
+        may be here already, with the results of its calls: then the step behind it has not come to say anything.
+        Or it may be nothing.
         """
+        if self._has_taken(reply) or not (reply.get("content") or reply.get("tool_calls")):
+            return self._followed(self._messages, 0, is_continued=False)
         said = _without_beginning(dict(reply), self._taken_in)
         last = self._messages[-1] if self._messages else None
         goes_on = last is not None and self._is_clients_last(last) and not self._taken_in and _is_plain_answer(last)
         if goes_on and last is not None:
             said = {**said, "content": f"{last['content']}{said.get('content') or ''}"}
-        other = History([*self._messages[: -1 if goes_on else None], said])
-        other._own = self._own + 1
+        return self._followed([*self._messages[: -1 if goes_on else None], said], 1, is_continued=goes_on)
+
+    def _followed(self, messages: Sequence[Message], more: int, *, is_continued: bool) -> "History":
+        other = History(messages)
+        other._own = self._own + more
         other.untouched = self.untouched
-        other.has_taken_in_own = self.has_taken_in_own or goes_on
+        other.has_taken_in_own = self.has_taken_in_own or is_continued
         return other
+
+    def _has_taken(self, reply: Message) -> bool:
+        """Tell whether the run has gone on behind this reply."""
+        calls = {call["id"] for call in reply.get("tool_calls") or ()}
+        known = {call.get("id") for message in self._appended for call in message.get("tool_calls") or ()}
+        return not calls.isdisjoint(known)
 
     def sent(self, messages: Sequence[Message]) -> list[Message]:
         """Return messages as the model gets them: pieces joined, and behind them the order to go on."""

@@ -20,6 +20,9 @@ VERSION = 1
 FILE_TEMPLATE, CONTEXT_START, CONTEXT_END = "### Task:", "<context>", "</context>"
 """How Open WebUI's template for files begins, and the marks around the files: the question stands behind them."""
 
+THOUGHTS_START, THOUGHTS_END = "<think>", "</think>"
+"""Between these engines write thoughts into the text of an answer; clients fold them away and do not send them back."""
+
 TAGS = {"user": b"u", "assistant": b"a", "tool": b"t"}
 LARGEST_EXACT = 2**53
 URL_SAFE = str.maketrans("-_", "+/", " \t\r\n")
@@ -39,7 +42,7 @@ def form_of(message: Message, answered: Place | None = None) -> bytes:
         if role == "user":
             return b"u" + _bytes(question_in(content))
         if role == "assistant" and not message.get("tool_calls") and not message.get("function_call"):
-            return b"a" + _bytes(content.strip())
+            return b"a" + _bytes(without_thoughts(content).rstrip())
     parts, calls = _parts(role, content), _calls(message)
     tag = TAGS.get(role) if isinstance(role, str) else None
     if tag is None or calls or len(parts) > 1 or not all(isinstance(part, str) for part in parts):
@@ -55,6 +58,15 @@ def question_in(text: str) -> str:
     before, _, behind = text.rpartition(CONTEXT_END)
     question = behind.lstrip("\r\n")
     return question if CONTEXT_START in before and question.strip() else text
+
+
+def without_thoughts(text: str) -> str:
+    """Return what an answer says behind its thoughts, without white space before it."""
+    text = text.lstrip()
+    if not text.startswith(THOUGHTS_START):
+        return text
+    _, end, said = text.partition(THOUGHTS_END)
+    return said.lstrip() if end else text
 
 
 def json_form(value: object) -> bytes:
@@ -162,10 +174,10 @@ def _loosely_decoded(data: str) -> bytes | None:
 
 
 def _stripped(parts: Sequence[Any]) -> list[Any]:
-    """Return parts without the white space at both ends of the whole."""
+    """Return parts without the white space at both ends of the whole, and without thoughts at its beginning."""
     stripped = list(parts)
     if stripped and isinstance(stripped[0], str):
-        stripped[0] = stripped[0].lstrip()
+        stripped[0] = without_thoughts(stripped[0])
     if stripped and isinstance(stripped[-1], str):
         stripped[-1] = stripped[-1].rstrip()
     return stripped

@@ -66,9 +66,14 @@ class Carried:
 
 
 def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> list[Message]:
-    """Return system, the message that opened the task, the summary, kept groups in their order, and the tail."""
-    opening, nudges = division.pinned[:1], division.pinned[1:]
-    middle = sorted([*kept, *nudges], key=lambda numbered: numbered.id)
+    """Return system, the message that opened the task, the summary, kept groups in their order, and the tail.
+
+    Where groups older than the running task are kept, that stands behind them: the user's last request has to be the
+    last for the model and for the next compaction too.
+    """
+    is_first = bool(division.pinned) and all(each.id > division.pinned[0].id for each in kept)
+    opening, others = division.pinned[:is_first], division.pinned[is_first:]
+    middle = sorted([*kept, *others], key=lambda numbered: numbered.id)
     note: list[Message] = [{"role": "user", "content": summary}] if summary else []
     return [
         *messages_of(division.system),
