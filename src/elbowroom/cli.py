@@ -113,7 +113,7 @@ def _demo(options: argparse.Namespace) -> int:
 async def _run_demo(options: argparse.Namespace) -> None:
     """Run a simulated LM Studio and the server in front of it, with settings of their own."""
     from elbowroom.demo import demo_studio
-    from elbowroom.server.keys import RUNTIME, SHARED
+    from elbowroom.server.keys import RUNTIME
     from elbowroom.server.listen import listening, stop_event
 
     stop = stop_event()
@@ -125,7 +125,6 @@ async def _run_demo(options: argparse.Namespace) -> None:
             async with listening(LiveSettings(path, environ, _flags(options)), environ) as (app, address):
                 print(_greeting(address, path, asks_for_token=TOKEN_VARIABLE in environ), flush=True)
                 app[RUNTIME].warm_up()
-                app[SHARED].warm_up()
                 await stop.wait()
 
 

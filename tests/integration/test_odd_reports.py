@@ -7,9 +7,10 @@ import pytest
 from chatting import RAW_MODEL
 from outcome import chat
 from patient_counting import wait_for_counts
+from scripted_pruner import valid_plan
 from small_window import ANSWER, history, small_window, turns_of
 
-from elbowroom.demo import Reply, Script
+from elbowroom.demo import Pause, Reply, Script
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 9, "total_tokens": 12}
 
@@ -42,3 +43,16 @@ async def test_an_engine_that_names_no_window(tmp_path: Path, named: int) -> Non
         await chat(served, RAW_MODEL, stream=True, messages=history(5))
         outcome = await chat(served, RAW_MODEL, stream=True, messages=history(1))
         assert (outcome.error, outcome.text) == (None, ANSWER)
+
+
+async def test_a_list_of_models_that_fails_after_a_compaction(tmp_path: Path) -> None:
+    """Whether the window is another one by now is good to know, and nothing that a chat has to fail for."""
+
+    def prune(body: dict[str, Any]) -> Script | str:
+        studio.native_api = "none"
+        return Script(Pause(1.1), valid_plan(body))
+
+    async with small_window(tmp_path, prune=prune) as (served, studio):
+        outcome = await chat(served, RAW_MODEL, stream=True, messages=history(8))
+        assert (outcome.error, outcome.text) == (None, ANSWER)
+        assert len(turns_of(studio)) == 1

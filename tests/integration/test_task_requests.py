@@ -11,7 +11,7 @@ from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from scripted_pruner import text_of as content_of
 from serving import Served, serve, settings_for, text_of
-from small_window import WINDOW, ask_whole, small_window
+from small_window import WINDOW, ask_whole, history, small_window
 from task_prompts import FOOT, HEAD, TITLE, title_body, title_order, told
 
 from elbowroom.agents.catalog import Target
@@ -174,6 +174,18 @@ async def test_an_engine_with_a_smaller_window_than_it_said(tmp_path: Path) -> N
         assert chat.counted_tokens is not None
         assert chat.counted_tokens + chat.body["max_tokens"] <= smaller
         assert content_of(chat.body["messages"][0]).startswith(HEAD)
+
+
+async def test_a_window_that_was_learned_is_known_to_tasks_and_chats_alike(tmp_path: Path) -> None:
+    """What a chat was refused is not tried again with a title."""
+    real = 550
+    refusals = [Script(Reply(400, {"error": wording("C", 640, real, "qwen2")}))]
+    async with small_window(tmp_path, lambda body: refusals.pop() if refusals else TITLE) as (served, studio):
+        assert (await ask_whole(served, {"model": RAW_MODEL, "messages": history(4)}))[0] == 200
+        before = len(studio.chats)
+        assert (await ask_whole(served, title_body(60, model=RAW_MODEL)))[0] == 200
+        [task] = studio.chats[before:]
+        assert (task.counted_tokens or 0) < real
 
 
 async def test_an_engine_that_always_refuses(tmp_path: Path) -> None:

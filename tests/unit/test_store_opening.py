@@ -104,7 +104,7 @@ async def test_opening_touches_nothing_until_it_is_used(tmp_path: Path) -> None:
     await rows.aclose()
     assert names_in(tmp_path) == []
     rows = open_ledger_rows(StoreSettings(), {"ELBOWROOM_DATA_DIR": str(tmp_path / "data")})
-    rows.warm_up()
+    await rows.keys()
     await rows.aclose()
     assert names_in(tmp_path / "data") == ["elbowroom.db"]
 
@@ -114,7 +114,6 @@ async def test_memory_leaves_no_file(tmp_path: Path) -> None:
     environ = {"ELBOWROOM_DATA_DIR": str(tmp_path / "data")}
     rows = open_ledger_rows(StoreSettings(url="sqlite+aiosqlite:///:memory:"), environ)
     assert isinstance(rows, MemoryLedgerRows)
-    rows.warm_up()
     assert list(await rows.keys()) == []
     await rows.aclose()
     assert names_in(tmp_path) == []

@@ -25,7 +25,6 @@ from elbowroom.errors import (
     StreamCut,
     UpstreamError,
     UpstreamRejected,
-    UpstreamTimeout,
 )
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.tokens.counter import Truncation
@@ -54,13 +53,19 @@ class Recovery:
     _has_resent: bool = False
 
     async def has_shrunk(self) -> bool:
-        """Tell whether the window is smaller now than it was thought to be; it is read where that was a while ago."""
+        """Tell whether the window is smaller now than it was thought to be; it is read where that was a while ago.
+
+        Raises ModelUnavailable or ModelNotFound; where it just cannot be read, the engine may judge.
+        """
         before = self.manager.budget.window
+        self._use_what_is_known()
         if time.monotonic() - self._read_at > STALE_SECONDS:
-            with suppress(UpstreamTimeout):  # too busy to tell; it may have time for the request
+            try:
                 await self._read_again()
-        else:
-            self._use_what_is_known()
+            except ModelUnavailable:
+                raise
+            except UpstreamError as error:
+                log.info("The window of %s cannot be read anew: %s", self.info.id, error)
         return self.manager.budget.window < before
 
     def is_near_edge(self, prompt: int) -> bool:

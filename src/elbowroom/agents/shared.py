@@ -8,7 +8,7 @@ from elbowroom.agents.history_counter import HistoryCounters
 from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.ledger import Ledger
 from elbowroom.agents.pruner_choice import PrunerChoice
-from elbowroom.store.opening import StoredLedgerRows
+from elbowroom.context.ledger import LedgerRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,22 +21,16 @@ class Shared:
     ledger: Ledger
     admission: Admission
     background: Background
-    rows: StoredLedgerRows
 
     @classmethod
-    def over(cls, rows: StoredLedgerRows, *, quiet_seconds: float = QUIET_SECONDS) -> "Shared":
+    def over(cls, rows: LedgerRows, *, quiet_seconds: float = QUIET_SECONDS) -> "Shared":
         """Return all of it at its beginning, but for what `rows` hold of earlier days."""
         histories, windows, admission = HistoryCounters(), LearnedWindows(), Admission()
         pruners = PrunerChoice(histories, windows)
-        return cls(histories, pruners, windows, Ledger(rows), admission, Background(admission, quiet_seconds), rows)
-
-    def warm_up(self) -> None:
-        """Begin to open the store, so that the first request need not wait for it."""
-        self.rows.warm_up()
+        return cls(histories, pruners, windows, Ledger(rows), admission, Background(admission, quiet_seconds))
 
     async def aclose(self) -> None:
         """End what is under way in the background, and wait until everything is written."""
         await self.background.aclose()
         self.admission.close()
         await self.ledger.aclose()
-        await self.rows.aclose()

@@ -53,7 +53,8 @@ async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings
         return answer
     if info.loaded_context is None:
         raise WindowUnknown(info.id, provider.id)
-    budget = Budget(info.loaded_context, settings.compaction.threshold_ratio, shape.max_tokens)
+    window = settings.shared.windows.at_most(info, info.loaded_context)
+    budget = Budget(window, settings.compaction.threshold_ratio, shape.max_tokens)
     counter = await settings.shared.histories.of(provider, info, shape.body(()))
     await TaskStep(shape, messages, provider, info, counter, step, budget, settings.shared.admission).run()
     return answer

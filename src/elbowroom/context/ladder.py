@@ -23,7 +23,7 @@ from elbowroom.context.transcript import Transcript
 __all__ = ["Cannot", "Counter", "Ladder", "Pruner", "PrunerFailed"]
 
 MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
-LOST = "What the user has demanded is not in it: {}"
+LOST = "What the user has demanded is not in it"
 SHARE_OF_SUMMARY = (2, 3)  # of the room; the rest is for facts
 
 
@@ -139,7 +139,9 @@ class Ladder:
                 if not drafts.untold or rung == "retry":
                     return done
                 incomplete = done
-                done = LOST.format("; ".join(drafts.untold))
+                self.on_rung(f"{LOST}.")  # the words themselves are for the pruning agent, not for a log
+                reasons = (f"{LOST}: {'; '.join(drafts.untold)}",)
+                continue
             self.on_rung(done)
             reasons = (done,)
         return incomplete

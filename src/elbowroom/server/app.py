@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
 
 from aiohttp import web
 
@@ -50,11 +51,11 @@ def create_app(
     app[STARTED] = int(time.time())
 
     async def open_providers(app: web.Application) -> AsyncIterator[None]:
-        async with open_session() as http:
+        async with open_session() as http, AsyncExitStack() as closing:
             app[PROVIDERS] = providers = Providers(http, environ)
+            for opened in (providers, rows, app[SHARED]):  # each is closed before those to its left
+                closing.push_async_callback(opened.aclose)
             yield
-            await app[SHARED].aclose()
-            await providers.aclose()
 
     async def end_answers(app: web.Application) -> None:
         app[RUNNING].stop()

@@ -13,7 +13,7 @@ from elbowroom import __version__
 from elbowroom.errors import ElbowroomError, SettingsError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server.app import create_app, create_runner
-from elbowroom.server.keys import PROVIDERS, RUNTIME, SETTINGS, SHARED
+from elbowroom.server.keys import PROVIDERS, RUNTIME, SETTINGS
 from elbowroom.settings.live import LiveSettings
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,6 @@ async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
         log.info("elbowroom %s, settings: %s", __version__, where)
         log.info("Paste this into Open WebUI, Obsidian or any OpenAI client:  %s/v1", address)
         app[RUNTIME].warm_up()
-        app[SHARED].warm_up()
         async with asyncio.TaskGroup() as watchers:
             tasks = [
                 watchers.create_task(_announce(provider))

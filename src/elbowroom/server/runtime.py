@@ -1,4 +1,4 @@
-"""The agents' side of the server, loaded in a thread once the server listens: the SDK takes over a second to import."""
+"""The agents' side of the server, loaded in a thread once the server listens: the SDK takes a second to import."""
 
 import asyncio
 import importlib
@@ -72,5 +72,6 @@ class AgentRuntime:
 
 def _load() -> RunAgent:
     load_sdk()
+    importlib.import_module("elbowroom.store.ledger_rows")  # with SQLAlchemy, which the first request waits for else
     run_agent: RunAgent = importlib.import_module("elbowroom.agents.run").run_agent
     return run_agent

@@ -34,7 +34,7 @@ class LastingLedgerRows:
 
     What cannot be written is kept in memory, within bounds, and written once that works again; what cannot be read is
     not found. The log says so once, and once when it is over. `begin` opens the database, for the first time with the
-    first use or `warm_up`; `name` is how the log calls it.
+    first use; `name` is how the log calls it.
     """
 
     def __init__(
@@ -53,11 +53,6 @@ class LastingLedgerRows:
         self._next_try = 0.0
         self._is_failing = False
         self._is_closed = False
-
-    def warm_up(self) -> None:
-        """Begin to open the database, unless that has been done."""
-        if self._rows is None and self._opening is None and self._may_try():
-            self._opening = self._tasks.start(self._open())
 
     async def keys(self) -> Collection[str]:
         """Return the keys of all entries that can be found now."""
@@ -106,7 +101,7 @@ class LastingLedgerRows:
         """Try once more to write what is not written, finish what is under way, and close the database."""
         self._next_try = 0.0
         if self._unwritten.all():
-            self.warm_up()
+            self._begin_to_open()
             self._write_later()
         await self._tasks.finished(self._patience.closing)
         self._is_closed = True
@@ -116,9 +111,13 @@ class LastingLedgerRows:
             await self._rows.aclose()
             self._rows = None
 
+    def _begin_to_open(self) -> None:
+        if self._rows is None and self._opening is None and self._may_try():
+            self._opening = self._tasks.start(self._open())
+
     async def _opened(self) -> "SqlLedgerRows | None":
         """Return the rows in the database, or None where it does not open, or not soon enough."""
-        self.warm_up()
+        self._begin_to_open()
         now = time.monotonic()
         if self._waits_until is None:
             self._waits_until = now + self._patience.opening

@@ -61,9 +61,6 @@ class MemoryLedgerRows:
             key = node.parent
         return messages[::-1]
 
-    def warm_up(self) -> None:
-        """Do nothing: memory is there at once."""
-
     async def aclose(self) -> None:
         """Forget everything."""
         self._held.clear()

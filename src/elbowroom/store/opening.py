@@ -23,10 +23,6 @@ IN_MEMORY: Final = frozenset({"", "/:memory:"})
 class StoredLedgerRows(LedgerRows, Protocol):
     """The rows of the ledger for as long as a server runs."""
 
-    def warm_up(self) -> None:
-        """Begin to open the store, so that the first request need not wait for it."""
-        ...
-
     async def archived(self, key: str) -> Sequence[Message]:
         """Return the messages that a key covers as the client sent them, in order, all but the system's."""
         ...
