@@ -226,4 +226,5 @@ async def test_behind_an_answer_with_a_real_template(
     async with SimulatedLMStudio([loaded], on_request=valid_plan) as studio:
         _, turn, new = await over_the_trigger(tmp_path, engine, kind, background=True, pruner=studio.base_url)
     assert turn.prompt < WINDOW * 0.6, "nothing was compacted"
+    print("REUSE", template.name, kind, turn.reading, new)
     assert turn.processed <= new + AROUND, (turn.reading, new)

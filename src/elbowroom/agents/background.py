@@ -21,12 +21,15 @@ Outcome = Compaction | Cannot
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """The work behind one answer: a compaction, whose `outcome` the next turn may wait for, and what follows it."""
+    """The work behind one answer: a compaction, whose `outcome` the next turn may wait for, and what follows it.
+
+    `waiting` is how many turns wait: an answer that is asked for anew waits beside the one before it.
+    """
 
     key: str
     outcome: "asyncio.Future[Outcome | None]"
     is_compacting: bool = False
-    is_awaited: bool = False
+    waiting: int = 0
     task: "asyncio.Task[None] | None" = None
     attempt: "asyncio.Task[None] | None" = None
 
@@ -37,16 +40,23 @@ class Job:
 
     def give_way(self) -> None:
         """Let somebody else have the model, unless a person waits for this very work; it is tried again later."""
-        if self.attempt is not None and not self.is_awaited:
+        if self.attempt is not None and not self.waiting:
             self.attempt.cancel()
 
     async def awaited(self) -> Outcome | None:
-        """Return what the compaction came to, None where it was given up."""
-        self.is_awaited = True
+        """Return what the compaction came to, None where it was given up.
+
+        One that has had to give way meanwhile is given up: it would be tried again only when nobody needs the model,
+        and now somebody does.
+        """
+        if not self.is_compacting and not self.outcome.done():
+            self.cancel()
+            return None
+        self.waiting += 1
         try:
             return await asyncio.shield(self.outcome)
         finally:
-            self.is_awaited = False
+            self.waiting -= 1
 
     def compacted(self, outcome: Outcome | None) -> None:
         """Note that the compaction has ended."""
