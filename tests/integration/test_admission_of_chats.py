@@ -22,7 +22,7 @@ from elbowroom.server.keys import SHARED, Timing
 
 Body = dict[str, Any]
 WINDOW = 2000
-LONG = 11
+LONG = 13
 """Exchanges of a chat that leaves no room for another one of its kind."""
 EVERYONE = pytest.mark.parametrize("model", ["writer", f"lmstudio/{MODEL}"], ids=["agent", "raw model"])
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -81,7 +81,7 @@ async def test_a_chat_and_its_title(tmp_path: Path, model: str, title_first: boo
 
     async with one_pool(tmp_path, says, tokens_per_second=400) as (served, studio):
         chat = chat_body(1, model=model, exchanges=LONG)
-        title = title_body(20, model=model)
+        title = title_body(18, model=model)
 
         async def ask_title() -> tuple[int, Body]:
             await asyncio.sleep(0 if title_first else 0.02)
@@ -122,7 +122,6 @@ async def test_four_chats_that_outgrow_the_window_together(tmp_path: Path, model
         for number, answer in enumerate(answers, start=1):
             assert answer.strip() == counted(number, boats).strip()
         assert len(studio.chats) > 4, "no answer had to stop for another"
-        assert not [chat for chat in studio.chats if chat.phase == "failed"]
 
 
 def continued(answer: str, number: int, last: int) -> str:
@@ -184,3 +183,4 @@ async def test_a_cancelled_prompt_counts_until_it_is_read(tmp_path: Path) -> Non
         assert status == 200
         assert answer["choices"][0]["message"]["content"] == "Yes."
         assert len(studio.disconnects) == 1
+        assert len(studio.chats) == 3, "the engine has failed and was asked again"
