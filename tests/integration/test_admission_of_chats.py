@@ -1,7 +1,6 @@
 """Requests of one model share its window: whoever finds no room waits, chats before tasks, and nothing overflows."""
 
 import asyncio
-import itertools
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -156,8 +155,11 @@ async def test_too_many_wait(tmp_path: Path, stream: bool) -> None:
 async def test_who_waits_is_told(tmp_path: Path) -> None:
     """A person whose chat waits for another is told so, and is answered when that one has ended."""
     ended = asyncio.Event()
-    scripts = itertools.chain([Script(WaitFor(ended), "Yes.")], itertools.repeat("No."))
-    async with one_pool(tmp_path, lambda body: next(scripts), compaction='notices = "event"') as (served, studio):
+    first_waits = iter([Script(WaitFor(ended), "Yes.")])
+    async with one_pool(tmp_path, lambda body: next(first_waits, "No."), compaction='notices = "event"') as (
+        served,
+        studio,
+    ):
         first = asyncio.create_task(ask_whole(served, chat_body(1, exchanges=LONG)))
         await eventually(lambda: len(studio.chats) == 1, "the first is not sent")
         async with watched(served, chat_body(2, exchanges=LONG)) as stream:
