@@ -7,20 +7,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from chatting import MODEL
 from engine_as_lmstudio import engine_as_lmstudio
 from long_conversations import Conversation, Kind, conversation
-from prefix_reuse import Reading, reading_of
-from scripted_pruner import is_prune_order
-from serving import serve, settings_for
+from prefix_reuse import REAL, Reading, Template, reading_of
+from scripted_pruner import is_prune_order, valid_plan
+from serving import Served, serve, settings_for
 from stateless_client import Message, StatelessClient, openai_client
 from waiting import until
 
 from elbowroom.context.budget import Budget
+from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 from elbowroom.server.keys import Timing
 from elbowroom.tokens.loading import load_model
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from llama_server import LlamaServer
@@ -28,12 +30,8 @@ if TYPE_CHECKING:
 
 WINDOW: Final = 8192
 SHORT_ANSWER: Final[dict[str, Any]] = {"max_tokens": 24, "temperature": 0, "seed": 7}
-LONG_ANSWER: Final[dict[str, Any]] = {
-    "max_tokens": 600,
-    "temperature": 0,
-    "seed": 7,
-    "extra_body": {"ignore_eos": True},
-}
+LONG_ANSWER: Final = 900
+"""Tokens of an answer that passes the trigger."""
 QUICK: Final = Timing(quiet=0.02)
 KINDS: Final = pytest.mark.parametrize("kind", ["plain", "tools"])
 AROUND: Final = 12
@@ -81,7 +79,7 @@ class Chat:
 
     client: StatelessClient
     upstream: RecordingRelay
-    engine: LlamaServer
+    served: Served
     turns: list[Sent] = field(default_factory=list)
 
     async def turn(self, number: int) -> Sent:
@@ -92,6 +90,12 @@ class Chat:
         turn = next(sent for sent in reversed(self.sent) if not sent.is_order and not sent.is_warm_up)
         self.turns.append(turn)
         return turn
+
+    async def count(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> int:
+        """Return the tokens of a prompt, with messages in the form that the template takes."""
+        body = {"model": self.client.model, "messages": list(messages), **({"tools": list(tools)} if tools else {})}
+        async with self.served.http.post(f"{self.served.chat_url}/input_tokens", json=body) as response:
+            return int((await response.json())["input_tokens"])
 
     async def warmed_up(self) -> Sent:
         """Wait until the engine has read what was compacted behind the last answer; return the request for that."""
@@ -110,36 +114,38 @@ class Chat:
 
 @asynccontextmanager
 async def chat(
-    folder: Path, engine: LlamaServer, talk: Conversation, fields: dict[str, Any], *, background: bool
+    folder: Path, engine: LlamaServer, talk: Conversation, fields: dict[str, Any], *, background: bool, pruner: str = ""
 ) -> AsyncIterator[Chat]:
-    """Begin a conversation with the engine."""
-    settings = f'model_files = {{ tiny = "{engine.model}" }}'
+    """Begin a conversation with the engine; with a `pruner` another server, at this address, prunes it."""
     table = f"[compaction]\nbackground = {str(background).lower()}\n"
+    if pruner:
+        table += 'pruning_agent = "critic"\n[[agents]]\nid = "critic"\nname = "Critic"\nprovider = "other"\n'
+        table += f'instructions = "You prune."\nmodel = "{MODEL}"\n'
+        table += f'[[providers]]\nid = "other"\nkind = "lmstudio"\nbase_url = "{pruner}"\n'
+    files = f'model_files = {{ tiny = "{engine.model}" }}'
     async with (
         engine_as_lmstudio(engine) as upstream,
-        serve(folder, settings_for(upstream.base_url, agents=table, provider=settings), timing=QUICK) as served,
+        serve(folder, settings_for(upstream.base_url, agents=table, provider=files), timing=QUICK) as served,
         openai_client(served.url) as api,
     ):
-        yield Chat(StatelessClient(api, "lmstudio/tiny", talk, fields), upstream, engine)
+        yield Chat(StatelessClient(api, "lmstudio/tiny", talk, fields), upstream, served)
 
 
 def talk_for(engine: LlamaServer, kind: Kind, share: float) -> Conversation:
     """Return a conversation whose messages take so many fiftieths of the window on average."""
     window = int(engine.options.context_length * share)
-    return conversation(kind, 100, window, load_model(engine.model).text.tokenizer.count)
+    return conversation(kind, 200, window, load_model(engine.model).text.tokenizer.count)
 
 
 async def fill_up(talk: Chat) -> int:
     """Let a conversation have happened until its next answer will pass the trigger; return the number of its turn."""
-    window = talk.engine.options.context_length
-    budget = Budget(window, max_tokens=LONG_ANSWER["max_tokens"])
+    budget = Budget(WINDOW, max_tokens=LONG_ANSWER)
     most = budget.trigger - budget.reserve(0) - 100
-    tools = {"tools": list(talk.client.conversation.tools)} if talk.client.conversation.tools else {}
     before: list[Message] = []
     for exchange in talk.client.conversation.exchanges:
         told = list(talk.client.history)
         talk.client.take_in(exchange)
-        if await talk.engine.count({"messages": talk.client.history, **tools}) > most:
+        if await talk.count(talk.client.history, talk.client.conversation.tools) > most:
             talk.client.history[:] = before
             return exchange.number - 2
         talk.client.history.append({"role": "assistant", "content": exchange.reply})
@@ -148,13 +154,17 @@ async def fill_up(talk: Chat) -> int:
 
 
 async def over_the_trigger(
-    folder: Path, engine: LlamaServer, kind: Kind, *, background: bool
+    folder: Path, engine: LlamaServer, kind: Kind, *, background: bool, pruner: str = ""
 ) -> tuple[Chat, Sent, int]:
     """Pass the trigger with an answer, and go on with another turn.
 
     Return the chat, the request of that turn, and how many tokens of its prompt are the client's new ones.
     """
-    async with chat(folder, engine, talk_for(engine, kind, 0.4), LONG_ANSWER, background=background) as talk:
+    *_, full_stop = await engine.tokenize(".")  # a row of them is written as one token when it is read again
+    words = {"ignore_eos": True, "logit_bias": [[full_stop, -100]]}
+    fields = {**SHORT_ANSWER, "max_tokens": LONG_ANSWER, "extra_body": words}
+    told = talk_for(engine, kind, 0.15)
+    async with chat(folder, engine, told, fields, background=background, pruner=pruner) as talk:
         number = await fill_up(talk)
         await talk.turn(number)
         assert not any(sent.is_order for sent in talk.sent)
@@ -163,7 +173,8 @@ async def over_the_trigger(
         before = list(talk.client.history)
         turn = await talk.turn(number + 1)
         new = talk.client.history[len(before) : -1]
-        return talk, turn, await engine.count({"messages": new})
+        least = await talk.count([before[0], {"role": "user", "content": "."}])
+        return talk, turn, await talk.count([before[0], *new]) - least
 
 
 @KINDS
@@ -200,3 +211,19 @@ async def test_without_background(tmp_path: Path, engine: LlamaServer, kind: Kin
     talk, turn, new = await over_the_trigger(tmp_path, engine, kind, background=False)
     assert any(sent.is_order for sent in talk.sent)
     assert turn.processed > 5 * new
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@KINDS
+@pytest.mark.parametrize("template", REAL, ids=lambda template: template.name)
+async def test_behind_an_answer_with_a_real_template(
+    tmp_path: Path, engine_for: Callable[[str, str], LlamaServer], template: Template, kind: Kind
+) -> None:
+    """What the engine has read behind the answer is what the next turn begins with, whatever the template does."""
+    engine = engine_for(template.name, template.vocabulary)
+    loaded = SimulatedModel(MODEL, loaded_context_length=4 * WINDOW)
+    async with SimulatedLMStudio([loaded], on_request=valid_plan) as studio:
+        _, turn, new = await over_the_trigger(tmp_path, engine, kind, background=True, pruner=studio.base_url)
+    assert turn.prompt < WINDOW * 0.6, "nothing was compacted"
+    assert turn.processed <= new + AROUND, (turn.reading, new)

@@ -7,14 +7,14 @@ that reaches is demanded.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from engine_as_lmstudio import engine_as_lmstudio
 from long_conversations import Conversation, Kind, conversation
-from prefix_reuse import Reading, reading_of, readings_of
+from prefix_reuse import PLAIN_AND_TOOLS, REAL, Reading, Template, reading_of, readings_of
 from serving import serve, settings_for
 from stateless_client import StatelessClient, openai_client
 
@@ -32,32 +32,7 @@ SAME_WORDS: Final[dict[str, Any]] = {"max_tokens": 12, "temperature": 0, "seed":
 TURNS: Final = 8
 THOUGHTS: Final = "The note should say when the ferry leaves."
 WHOLE: Final = {"stream": False, "stream_options": None}
-PLAIN_AND_TOOLS: Final[tuple[Kind, ...]] = ("plain", "tools")
 WAYS: Final = pytest.mark.parametrize("model", ["lmstudio/tiny", "purser"], ids=["raw model", "agent"])
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """A real template with its vocabulary or one near to it.
-
-    `moves` are the kinds of conversation in which it moves text of earlier turns, or drops some, by itself;
-    `refuses` those that it does not take, or not whole, as the client sends them.
-    """
-
-    name: str
-    vocabulary: str
-    moves: frozenset[Kind] = frozenset()
-    refuses: frozenset[Kind] = frozenset()
-
-
-TOOLS: Final[frozenset[Kind]] = frozenset({"tools"})
-REAL: Final = [
-    Template("Qwen-Qwen2.5-7B-Instruct", "qwen2"),
-    Template("Qwen-Qwen3-0.6B", "qwen2", moves=TOOLS),
-    Template("meta-llama-Llama-3.1-8B-Instruct", "llama-bpe", refuses=TOOLS),
-    Template("mistralai-Mistral-Nemo-Instruct-2407", "llama-spm", moves=TOOLS, refuses=frozenset(PLAIN_AND_TOOLS)),
-    Template("Mistral-Small-3.2-24B-Instruct-2506", "llama-bpe", moves=TOOLS),
-]
 
 
 def talk_for(engine: LlamaServer, kind: Kind, turns: int = TURNS) -> Conversation:

@@ -22,7 +22,10 @@ Outcome = Compaction | Cannot
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """The work behind one answer: a compaction, whose `outcome` the next turn may wait for, and what follows it."""
+    """The work behind one answer: a compaction, whose `outcome` the next turn may wait for, and what follows it.
+
+    `waiting` is how many turns wait: an answer that is asked for anew waits beside the one before it.
+    """
 
     key: str
     outcome: "asyncio.Future[Outcome | None]"
@@ -43,7 +46,11 @@ class Job:
             self.attempt.cancel()
 
     async def awaited(self) -> Outcome | None:
-        """Return what the compaction came to, None where it was given up or has given way to others."""
+        """Return what the compaction came to, None where it was given up.
+
+        One that has had to give way meanwhile is given up: it would be tried again only when nobody needs the model,
+        and now somebody does.
+        """
         if not self.is_compacting and not self.outcome.done():
             self.cancel()
             return None

@@ -1,0 +1,188 @@
+"""Requests of one model share its window: whoever finds no room waits, chats before tasks, and nothing overflows."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chatting import AGENT, MODEL, chunks_of, eventually, finish_of, stream_bytes
+from patient_counting import wait_for_counts
+from scripted_pruner import is_prune_order, valid_plan
+from serving import Served, serve, settings_for, text_of
+from small_window import ask_whole, history
+from task_prompts import TITLE, title_body
+from watched_stream import statuses_of, watched
+
+from elbowroom.demo import Overflow, Script, SimulatedLMStudio, SimulatedModel, WaitFor
+from elbowroom.server.keys import SHARED, Timing
+
+Body = dict[str, Any]
+WINDOW = 2000
+LONG = 13
+"""Exchanges of a chat that leaves no room for another one of its kind."""
+EVERYONE = pytest.mark.parametrize("model", ["writer", f"lmstudio/{MODEL}"], ids=["agent", "raw model"])
+WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+
+
+@pytest.fixture(autouse=True)
+def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_counts(monkeypatch)
+
+
+@asynccontextmanager
+async def one_pool(
+    folder: Path, says: Callable[[Body], Script | str], *, window: int = WINDOW, compaction: str = "", **studio: Any
+) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
+    """Run both; the model's four slots share one window, and all requests at work fail where it is full."""
+    loaded = SimulatedModel(MODEL, loaded_context_length=window)
+    pool = Overflow(shared_pool=True)
+    async with SimulatedLMStudio([loaded], on_request=says, overflow=pool, **studio) as running:
+        settings = settings_for(running.base_url, agents=f"[compaction]\n{compaction}\n{AGENT}")
+        async with serve(folder, settings, timing=Timing(quiet=0.02)) as served:
+            yield served, running
+            await eventually(lambda: running.open_requests == 0, "requests are left open upstream")
+
+
+def is_title(body: Body) -> bool:
+    """Tell whether this request asks for a title."""
+    return str(body["messages"][0]["content"]).startswith("### Task:")
+
+
+def chat_body(number: int, *, model: str = f"lmstudio/{MODEL}", exchanges: int = 0, **fields: Any) -> Body:
+    """Return the request of a chat that nobody else has."""
+    messages = history(exchanges)
+    messages[-1] = {"role": "user", "content": f"Chat {number}: count as far as you can."}
+    return {"model": model, "messages": messages, **fields}
+
+
+def counted(number: int, upto: int) -> str:
+    """Return an answer in which every sentence is another one."""
+    return "".join(f"In chat {number} boat {boat} left the harbour. " for boat in range(1, upto + 1))
+
+
+async def streamed(served: Served, body: Body) -> str:
+    """Ask for a stream and return the text of an answer that ended by itself."""
+    chunks = chunks_of(await stream_bytes(served, body))
+    assert finish_of(chunks) == "stop"
+    return text_of(chunks)
+
+
+@EVERYONE
+@pytest.mark.parametrize("title_first", [False, True], ids=["chat first", "title first"])
+async def test_a_chat_and_its_title(tmp_path: Path, model: str, title_first: bool) -> None:
+    """Both at the same moment where only one has room: the chat is answered first, the title then, none overflows."""
+
+    def says(body: Body) -> str:
+        return TITLE if is_title(body) else counted(1, 20)
+
+    async with one_pool(tmp_path, says, tokens_per_second=400) as (served, studio):
+        chat = chat_body(1, model=model, exchanges=LONG)
+        title = title_body(18, model=model)
+
+        async def ask_title() -> tuple[int, Body]:
+            await asyncio.sleep(0 if title_first else 0.02)
+            return await ask_whole(served, title)
+
+        async def ask_chat() -> tuple[int, Body]:
+            await asyncio.sleep(0.02 if title_first else 0)
+            return await ask_whole(served, chat)
+
+        (title_status, titled), (status, answer) = await asyncio.gather(ask_title(), ask_chat())
+        assert (title_status, status) == (200, 200)
+        assert titled["choices"][0]["message"]["content"] == TITLE
+        assert answer["choices"][0]["message"]["content"].strip() == counted(1, 20).strip()
+        first, second = studio.chats
+        assert not is_title(first.body)
+        assert is_title(second.body)
+        both = [sent.counted_tokens or 0 for sent in (first, second)]
+        assert sum(both) > WINDOW, "both would have had room"
+
+
+@EVERYONE
+@pytest.mark.parametrize("boats", [60, 110])
+async def test_four_chats_that_outgrow_the_window_together(tmp_path: Path, model: str, boats: int) -> None:
+    """All are answered to the last word, however often one had to stop for the others; the engine never overflows."""
+
+    def says(body: Body) -> Script | str:
+        if is_prune_order(body):
+            return valid_plan(body)
+        whole = " ".join(str(message.get("content")) for message in body["messages"])
+        [number] = set(re.findall(r"Chat (\d): count", whole)) or {"0"}
+        answer = counted(int(number), boats)
+        said = re.findall(rf"In chat {number} boat (\d+) left the harbour\.", whole)
+        return answer if not said else continued(answer, int(number), max(map(int, said)))
+
+    async with one_pool(tmp_path, says, compaction="background = false", tokens_per_second=800) as (served, studio):
+        bodies = [chat_body(number, model=model) for number in range(1, 5)]
+        answers = await asyncio.gather(*(streamed(served, body) for body in bodies))
+        for number, answer in enumerate(answers, start=1):
+            assert answer.strip() == counted(number, boats).strip()
+        assert len(studio.chats) > 4, "no answer had to stop for another"
+
+
+def continued(answer: str, number: int, last: int) -> str:
+    """Return what comes behind the last sentence that the model is shown of its answer."""
+    return answer.split(f"In chat {number} boat {last} left the harbour. ", 1)[1]
+
+
+@WAYS
+async def test_too_many_wait(tmp_path: Path, stream: bool) -> None:
+    """Beyond the limit a chat is told at once to come back, and when; those before it are answered."""
+    ended = asyncio.Event()
+    async with one_pool(tmp_path, lambda body: Script(WaitFor(ended), "Yes.")) as (served, studio):
+        served.app[SHARED].admission.max_waiting = 1
+        full = chat_body(1, exchanges=LONG)
+        first = asyncio.create_task(ask_whole(served, full))
+        await eventually(lambda: len(studio.chats) == 1, "the first is not sent")
+        second = asyncio.create_task(ask_whole(served, chat_body(2, exchanges=LONG)))
+        admission = served.app[SHARED].admission
+        await eventually(lambda: admission.waiting(("lmstudio", MODEL)) == 1, "the second does not wait")
+        third = chat_body(3, exchanges=LONG, stream=stream)
+        async with served.http.post(served.chat_url, json=third) as response:
+            assert response.status == 429
+            assert int(response.headers["Retry-After"]) >= 1
+            error = (await response.json())["error"]
+            assert error["type"] == "rate_limit_error"
+        ended.set()
+        for status, answer in (await first, await second):
+            assert status == 200
+            assert answer["choices"][0]["message"]["content"] == "Yes."
+
+
+async def test_who_waits_is_told(tmp_path: Path) -> None:
+    """A person whose chat waits for another is told so, and is answered when that one has ended."""
+    ended = asyncio.Event()
+    first_waits = iter([Script(WaitFor(ended), "Yes.")])
+    async with one_pool(tmp_path, lambda body: next(first_waits, "No."), compaction='notices = "event"') as (
+        served,
+        studio,
+    ):
+        first = asyncio.create_task(ask_whole(served, chat_body(1, exchanges=LONG)))
+        await eventually(lambda: len(studio.chats) == 1, "the first is not sent")
+        async with watched(served, chat_body(2, exchanges=LONG)) as stream:
+            status = await stream.next_status()
+            assert "Waiting for the model" in status["event"]["data"]["description"]
+            assert len(studio.chats) == 1
+            ended.set()
+            received = await stream.rest()
+        assert text_of(chunks_of(received)) == "No."
+        assert statuses_of(received)[-1]["done"] is True
+        assert (await first)[0] == 200
+
+
+async def test_a_cancelled_prompt_counts_until_it_is_read(tmp_path: Path) -> None:
+    """The engine reads the prompt of a client that has left to its end; who comes next does not overflow it."""
+    async with one_pool(tmp_path, lambda body: "Yes.", prefill_tokens_per_second=1500) as (served, studio):
+        await ask_whole(served, chat_body(0, exchanges=LONG))
+        left = asyncio.create_task(ask_whole(served, chat_body(1, exchanges=LONG)))
+        await eventually(lambda: studio.chats[-1].phase == "prefill", "the prompt is not read")
+        left.cancel()
+        await asyncio.wait([left])
+        status, answer = await ask_whole(served, chat_body(2, exchanges=LONG))
+        assert status == 200
+        assert answer["choices"][0]["message"]["content"] == "Yes."
+        assert len(studio.disconnects) == 1
+        assert len(studio.chats) == 3, "the engine has failed and was asked again"
