@@ -60,8 +60,8 @@ class TurnMemory:
         much, larger = MUCH_LARGER
         found: list[tuple[int, Entry]] = []
         async for place, entry in self._ledger.recalled(self.chain):
-            if all(map(is_system, self._restored(place, entry))):
-                continue  # all that was said so far has been dropped, and a model cannot be asked with nothing
+            if not self._asks(self._restored(place, entry)):
+                continue
             found.append((place, entry))
             if budget.window * larger < entry.window * much:
                 break
@@ -114,6 +114,15 @@ class TurnMemory:
         """Return the key of this conversation with the answer behind it, as the next request will bring it."""
         is_continued = bool(self._messages) and self._messages[-1].get("role") == "assistant"
         return self.chain.continued_by(self._messages, said) if is_continued else self.chain.followed_by(said)
+
+    def _asks(self, messages: Sequence[Message]) -> bool:
+        """Tell whether the client's last question is among these, word for word, so that a model can be asked.
+
+        What was compacted with the answer behind it may have taken it in; then it cannot be answered once more.
+        """
+        questions = (message for message in reversed(self._messages) if message.get("role") == "user")
+        last = next(questions, None)
+        return not all(map(is_system, messages)) if last is None else last in messages
 
     def _restored(self, place: int, entry: Entry) -> list[Message]:
         return restored(self._messages, self.chain, place, entry)
