@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from chatting import AGENT, MODEL, RAW_MODEL, eventually
+from chatting import AGENT, MODEL, RAW_MODEL
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from serving import Served
@@ -12,7 +12,6 @@ from small_window import ANSWER, QUESTION, history, orders_of, small_window, tur
 from told_summaries import SignedPlans, signatures_in
 
 from elbowroom.demo import SimulatedLMStudio
-from elbowroom.server.keys import Timing
 
 Message = dict[str, Any]
 WINDOW: Final = 4096
@@ -22,7 +21,6 @@ FULL_AGAIN: Final = 55
 """Exchanges that do so once more where the first of them have been compacted."""
 IN_TURN: Final = "background = false"
 EDITOR: Final = f'{AGENT}[[agents]]\nid = "editor"\nname = "The Editor"\ninstructions = "You help with notes."\n'
-LONG_ANSWER: Final = "The ferry left at noon and came back in the evening. " * 89 + "That is all."
 TWO_AGENTS: Final = f'{EDITOR}model = "{MODEL}"\n'
 
 
@@ -127,25 +125,17 @@ async def test_an_edit_of_what_was_kept_beside_the_summary(tmp_path: Path) -> No
         assert [signatures_in(sent) for sent in prompts_of(studio)] == [["alpha"], ["bravo"], ["alpha"]]
 
 
-@pytest.mark.parametrize("goes_back", ["another answer", "the answer continued"])
-async def test_a_question_that_was_taken_in_with_its_answer(tmp_path: Path, goes_back: str) -> None:
-    """What was compacted behind an answer may have no room for the question: it is put again word for word."""
-    first = asking(f"{QUESTION} {'The harbour wants to know it. ' * 140}", history(10))
-    follow = answered(first, "And tomorrow?", LONG_ANSWER)
-
-    async with small_window(
-        tmp_path, lambda body: LONG_ANSWER, window=WINDOW, prune=SignedPlans(), timing=Timing(quiet=0.02)
-    ) as (served, studio):
-        assert await ask(served, first) == LONG_ANSWER
-        await eventually(lambda: turns_of(studio)[-1].body["max_tokens"] == 1, "nothing is done behind the answer")
-        [warm] = prompts_of(studio)[1:]
-        assert first[-1] not in warm
-        again = first if goes_back == "another answer" else follow[:-1]
-        await ask(served, again)
-        asked_again = next(prompt for prompt in prompts_of(studio)[2:] if prompt[-1] == again[-1])
-        assert first[-1] in asked_again
-        await ask(served, follow)
-        assert any(prompt == [*warm[:-1], follow[-1]] for prompt in prompts_of(studio))
+async def test_answers_continued_wherever_a_compaction_ends(tmp_path: Path) -> None:
+    """Each earlier answer goes on as if nothing had come after it: it is there, and never a summary of it."""
+    whole = history(FULL)
+    async with small_window(tmp_path, compaction=IN_TURN, window=WINDOW, prune=SignedPlans(keeps=False)) as (
+        served,
+        studio,
+    ):
+        await ask(served, whole)
+        for end in range(3, len(whole), 2):
+            await ask(served, whole[:end])
+            assert prompts_of(studio)[-1][-2:] == whole[end - 2 : end]
 
 
 @pytest.mark.parametrize("way", ["X-OpenWebUI-User-Id", "X-Elbowroom-User", "user"])

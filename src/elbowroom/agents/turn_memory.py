@@ -116,13 +116,16 @@ class TurnMemory:
         return self.chain.continued_by(self._messages, said) if is_continued else self.chain.followed_by(said)
 
     def _asks(self, messages: Sequence[Message]) -> bool:
-        """Tell whether the client's last question is among these, word for word, so that a model can be asked.
+        """Tell whether these end as the client's do, and have its last question word for word.
 
-        What was compacted with the answer behind it may have taken it in; then it cannot be answered once more.
+        Who goes back to where a later compaction ends would find there a summary in place of what is to be answered.
         """
-        questions = (message for message in reversed(self._messages) if message.get("role") == "user")
-        last = next(questions, None)
-        return not all(map(is_system, messages)) if last is None else last in messages
+        spoken = [message for message in messages if not is_system(message)]
+        last = next(message for message in reversed(self._messages) if not is_system(message))
+        questions = [message for message in self._messages if message.get("role") == "user"]
+        return (
+            bool(spoken) and spoken[-1].get("role") == last.get("role") and (not questions or questions[-1] in messages)
+        )
 
     def _restored(self, place: int, entry: Entry) -> list[Message]:
         return restored(self._messages, self.chain, place, entry)
