@@ -125,6 +125,19 @@ async def test_an_edit_of_what_was_kept_beside_the_summary(tmp_path: Path) -> No
         assert [signatures_in(sent) for sent in prompts_of(studio)] == [["alpha"], ["bravo"], ["alpha"]]
 
 
+async def test_answers_continued_wherever_a_compaction_ends(tmp_path: Path) -> None:
+    """Each earlier answer goes on as if nothing had come after it: it is there, and never a summary of it."""
+    whole = history(FULL)
+    async with small_window(tmp_path, compaction=IN_TURN, window=WINDOW, prune=SignedPlans(keeps=False)) as (
+        served,
+        studio,
+    ):
+        await ask(served, whole)
+        for end in range(3, len(whole), 2):
+            await ask(served, whole[:end])
+            assert prompts_of(studio)[-1][-2:] == whole[end - 2 : end]
+
+
 @pytest.mark.parametrize("way", ["X-OpenWebUI-User-Id", "X-Elbowroom-User", "user"])
 async def test_owners_share_nothing(tmp_path: Path, way: str) -> None:
     """Two people with the very same words: each conversation is compacted by itself, and each finds its own."""

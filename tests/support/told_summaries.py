@@ -17,12 +17,13 @@ SIGNED: Final = re.compile(r"Told by (\w+)\.")
 
 
 class SignedPlans:
-    """Answers each order with a valid plan that is signed with the next name.
+    """Answers each order with a valid plan that is signed with the next name; it keeps one group, or none.
 
-    `told` holds what each of them was told, by its name: the texts of its order, and the names in those.
+    `told` holds what each of them was told, by its name: the messages of its order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps: bool = True) -> None:
+        self._keeps = keeps
         self.told: dict[str, list[Body]] = {}
 
     def __call__(self, body: Body) -> str:
@@ -31,6 +32,8 @@ class SignedPlans:
         signed = NAMES[name] * (again + 1)
         self.told[signed] = body["messages"]
         plan = json.loads(valid_plan(body))
+        if not self._keeps:
+            plan["keep"] = []
         return json.dumps({**plan, "summary": f"Told by {signed}. {plan['summary']}"})
 
 

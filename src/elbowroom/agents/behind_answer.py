@@ -69,11 +69,13 @@ class BehindAnswer:
         transcript = Transcript.of(self.history.messages)
         compactor = self.compactor.in_background(job.give_way)
         outcome = await compactor.compact(transcript, decision, self.budget, self.counter, source)
-        if isinstance(outcome, Compaction):
-            self.history.replace(outcome.messages, outcome.tail)
-            self.memory.keep_behind(self.history, self.said, Written.by(outcome, self.budget))
+        if not isinstance(outcome, Compaction) or outcome.rung == "last messages":
+            job.compacted(None)  # nothing is dropped early: before the next message this answer may be summed up itself
+            return False
+        self.history.replace(outcome.messages, outcome.tail)
+        self.memory.keep_behind(self.history, self.said, Written.by(outcome, self.budget))
         job.compacted(outcome)
-        return isinstance(outcome, Compaction)
+        return True
 
     async def _warm_up(self, job: Job) -> None:
         """Ask for one token behind the new beginning, so that the engine has it in its cache."""

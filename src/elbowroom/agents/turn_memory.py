@@ -60,8 +60,8 @@ class TurnMemory:
         much, larger = MUCH_LARGER
         found: list[tuple[int, Entry]] = []
         async for place, entry in self._ledger.recalled(self.chain):
-            if all(map(is_system, self._restored(place, entry))):
-                continue  # all that was said so far has been dropped, and a model cannot be asked with nothing
+            if not self._asks(self._restored(place, entry)):
+                continue
             found.append((place, entry))
             if budget.window * larger < entry.window * much:
                 break
@@ -114,6 +114,18 @@ class TurnMemory:
         """Return the key of this conversation with the answer behind it, as the next request will bring it."""
         is_continued = bool(self._messages) and self._messages[-1].get("role") == "assistant"
         return self.chain.continued_by(self._messages, said) if is_continued else self.chain.followed_by(said)
+
+    def _asks(self, messages: Sequence[Message]) -> bool:
+        """Tell whether these end as the client's do, and have its last question word for word.
+
+        Who goes back to where a later compaction ends would find there a summary in place of what is to be answered.
+        """
+        spoken = [message for message in messages if not is_system(message)]
+        last = next(message for message in reversed(self._messages) if not is_system(message))
+        questions = [message for message in self._messages if message.get("role") == "user"]
+        return (
+            bool(spoken) and spoken[-1].get("role") == last.get("role") and (not questions or questions[-1] in messages)
+        )
 
     def _restored(self, place: int, entry: Entry) -> list[Message]:
         return restored(self._messages, self.chain, place, entry)
