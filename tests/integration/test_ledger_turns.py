@@ -1,5 +1,6 @@
 """What is compacted once stays compacted: for the next turn, for another answer, after an edit, and in a branch."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +57,15 @@ async def test_compactions_outlive_the_server(tmp_path: Path) -> None:
     async with small_window(tmp_path, compaction="background = false", window=WINDOW) as (served, studio):
         await ask(served, after(first, "And the first one tomorrow?"))
         assert not orders_of(studio)
+
+
+async def test_the_same_request_at_the_same_moment_pays_once(tmp_path: Path) -> None:
+    """Of several requests with the same history one compacts; the others wait for it and send the same bytes."""
+    async with small_window(tmp_path, compaction="background = false", window=WINDOW) as (served, studio):
+        studio.tokens_per_second = 400
+        first = history(LONG)
+        answers = await asyncio.gather(*(ask(served, first) for _ in range(3)))
+        assert len(orders_of(studio)) == 1
+        assert answers == [ANSWER] * 3
+        prompts = [turn.body["messages"] for turn in turns_of(studio)]
+    assert prompts == [prompts[0]] * 3

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from elbowroom.agents.admission import Admission, PoolKey
+from elbowroom.agents.admission import Admission, PoolKey, Priority
 from elbowroom.context.compaction import Compaction
 from elbowroom.context.ladder import Cannot
 from elbowroom.errors import ElbowroomError
@@ -38,6 +38,15 @@ class Job:
         """End the work; who waits for the outcome is told that there is none."""
         if self.task is not None:
             self.task.cancel()
+
+    @property
+    def priority(self) -> Priority:
+        """Return how its requests rank: as those of the person who waits for it, if one does."""
+        return Priority.CHAT if self.waiting else Priority.BACKGROUND
+
+    def has_model(self) -> None:
+        """Take note that a request of its is let in: from now on it is worth waiting for."""
+        self.is_compacting = not self.outcome.done()
 
     def give_way(self) -> None:
         """Let somebody else have the model, unless a person waits for this very work; it is tried again later."""

@@ -6,11 +6,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from elbowroom.agents.admission import Priority
 from elbowroom.agents.background import Job
 from elbowroom.agents.compactor import Compactor, ConversationSource
 from elbowroom.agents.first_check import decide
-from elbowroom.agents.gate import Gate
 from elbowroom.agents.history import History
 from elbowroom.agents.pruning_agent import NOT_FOR_PRUNING
 from elbowroom.agents.request_body import StepRequest
@@ -64,13 +62,12 @@ class BehindAnswer:
         if not isinstance(decision, Compact) or not decision.asks_pruner:
             job.compacted(None)
             return False
-        job.is_compacting = True
         source = ConversationSource(self.shape, self.info, self.shape.with_instructions)
         transcript = Transcript.of(self.history.messages)
-        compactor = self.compactor.in_background(job.give_way)
-        outcome = await compactor.compact(transcript, decision, self.budget, self.counter, source)
-        if not isinstance(outcome, Compaction) or outcome.rung == "last messages":
-            job.compacted(None)  # nothing is dropped early: before the next message this answer may be summed up itself
+        outcome = await self.compactor.for_job(job).compact(transcript, decision, self.budget, self.counter, source)
+        if not isinstance(outcome, Compaction) or outcome.rung in ("digest", "last messages"):
+            # Nothing is lost early: before the next message the pruning agent may answer, and sum up this answer too.
+            job.compacted(None)
             return False
         self.history.replace(outcome.messages, outcome.tail)
         self.memory.keep_behind(self.history, self.said, Written.by(outcome, self.budget))
@@ -85,7 +82,7 @@ class BehindAnswer:
             body.pop("tool_choice", None)
         body["max_tokens"] = 1
         size = await self.counter.size(body)
-        gate = Gate(self.compactor.gate.admission, Priority.BACKGROUND, job.give_way)
+        gate = self.compactor.for_job(job).gate
         async with (
             gate.entered(
                 self.provider, self.info, window=self.budget.window, prompt=size.at_most, tokens=size.at_most + 1

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from elbowroom.agents.admission import Priority
 from elbowroom.agents.answer import AnswerEvent, Notice
 from elbowroom.agents.background import Job
 from elbowroom.agents.catalog import Target
@@ -90,10 +90,9 @@ class Compactor:
     tell: Callable[[Sequence[AnswerEvent]], Awaitable[None]]
     gate: Gate
 
-    def in_background(self, give_way: Callable[[], object]) -> "Compactor":
-        """Return the same for work that nobody waits for and nobody is told of; `give_way` ends it."""
-        gate = Gate(self.gate.admission, Priority.BACKGROUND, give_way)
-        return replace(self, tell=_tell_nobody, gate=gate)
+    def for_job(self, job: Job) -> "Compactor":
+        """Return the same for work in the background, of which nobody is told."""
+        return replace(self, tell=_tell_nobody, gate=Gate(self.gate.admission, job))
 
     async def compact(
         self,
@@ -162,8 +161,8 @@ class Compactor:
         work.end(self.target.name, outcome, before)
         return outcome
 
-    async def await_job(self, job: Job) -> bool:
-        """Wait for a compaction that is under way; tell the person, and whether anything came of it.
+    async def await_job(self, job: Job) -> Compaction | Cannot | None:
+        """Wait for a compaction that is under way, tell the person, and return what came of it.
 
         Where it was given up the notice stays open: the caller compacts by itself now.
         """
@@ -172,7 +171,14 @@ class Compactor:
         outcome = await job.awaited()
         if outcome is not None:
             await self.tell([_closing(outcome, time.monotonic() - began)])
-        return isinstance(outcome, Compaction)
+        return outcome
+
+    @asynccontextmanager
+    async def telling_of_another(self) -> AsyncIterator[None]:
+        """Tell the person, as long as this is entered, that another request compacts the conversation."""
+        await self.tell([Notice("compacting", COMPACTING, is_done=False)])
+        yield
+        await self.tell([Notice("compacted", COMPACTED)])
 
     async def tell_waiting(self, before: int) -> None:
         """Tell the person that others have the model now: so many requests are before this one."""

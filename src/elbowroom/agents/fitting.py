@@ -36,12 +36,8 @@ class Fitting:
     compactor: Compactor
     memory: TurnMemory
 
-    async def first_decision(self, job: Job | None) -> Decision:
-        """Return what to do with the history as it has come in, results in it shortened where they are too large.
-
-        `job` is a compaction of this very conversation that is under way since its last answer.
-        """
-        await self._catch_up(job)
+    async def first_decision(self) -> Decision:
+        """Return what to do with the history as it has come in, results in it shortened where they are too large."""
         await self._shorten_results()
         return await self.decision()
 
@@ -55,8 +51,23 @@ class Fitting:
             tells_tight=self._is_new_conversation,
         )
 
-    async def compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
-        """Compact the history, and take over what comes of it."""
+    async def compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot | None:
+        """Compact the history, and take over what comes of it.
+
+        None where another request with the same messages has done it meanwhile: then there is something to decide anew.
+        """
+        if self.shape.step > 1 or self.history.is_stopped:
+            return await self._compacted(decision, info)
+        lock = self.memory.lock()
+        if lock.locked():
+            async with self.compactor.telling_of_another(), lock:
+                pass
+            if await self.recall():
+                return None
+        async with lock:
+            return await self._compacted(decision, info)
+
+    async def _compacted(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
         source = ConversationSource(
             self.shape,
             info,
@@ -76,7 +87,7 @@ class Fitting:
     async def compact_by_hand(self, info: ModelInfo) -> tuple[int, Compaction | Cannot]:
         """Compact because a person wants it, below the trigger too; return the size before as well."""
         before, decision = await by_hand(self.history.messages, self.counter, self.manager)
-        return before, await self.compact(decision, info)
+        return before, await self._compacted(decision, info)
 
     async def fits_window(self) -> bool:
         """Tell whether the prompt can be sent, even without the reserve for its reply."""
@@ -99,15 +110,26 @@ class Fitting:
 
     @property
     def _is_new_conversation(self) -> bool:
-        asked = (message for message in self.history.messages if message.get("role") == "user")
+        asked = (message for message in self.shape.request.messages if message.get("role") == "user")
         return self.shape.step == 1 and len(list(islice(asked, 2))) < 2
 
-    async def _catch_up(self, job: Job | None) -> None:
+    async def catch_up(self, job: Job) -> None:
         """Let a compaction that was begun behind the last answer be this turn's, where one is needed at all."""
-        if job is None or not isinstance(await self.decision(), Compact):
+        try:
+            decision = await self.decision()
+        except Exception:  # noqa: BLE001  # whoever decides next will say so
             return
-        if await self.compactor.await_job(job):
-            await self.memory.recall(self.history, self.manager.budget, self.counter.prompt)
+        if not isinstance(decision, Compact):
+            return
+        outcome = await self.compactor.await_job(job)
+        if isinstance(outcome, Compaction):
+            await self.recall()
+        elif outcome is not None:
+            self.manager.could_not_compact()
+
+    async def recall(self) -> bool:
+        """Take over what has been compacted of this conversation by others; tell whether there is something."""
+        return await self.memory.recall(self.history, self.manager.budget, self.counter.prompt)
 
     async def _shorten_results(self) -> None:
         """Check 2: let results that came in just now stand whole where they fit, else as beginning and end."""

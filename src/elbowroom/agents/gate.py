@@ -5,16 +5,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from elbowroom.agents.admission import Admission, Priority, Ticket
+from elbowroom.agents.background import Job
 from elbowroom.providers.base import ModelInfo, Provider
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Lets requests in by their `priority`; `give_way` ends background work that is in somebody's way."""
+    """Lets requests in by the rank of whom they are made for; for background work that is the `job`'s.
+
+    A job is told when it has the model, and when it is in somebody's way.
+    """
 
     admission: Admission
-    priority: Priority = Priority.CHAT
-    give_way: Callable[[], object] | None = None
+    job: Job | None = None
 
     @asynccontextmanager
     async def entered(
@@ -40,8 +43,10 @@ class Gate:
             capacity=window,
             tokens=tokens,
             prompt=prompt,
-            priority=self.priority,
+            priority=self.job.priority if self.job else Priority.CHAT,
             on_wait=on_wait,
         ) as ticket:
-            ticket.on_preempt = self.give_way
+            if self.job is not None:
+                ticket.on_preempt = self.job.give_way
+                self.job.has_model()
             yield ticket

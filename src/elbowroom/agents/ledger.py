@@ -3,10 +3,13 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Final
+from weakref import WeakValueDictionary
 
 from elbowroom.context.ledger import Archived, Chain, Entry, LedgerRows
 
 log = logging.getLogger(__name__)
+CLOSING_SECONDS: Final = 10.0
 
 
 class Ledger:
@@ -19,6 +22,7 @@ class Ledger:
         self._rows = rows
         self._unwritten: dict[str, Entry] = {}
         self._writing: set[asyncio.Task[None]] = set()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def recalled(self, chain: Chain) -> AsyncIterator[tuple[int, Entry]]:
         """Yield the entries for beginnings of a conversation with their places in its chain, the longest first."""
@@ -37,10 +41,14 @@ class Ledger:
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
+    def lock(self, key: str) -> asyncio.Lock:
+        """Return what lets only one request at a time compact the conversation that this is the last key of."""
+        return self._locks.setdefault(key, asyncio.Lock())
+
     async def aclose(self) -> None:
-        """Wait until everything is written."""
-        while self._writing:
-            await asyncio.wait(self._writing)
+        """Wait until everything is written, or until that has taken too long."""
+        if self._writing:
+            await asyncio.wait(self._writing, timeout=CLOSING_SECONDS)
 
     async def _known(self) -> Collection[str]:
         try:

@@ -19,8 +19,8 @@ from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.step import Step
 from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.stream_watch import StreamWatch, size_in_bytes
-from elbowroom.context.compaction import Compaction
 from elbowroom.context.decisions import Compact, Decision, Refuse, Send
+from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply
@@ -78,8 +78,10 @@ class ManagedStep:
     async def run(self) -> Reply:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
         self.manager.begin_step()
+        if self.job is not None:
+            await self.fitting.catch_up(self.job)
         try:
-            decision = await self.fitting.first_decision(self.job)
+            decision = await self.fitting.first_decision()
         except Exception as error:  # a chat must not fail for its count: the engine may judge
             log.warning("The prompt for %s could not be counted: %s", self.info.id, error, exc_info=error)
             body = self.shape.body(self.counter.sent(self.history.messages))
@@ -239,8 +241,12 @@ class ManagedStep:
 
     async def _fit(self, decision: Decision) -> bool:
         """Do what was decided; return whether the prompt may be sent. Raises ContextOverflow before any text."""
-        if isinstance(decision, Compact) and isinstance(await self.fitting.compact(decision, self.info), Compaction):
-            self._refusal = None
+        if isinstance(decision, Compact):
+            outcome = await self.fitting.compact(decision, self.info)
+            if not isinstance(outcome, Cannot):
+                self._refusal = None
+            if outcome is None:
+                return await self._fit(await self.fitting.first_decision())
         if self._refusal is not None:  # the engine has refused the very same prompt
             if self._has_said:
                 return False

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from elbowroom.agents.admission import Admission, Priority
+from elbowroom.agents.admission import Priority
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.history_counter import HistoryCounter
@@ -19,6 +19,7 @@ from elbowroom.agents.prompt_size import PromptSize
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.run_settings import RunSettings
+from elbowroom.agents.shared import Shared
 from elbowroom.agents.step import Step
 from elbowroom.context.budget import Budget
 from elbowroom.context.middle_cut import longest_middle, with_short_middles
@@ -56,7 +57,7 @@ async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings
     window = settings.shared.windows.at_most(info, info.loaded_context)
     budget = Budget(window, settings.compaction.threshold_ratio, shape.max_tokens)
     counter = await settings.shared.histories.of(provider, info, shape.body(()))
-    await TaskStep(shape, messages, provider, info, counter, step, budget, settings.shared.admission).run()
+    await TaskStep(shape, messages, provider, info, counter, step, budget, settings.shared).run()
     return answer
 
 
@@ -76,7 +77,7 @@ class TaskStep:
     counter: HistoryCounter
     step: Step
     budget: Budget
-    admission: Admission
+    shared: Shared
 
     async def run(self) -> None:
         """Send the task, shortened where it has to be, and take its answer to the end."""
@@ -115,7 +116,7 @@ class TaskStep:
     async def _send(self, body: Mapping[str, Any], prompt: int, tokens: int) -> None:
         """Send one request as soon as there is room for it beside the chats, and read its answer to the end."""
         pool = self.provider.id, self.info.id
-        async with self.admission.admitted(
+        async with self.shared.admission.admitted(
             pool, capacity=self.budget.window, tokens=tokens, prompt=prompt, priority=Priority.TASK
         ) as ticket:
             await self.step.attempt(self.provider, body, self.info, ticket=ticket)
@@ -187,6 +188,8 @@ class TaskStep:
         """Take over the window that the engine names, or one that the refused prompt does not fit."""
         log.warning("%s refused a task of %d tokens: %s", self.info.id, prompt.at_most, refusal)
         window = min(refusal.window or prompt.at_most, prompt.at_most)
+        if refusal.window is not None:
+            self.shared.windows.learn(self.info, self.info.loaded_context or self.budget.window, refusal.window)
         self.budget = replace(self.budget, window=max(1, window))
 
     def _overflow(self, prompt: PromptSize) -> ContextOverflow:

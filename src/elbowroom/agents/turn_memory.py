@@ -1,5 +1,6 @@
 """One turn's part in the ledger: what it begins with, and what it leaves for the turns after it."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -50,6 +51,10 @@ class TurnMemory:
     def chain(self) -> Chain:
         """Return the chain over the client's messages."""
         return Chain.of(self._owner, self._agent, self._messages)
+
+    def lock(self) -> asyncio.Lock:
+        """Return what lets only one of several requests with the same messages compact them."""
+        return self._ledger.lock(self.chain.keys[-1] if self.chain.keys else self.chain.seed)
 
     async def recall(self, history: History, budget: Budget, size: Measured) -> bool:
         """Put the longest beginning that was compacted before in its place; tell whether there was one.
