@@ -1,38 +1,61 @@
-"""What a turn takes out of the ledger: never a summary in place of what is to be answered."""
+"""What a turn begins with and leaves: a memory that fails costs nothing, and nothing is remembered for nothing."""
 
 from collections.abc import Sequence
 
-import pytest
-from ledger_chats import ANSWER, ASK, THANKS
-
 from elbowroom.agents.history import History
 from elbowroom.agents.ledger import Ledger
-from elbowroom.agents.turn_memory import TurnMemory
+from elbowroom.agents.turn_memory import TurnMemory, Written
 from elbowroom.context.budget import Budget
-from elbowroom.context.ledger import Chain, Entry
+from elbowroom.context.ledger import Chain
 from elbowroom.context.transcript import Message
 from elbowroom.store.memory_rows import MemoryLedgerRows
 
-SUMMARY: Message = {"role": "user", "content": "A summary."}
-WHOLE: Sequence[Message] = [ASK, ANSWER, THANKS, {"role": "assistant", "content": "Gladly."}, ASK]
+HISTORY: list[Message] = [
+    {"role": "user", "content": "Which pier?"},
+    {"role": "assistant", "content": "The ninth."},
+    {"role": "user", "content": "And tomorrow?"},
+]
+SHORT: list[Message] = [{"role": "user", "content": "Summary."}, HISTORY[-1]]
+SMALL = Written(window=1000, before=900, after=300, rung="plan")
 
 
-async def size(messages: Sequence[Message]) -> int:
-    """Return a size that fills any window."""
-    return 4000
+async def no_size(messages: Sequence[Message]) -> int:
+    """Fail to count."""
+    raise ValueError("this template refuses it")
 
 
-@pytest.mark.parametrize("covered", [1, 2, 3, 4])
-@pytest.mark.parametrize("sent", [1, 2, 3, 4, 5])
-async def test_where_the_entry_ends(covered: int, sent: int) -> None:
-    """It is used as soon as a question comes behind it; who goes back to its very end gets the words themselves."""
-    key = Chain.of("ada", "coder", WHOLE).keys[covered - 1]
-    rows = MemoryLedgerRows()
-    await rows.save(Entry(key, (SUMMARY,), window=4096, before=4000, after=900, rung="plan", created=0.0), [])
-    messages = WHOLE[:sent]
-    history = History(messages)
-    is_found = await TurnMemory(Ledger(rows), "ada", "coder", messages).recall(history, Budget(4096), size)
-    asks_behind_it = sent > covered and any(message["role"] == "user" for message in messages[covered:])
-    assert is_found is asks_behind_it
-    assert history.messages == ([SUMMARY, *messages[covered:]] if asks_behind_it else list(messages))
-    assert history.untouched == (sent - covered if asks_behind_it else sent)
+def memory_of(ledger: Ledger) -> TurnMemory:
+    """Return the memory of a turn of the one conversation."""
+    return TurnMemory(ledger, "", "agent", HISTORY)
+
+
+async def test_a_count_that_fails_costs_no_answer() -> None:
+    """Where nobody can tell whether the whole fits a larger window, what was compacted for a smaller one is taken."""
+    ledger = Ledger(MemoryLedgerRows())
+    history = History(HISTORY)
+    history.replace(SHORT, 1)
+    memory_of(ledger).keep(history, SMALL)
+    again = History(HISTORY)
+    assert await memory_of(ledger).recall(again, Budget(8000), no_size)
+    assert again.messages == SHORT
+
+
+async def test_what_stands_for_itself_is_not_kept() -> None:
+    """A result of the server's own tool was shortened: of what the client has sent nothing is another."""
+    ledger = Ledger(MemoryLedgerRows())
+    memory = memory_of(ledger)
+    memory.keep(History(HISTORY), SMALL)
+    await ledger.aclose()
+    assert [place async for place, _ in ledger.recalled(Chain.of("", "agent", HISTORY))] == []
+
+
+async def test_a_model_is_never_asked_with_nothing() -> None:
+    """All but the last question was dropped; a client that has the answer before it continued gets the whole of it."""
+    ledger = Ledger(MemoryLedgerRows())
+    history = History(HISTORY)
+    history.replace(HISTORY[-1:], 1)
+    memory_of(ledger).keep(history, SMALL)
+    await ledger.aclose()
+    again = History(HISTORY[:-1])
+    assert not await TurnMemory(ledger, "", "agent", HISTORY[:-1]).recall(again, Budget(1000), no_size)
+    assert again.messages == HISTORY[:-1]
