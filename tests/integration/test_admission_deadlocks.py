@@ -54,7 +54,7 @@ def chat_of(person: str, exchanges: int, *, model: str = RAW) -> Body:
     """Return the request of a conversation that nobody else has."""
     messages = history(exchanges)
     messages[0] = {"role": "system", "content": f"You help {person}."}
-    return {"model": model, "messages": messages}
+    return {"model": model, "messages": messages, "user": person}
 
 
 def followed(body: Body, answer: Body) -> Body:
