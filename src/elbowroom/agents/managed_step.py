@@ -131,6 +131,7 @@ class ManagedStep:
 
     async def _ask(self) -> bool:
         """Send the prompt as it is now; return whether the reply has to go on in another request."""
+        self._lacks_room = False
         body = self.shape.body(self.counter.sent(self.history.messages))
         size = await self.counter.size(body)
         body["max_tokens"] = self._reply_limit(size.at_most)

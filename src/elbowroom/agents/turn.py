@@ -1,10 +1,12 @@
 """One request's model calls, step after step, with the SDK's Runner around them or not."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from elbowroom.agents.answer import Answer, Sink
+from elbowroom.agents.background import Job
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.compactor import Compactor
 from elbowroom.agents.fitting import Fitting
@@ -26,6 +28,8 @@ from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.notice_line import without_notices
 from elbowroom.errors import WindowUnknown
 from elbowroom.providers.base import ModelInfo
+
+log = logging.getLogger(__name__)
 
 
 class Turn:
@@ -95,11 +99,16 @@ class Turn:
         """Leave what the next turn can use; an answer that is not whole is what the client has got of one."""
         if not self._last:
             return
-        managed = self._last[0]
-        reply = managed.step.reply.as_message()
-        said = self.answer.as_message()
+        try:
+            self._leave(self._last[0], is_whole=is_whole)
+        except Exception:  # the client has its answer, which must not fail for the next one
+            log.exception("What a turn of %s leaves for the next one could not be kept.", self.target.name)
+
+    def _leave(self, managed: ManagedStep, *, is_whole: bool) -> None:
+        reply, said = managed.step.reply.as_message(), self.answer.as_message()
         self._memory.end(self._history, reply, said)
-        if is_whole and not self.answer.tool_calls and self.settings.compaction.background and managed.manager.auto:
+        goes_on = bool(self.answer.tool_calls)  # with results that the client is about to send
+        if is_whole and not goes_on and self.settings.compaction.background and managed.manager.auto:
             behind = managed.behind(reply, said)
             if behind is not None:
                 self.settings.shared.background.begin(self._memory.key_behind(said), managed.pool_key, behind)
@@ -116,12 +125,18 @@ class Turn:
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))
         manager = self._manager_for(info, shape.max_tokens)
         compactor = Compactor(self.target, self.settings, self._sink, Gate(self.settings.shared.admission))
-        job = None
-        if not self._last:
-            job = self.settings.shared.background.taken_up(self._memory.chain.keys)
-            await self._memory.recall(self._history, manager.budget, counter.prompt)
         fitting = Fitting(shape, counter, self._history, manager, compactor, self._memory)
-        return ManagedStep(provider, info, fitting, step, job)
+        return ManagedStep(provider, info, fitting, step, None if self._last else await self._recalled(fitting))
+
+    async def _recalled(self, fitting: Fitting) -> Job | None:
+        """Take over what was compacted before; return a compaction of the same conversation that is under way."""
+        try:
+            job = self.settings.shared.background.taken_up(self._memory.chain.keys)
+            await fitting.recall()
+        except Exception:  # a chat that nobody remembers goes on as a new one
+            log.exception("What was compacted of a conversation with %s cannot be recalled.", self.target.name)
+            return None
+        return job
 
     def _manager_for(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
         """Return the turn's manager, with what can be used of the window that is loaded now. Raises WindowUnknown."""
