@@ -99,7 +99,7 @@ async def talk_through(
         for chat in studio.chats:
             assert_fits(chat)
             assert_paired(chat.body["messages"])
-            assert chat.status == 200 or is_prune_order(chat.body)  # one behind an answer gives way to the next turn
+            assert chat.status in (200, None)  # one that elbowroom itself has ended has none
         return {
             "turns": len(talk.exchanges),
             "requests": client.requests,

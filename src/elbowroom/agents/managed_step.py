@@ -91,7 +91,7 @@ class ManagedStep:
             return await self.step.close()
         await self.fitting.tell_if_tight(decision, self.info.id)
         fits = await self._fit(decision)
-        while fits and await self._ask() and self.manager.may_restart():
+        while fits and await self._ask() and (self._lacks_room or self.manager.may_restart()):
             self._note_where_it_stopped()
             fits = await self._fit(await self.fitting.decision(must_shrink=not self._lacks_room))
         if not fits or self._has_filled_the_window():

@@ -92,7 +92,10 @@ class StreamWatch:
         self.lacks_room = self._ticket is not None and not self._ticket.grow(wanted)
         if self._ticket is None or not self.lacks_room:
             return "go on"
-        return "stop at a good place" if filled < self._ticket.tokens else "stop now"
+        left = self._ticket.tokens - filled
+        if left > self._grows_by // 4:
+            return "go on"  # work in the background leaves as soon as it is asked to
+        return "stop at a good place" if left > 0 else "stop now"
 
     def _least_left(self, generated: int) -> int:
         """Return how many tokens can come before there is something to decide; each has at least a byte."""
