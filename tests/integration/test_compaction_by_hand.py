@@ -9,7 +9,7 @@ from patient_counting import wait_for_counts
 from request_checks import is_shortened
 from scripted_pruner import text_of
 from serving import Served
-from small_window import ANSWER, QUESTION, SYSTEM, WINDOW, ask_whole, history, orders_of, small_window
+from small_window import ANSWER, QUESTION, SYSTEM, WINDOW, ask_whole, history, orders_of, small_window, turns_of
 
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 
@@ -89,6 +89,24 @@ async def test_below_the_window_it_is_sent_as_it_is(tmp_path: Path) -> None:
         assert chat.body["max_tokens"] == WINDOW - chat.counted_tokens
 
 
+async def test_a_result_below_the_window_is_sent_whole(tmp_path: Path) -> None:
+    """With `auto = false` a tool's result past the trigger is not shortened either, as long as it fits."""
+    call = {"id": "abcdefghi", "type": "function", "function": {"name": "read_log", "arguments": "{}"}}
+    log = " ".join(["The ferry left at noon and came back in the evening."] * 68)
+    sent = [
+        *history(0),
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "abcdefghi", "content": log},
+    ]
+    async with small_window(tmp_path, compaction="auto = false") as (served, studio):
+        status, answer = await ask_whole(served, {"model": RAW_MODEL, "messages": sent})
+        assert status == 200, answer
+        [chat] = studio.chats
+        assert chat.counted_tokens is not None
+        assert 0.8 * WINDOW <= chat.counted_tokens < WINDOW
+        assert chat.body["messages"][-1]["content"] == log
+
+
 async def test_switched_off(tmp_path: Path) -> None:
     """With `enabled = false` the route says how to switch it on, and asks no model."""
     async with small_window(tmp_path, compaction="enabled = false") as (served, studio):
@@ -106,3 +124,28 @@ async def test_provider_without_context_management(tmp_path: Path) -> None:
         assert answer["error"]["param"] == "model"
         assert "manage_context = true" in answer["error"]["message"]
         assert studio.chats == []
+
+
+async def test_switched_off_later(tmp_path: Path) -> None:
+    """With `enabled = false` what was compacted before stands in for nothing: the conversation is too long again."""
+    sent = history(12)
+    async with small_window(tmp_path, compaction="background = false") as (served, _):
+        assert (await ask_whole(served, {"model": RAW_MODEL, "messages": sent}))[0] == 200
+    async with small_window(tmp_path, compaction="enabled = false") as (served, studio):
+        status, answer = await ask_whole(served, {"model": RAW_MODEL, "messages": sent})
+        assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
+        assert studio.chats == []
+
+
+async def test_a_second_time(tmp_path: Path) -> None:
+    """Where nothing more can be freed, the messages that come back are those that the sizes speak of."""
+    async with small_window(tmp_path) as (served, studio):
+        sent: dict[str, Any] = {"model": RAW_MODEL, "messages": history(12)}
+        _, first = await compact(served, sent)
+        again = [await compact(served, sent) for _ in range(4)]
+        _, last = again[-1]
+        assert last["compacted"] is False
+        assert last["before"] == last["after"] <= first["after"]
+        assert is_shortened(last["messages"], sent["messages"])
+        _, reply = await ask_whole(served, {"model": RAW_MODEL, "messages": last["messages"]})
+        assert turns_of(studio)[-1].counted_tokens == last["after"], reply

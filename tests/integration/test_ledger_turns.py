@@ -69,3 +69,18 @@ async def test_the_same_request_at_the_same_moment_pays_once(tmp_path: Path) -> 
         assert answers == [ANSWER] * 3
         prompts = [turn.body["messages"] for turn in turns_of(studio)]
     assert prompts == [prompts[0]] * 3
+
+
+async def test_who_waited_for_one_that_was_stopped_pays_once(tmp_path: Path) -> None:
+    """The request that compacts is stopped: one of those that waited for it compacts, and the others wait for that."""
+    async with small_window(tmp_path, compaction="background = false", window=WINDOW) as (served, studio):
+        studio.tokens_per_second = 60
+        first = history(LONG)
+        stopped = asyncio.create_task(ask(served, first))
+        await studio.wait_until(lambda: orders_of(studio))
+        waiting = [asyncio.create_task(ask(served, first)) for _ in range(3)]
+        await asyncio.sleep(0.5)
+        stopped.cancel()
+        await asyncio.wait([stopped])
+        assert await asyncio.gather(*waiting) == [ANSWER] * 3
+        assert len(orders_of(studio)) == 2

@@ -17,9 +17,10 @@ from elbowroom.errors import RequestError
 
 @dataclass(frozen=True, slots=True)
 class CompactedRequest:
-    """A conversation after it was asked to be compacted; sizes in tokens. It may be what it was before.
+    """A conversation after it was asked to be compacted; sizes in tokens.
 
-    `rung` says how it was done: by the plan of the pruning agent, at its second attempt, or by code alone.
+    It may be what it was before: as the client sent it, or as it stands since an earlier compaction. `rung` says how
+    it was done: by the plan of the pruning agent, at its second attempt, or by code alone.
     """
 
     messages: tuple[Mapping[str, Any], ...]
@@ -42,11 +43,11 @@ async def compact_request(target: Target, request: ChatRequest, settings: RunSet
     began = time.monotonic()
     arranged = with_arranged_tools(request, target.agent.client_tools if target.agent else settings.client_tools)
     turn = Turn(target, arranged, _tell_nobody, settings)
-    before, outcome = await turn.compact(target.agent.instructions if target.agent else None)
+    messages, before, outcome = await turn.compact(target.agent.instructions if target.agent else None)
     seconds = time.monotonic() - began
     if isinstance(outcome, Compaction):
         return CompactedRequest(outcome.messages, outcome.before, outcome.after, outcome.rung, seconds)
-    return CompactedRequest(request.messages, before, before, None, seconds)
+    return CompactedRequest(tuple(messages), before, before, None, seconds)
 
 
 async def _tell_nobody(events: Sequence[AnswerEvent]) -> None:

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from elbowroom.agents.answer import AnswerEvent, Notice
@@ -173,11 +172,12 @@ class Compactor:
             await self.tell([_closing(outcome, time.monotonic() - began)])
         return outcome
 
-    @asynccontextmanager
-    async def telling_of_another(self) -> AsyncIterator[None]:
-        """Tell the person, as long as this is entered, that another request compacts the conversation."""
+    async def tell_of_another(self) -> None:
+        """Tell the person that the conversation is compacted, by another request: its end has to be told as well."""
         await self.tell([Notice("compacting", COMPACTING, is_done=False)])
-        yield
+
+    async def tell_done_by_another(self) -> None:
+        """Tell the person that another request has compacted the conversation."""
         await self.tell([Notice("compacted", COMPACTED)])
 
     async def tell_waiting(self, before: int) -> None:

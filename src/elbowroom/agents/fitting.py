@@ -59,13 +59,15 @@ class Fitting:
         if self.shape.step > 1 or self.history.is_stopped:
             return await self._compacted(decision, info)
         lock = self.memory.lock()
-        if lock.locked():
-            async with self.compactor.telling_of_another(), lock:
-                pass
-            if await self.recall():
-                return None
-        async with lock:
-            return await self._compacted(decision, info)
+        if not lock.locked():
+            async with lock:
+                return await self._compacted(decision, info)
+        await self.compactor.tell_of_another()
+        async with lock:  # held while looking: of several that have waited in vain only one compacts
+            if not await self.recall():
+                return await self._compacted(decision, info)
+        await self.compactor.tell_done_by_another()
+        return None
 
     async def _compacted(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
         source = ConversationSource(

@@ -26,6 +26,7 @@ from elbowroom.context.compaction import Compaction
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.notice_line import without_notices
+from elbowroom.context.transcript import Message
 from elbowroom.errors import WindowUnknown
 from elbowroom.providers.base import ModelInfo
 
@@ -88,12 +89,13 @@ class Turn:
             await managed.size.learn(step.usage, reply)
         return reply
 
-    async def compact(self, instructions: str | None) -> tuple[int, Compaction | Cannot]:
-        """Compact the client's history as it is; return its size before in tokens, and what became of it."""
+    async def compact(self, instructions: str | None) -> tuple[Sequence[Message], int, Compaction | Cannot]:
+        """Compact what stands for the client's history; return that, its size in tokens, and what became of it."""
         shape = StepRequest(self.request, self.target.model, self._defaults, instructions, self.request.tools, step=1)
         step = Step(self.answer, self._sink, (), lambda name: True)
         managed = await self._managed(shape, await self._ready(), step)
-        return await managed.fitting.compact_by_hand(managed.info)
+        messages = self._history.messages
+        return messages, *await managed.fitting.compact_by_hand(managed.info)
 
     def end(self, *, is_whole: bool) -> None:
         """Leave what the next turn can use; an answer that is not whole is what the client has got of one."""
@@ -132,7 +134,8 @@ class Turn:
         """Take over what was compacted before; return a compaction of the same conversation that is under way."""
         try:
             job = self.settings.shared.background.taken_up(self._memory.chain.keys)
-            await fitting.recall()
+            if self.settings.compaction.enabled:
+                await fitting.recall()
         except Exception:  # a chat that nobody remembers goes on as a new one
             log.exception("What was compacted of a conversation with %s cannot be recalled.", self.target.name)
             return None

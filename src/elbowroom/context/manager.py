@@ -69,9 +69,10 @@ class AgentContextManager:
         """Check 2: decide about results of these sizes that came in together, before any model call has read them.
 
         `prompt` is the whole with them in it, `rest` what no compaction can free without them. `restart` means that
-        the history has to be compacted around them first; `too large` that even then they do not fit whole.
+        the history has to be compacted around them first; `too large` that even then they do not fit whole. Where
+        nothing is compacted by itself, what can be sent at all fits.
         """
-        if self.budget.occupied(prompt) < self.budget.trigger:
+        if self.budget.occupied(prompt) < self.budget.trigger or (not self.auto and prompt < self.budget.window):
             return "fits"
         return "restart" if sum(sizes) <= room_for_results(self.budget, rest) else "too large"
 
