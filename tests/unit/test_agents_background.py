@@ -62,6 +62,25 @@ async def test_work_that_two_wait_for_does_not_give_way_when_one_leaves() -> Non
     await background.aclose()
 
 
+async def test_work_gives_way_as_soon_as_nobody_waits_for_it_any_more() -> None:
+    """Another chat asks for the model while a turn waits for the work, and the turn is stopped."""
+    background = Background(Admission(), quiet_seconds=0.01)
+    background.begin("key", POOL, compacting(asyncio.Event()))
+    job = background._jobs["key"]
+    await eventually(lambda: job.is_compacting, "nothing is compacted")
+    attempt = job.attempt
+    assert attempt is not None
+    waiting = [asyncio.create_task(job.awaited()) for _ in range(2)]
+    await asyncio.sleep(0)
+    job.give_way()
+    for waits in waiting:
+        assert not attempt.cancelling()
+        waits.cancel()
+        await asyncio.wait([waits])
+    await eventually(attempt.cancelled, "nobody waits for it, and it is still in the way")
+    await background.aclose()
+
+
 async def test_work_that_is_given_up_is_not_said_to_have_failed() -> None:
     """The turn compacts by itself then: only after that there is something to tell."""
     told: list[AnswerEvent] = []
