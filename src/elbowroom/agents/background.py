@@ -55,6 +55,12 @@ class Job:
         self.is_compacting = not self.outcome.done()
         self._is_in_the_way = False
 
+    async def has_to_wait(self, before: int) -> None:
+        """Take note that others have the model: no turn waits for this now, but does the work by itself at its rank."""
+        self.is_compacting = False
+        if self.waiting:
+            self.cancel()
+
     def give_way(self) -> None:
         """Let somebody else have the model, and try again later; as long as a person waits for this, nobody else."""
         self._is_in_the_way = bool(self.waiting)
