@@ -121,8 +121,7 @@ class Turn:
         job = None
         if not self._last:
             job = self.settings.shared.background.taken_up(self._memory.chain.keys)
-            if self.settings.compaction.enabled:
-                await self._memory.recall(self._history, manager.budget, counter.prompt)
+            await self._memory.recall(self._history, manager.budget, counter.prompt)
         fitting = Fitting(shape, counter, self._history, manager, compactor, self._memory)
         return ManagedStep(provider, info, fitting, step, job)
 
