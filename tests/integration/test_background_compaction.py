@@ -124,3 +124,24 @@ async def test_a_next_message_of_the_usual_length_is_expected(tmp_path: Path) ->
         sent = [turn.counted_tokens or 0 for turn in turns_of(studio)]
     assert len(orders_of(studio)) == 1
     assert all(Budget(WINDOW).occupied(size) < trigger for size in sent)
+
+
+async def test_a_turn_that_needs_no_compaction_leaves_none_behind_the_answer_before(tmp_path: Path) -> None:
+    """A short question still fits: what was begun for a longer one is ended, and done once behind the new answer."""
+    messages: list[Message] = []
+    ended = asyncio.Event()
+    async with small_window(tmp_path, lambda body: ANSWER, window=WINDOW, timing=QUICK) as (served, studio):
+        studio.enqueue(Script(WaitFor(ended), "{}"), when=is_prune_order)
+        for _ in range(20):
+            asked = f"Question {len(messages)}: " + "and what was noted about the boats on the way to the island? " * 30
+            messages += [{"role": "user", "content": asked}]
+            await ask_whole(served, body_of(messages))
+            messages += [{"role": "assistant", "content": ANSWER}]
+            await asyncio.sleep(0.2)
+            if orders_of(studio):
+                break
+        await ask_whole(served, body_of([*messages, {"role": "user", "content": "And now?"}]))
+        await eventually(lambda: turns_of(studio)[-1].body["max_tokens"] == 1, "nothing is compacted")
+        await eventually(lambda: not served.app[SHARED].background._jobs, "it never ends")
+        ended.set()
+        assert len(orders_of(studio)) == 2

@@ -126,17 +126,6 @@ async def test_provider_without_context_management(tmp_path: Path) -> None:
         assert studio.chats == []
 
 
-async def test_switched_off_later(tmp_path: Path) -> None:
-    """With `enabled = false` what was compacted before stands in for nothing: the conversation is too long again."""
-    sent = history(12)
-    async with small_window(tmp_path, compaction="background = false") as (served, _):
-        assert (await ask_whole(served, {"model": RAW_MODEL, "messages": sent}))[0] == 200
-    async with small_window(tmp_path, compaction="enabled = false") as (served, studio):
-        status, answer = await ask_whole(served, {"model": RAW_MODEL, "messages": sent})
-        assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
-        assert studio.chats == []
-
-
 async def test_a_second_time(tmp_path: Path) -> None:
     """Where nothing more can be freed, the messages that come back are those that the sizes speak of."""
     async with small_window(tmp_path) as (served, studio):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from chatting import eventually
@@ -15,6 +16,21 @@ from elbowroom.context.compaction import Compaction
 
 POOL = ("lmstudio", "tiny")
 DONE = Compaction((), "plan", 10, 5, 1, "", 0)
+
+
+@dataclass
+class Manages:
+    """A provider whose requests are admitted."""
+
+    id: str = POOL[0]
+    manages_context: bool = True
+
+
+@dataclass
+class Model:
+    """A model of it."""
+
+    id: str = POOL[1]
 
 
 def compacting(release: asyncio.Event) -> Callable[[Job], Awaitable[None]]:
@@ -59,6 +75,47 @@ async def test_work_that_two_wait_for_does_not_give_way_when_one_leaves() -> Non
     release.set()
     assert await asyncio.wait_for(stays, 1) is DONE
     assert job.attempt is attempt
+    await background.aclose()
+
+
+async def test_work_gives_way_as_soon_as_nobody_waits_for_it_any_more() -> None:
+    """Another chat asks for the model while a turn waits for the work, and the turn is stopped."""
+    background = Background(Admission(), quiet_seconds=0.01)
+    background.begin("key", POOL, compacting(asyncio.Event()))
+    job = background._jobs["key"]
+    await eventually(lambda: job.is_compacting, "nothing is compacted")
+    attempt = job.attempt
+    assert attempt is not None
+    waiting = [asyncio.create_task(job.awaited()) for _ in range(2)]
+    await asyncio.sleep(0)
+    job.give_way()
+    for waits in waiting:
+        assert not attempt.cancelling()
+        waits.cancel()
+        await asyncio.wait([waits])
+    await eventually(attempt.cancelled, "nobody waits for it, and it is still in the way")
+    await background.aclose()
+
+
+async def test_a_turn_does_not_wait_behind_others_for_work_of_a_lower_rank() -> None:
+    """Another chat has the model between two requests of the work, which ask for it as work in the background."""
+    background = Background(Admission(), quiet_seconds=0.01)
+    may_go_on = asyncio.Event()
+
+    async def work(job: Job) -> None:
+        gate = Gate(background.admission, job)
+        for _ in range(2):
+            async with gate.entered(cast("Any", Manages()), cast("Any", Model()), window=100, prompt=90, tokens=90):
+                pass
+            await may_go_on.wait()
+
+    background.begin("key", POOL, work)
+    job = background._jobs["key"]
+    await eventually(lambda: job.is_compacting, "nothing is compacted")
+    async with background.admission.admitted(POOL, capacity=100, tokens=100, prompt=1, priority=Priority.CHAT):
+        may_go_on.set()
+        await eventually(lambda: background.admission.waiting(POOL), "it asks for nothing more")
+        assert await asyncio.wait_for(job.awaited(), 5) is None
     await background.aclose()
 
 

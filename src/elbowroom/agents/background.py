@@ -33,11 +33,17 @@ class Job:
     waiting: int = 0
     task: "asyncio.Task[None] | None" = None
     attempt: "asyncio.Task[None] | None" = None
+    _is_in_the_way: bool = False
 
     def cancel(self) -> None:
         """End the work; who waits for the outcome is told that there is none."""
         if self.task is not None:
             self.task.cancel()
+
+    def leave_out(self) -> None:
+        """End the work for a conversation that goes on without it, unless another turn waits for it."""
+        if not self.waiting:
+            self.cancel()
 
     @property
     def priority(self) -> Priority:
@@ -47,9 +53,17 @@ class Job:
     def has_model(self) -> None:
         """Take note that a request of its is let in: from now on it is worth waiting for."""
         self.is_compacting = not self.outcome.done()
+        self._is_in_the_way = False
+
+    async def has_to_wait(self, before: int) -> None:
+        """Take note that others have the model: no turn waits for this now, but does the work by itself at its rank."""
+        self.is_compacting = False
+        if self.waiting:
+            self.cancel()
 
     def give_way(self) -> None:
-        """Let somebody else have the model, unless a person waits for this very work; it is tried again later."""
+        """Let somebody else have the model, and try again later; as long as a person waits for this, nobody else."""
+        self._is_in_the_way = bool(self.waiting)
         if self.attempt is not None and not self.waiting:
             self.is_compacting = False
             self.attempt.cancel()
@@ -68,6 +82,8 @@ class Job:
             return await asyncio.shield(self.outcome)
         finally:
             self.waiting -= 1
+            if self._is_in_the_way and not self.outcome.done():
+                self.give_way()
 
     def compacted(self, outcome: Outcome | None) -> None:
         """Note that the compaction has ended."""

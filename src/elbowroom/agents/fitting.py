@@ -122,6 +122,7 @@ class Fitting:
         except Exception:  # noqa: BLE001  # whoever decides next will say so
             return
         if not isinstance(decision, Compact):
+            job.leave_out()  # behind this turn's answer it would be done once more
             return
         outcome = await self.compactor.await_job(job)
         if isinstance(outcome, Compaction):

@@ -13,7 +13,7 @@ from elbowroom.providers.base import ModelInfo, Provider
 class Gate:
     """Lets requests in by the rank of whom they are made for; for background work that is the `job`'s.
 
-    A job is told when it has the model, and when it is in somebody's way.
+    A job is told when it has the model, when it waits for it, and when it is in somebody's way.
     """
 
     admission: Admission
@@ -38,12 +38,15 @@ class Gate:
         if not provider.manages_context:
             yield None
             return
+        priority = self.job.priority if self.job else Priority.CHAT
+        if self.job is not None and priority is Priority.BACKGROUND:
+            on_wait = self.job.has_to_wait
         async with self.admission.admitted(
             (provider.id, info.id),
             capacity=window,
             tokens=tokens,
             prompt=prompt,
-            priority=self.job.priority if self.job else Priority.CHAT,
+            priority=priority,
             on_wait=on_wait,
         ) as ticket:
             if self.job is not None:

@@ -134,8 +134,7 @@ class Turn:
         """Take over what was compacted before; return a compaction of the same conversation that is under way."""
         try:
             job = self.settings.shared.background.taken_up(self._memory.chain.keys)
-            if self.settings.compaction.enabled:
-                await fitting.recall()
+            await fitting.recall()
         except Exception:  # a chat that nobody remembers goes on as a new one
             log.exception("What was compacted of a conversation with %s cannot be recalled.", self.target.name)
             return None
