@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from ledger_chats import chain_of, spoken
+from ledger_chats import chain_of, longest, spoken
 from random_histories import Json
 
 from elbowroom.context.canonical import question_in
-from elbowroom.context.ledger import Entry, archive_of, longest, restored
+from elbowroom.context.ledger import Entry, archive_of, restored
 
 BESIDE_THE_REPOSITORY: Final = Path(__file__).parents[3] / "shared" / "data"
 RECORDING: Final = Path(os.environ.get("ELBOWROOM_TEST_DATA", BESIDE_THE_REPOSITORY)) / "openwebui" / "requests.json"

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 from elbowroom.context.ledger import Chain, is_system
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from random_histories import Json
 
+    from elbowroom.context.ledger import Entry
     from elbowroom.context.transcript import Message
 
 ASK: Final[Json] = {"role": "user", "content": "What floats?"}
@@ -22,6 +23,12 @@ RETRY: Final[Json] = {"role": "user", "content": "retry"}
 def system(text: str = "You help.") -> Json:
     """Return a system message."""
     return {"role": "system", "content": text}
+
+
+def longest(chain: Chain, entries: Iterable[Entry]) -> tuple[int, Entry] | None:
+    """Return the entry that covers most of a conversation, with its place in the chain."""
+    found = [(chain.keys.index(entry.key), entry) for entry in entries if entry.key in chain.keys]
+    return max(found, key=lambda placed: placed[0], default=None)
 
 
 def chain_of(messages: Sequence[Message]) -> Chain:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
-from ledger_chats import ANSWER, ASK, RETRY, THANKS, call, chain_of, spoken, system
+from ledger_chats import ANSWER, ASK, RETRY, THANKS, call, chain_of, longest, spoken, system
 from random_histories import Json, always_the_same, histories
 
 from elbowroom.context.compaction import build
 from elbowroom.context.division import NumberedGroup, divide
-from elbowroom.context.ledger import Archived, Entry, archive_of, is_system, longest, replacement, restored
+from elbowroom.context.ledger import Archived, Entry, archive_of, is_system, replacement, restored
 from elbowroom.context.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -20,26 +20,9 @@ if TYPE_CHECKING:
     from elbowroom.context.transcript import Message
 
 
-def entry_of(key: str, *messages: Message, created: float = 0.0) -> Entry:
+def entry_of(key: str, *messages: Message) -> Entry:
     """Return an entry with these messages."""
-    return Entry(key, messages, window=4096, before=4000, after=900, rung="plan", created=created)
-
-
-def test_longest_entry_wins() -> None:
-    """Of several entries the one that covers most is taken; entries of other conversations are not."""
-    chain = chain_of([ASK, ANSWER, THANKS])
-    entries = [entry_of(chain.keys[0]), entry_of(chain.keys[1], ASK), entry_of("00" * 16), entry_of(chain.seed)]
-    assert longest(chain, entries) == (1, entries[1])
-    assert longest(chain, reversed(entries)) == (1, entries[1])
-    assert longest(chain, entries[2:]) is None
-    assert longest(chain, []) is None
-
-
-def test_newest_of_equal_entries_wins() -> None:
-    """Of two entries for the same messages the one made last is taken."""
-    chain = chain_of([ASK])
-    old, new = entry_of(chain.keys[0], ASK, created=1.0), entry_of(chain.keys[0], THANKS, created=2.0)
-    assert longest(chain, [old, new]) == longest(chain, [new, old]) == (0, new)
+    return Entry(key, messages, window=4096, before=4000, after=900, rung="plan", created=0.0)
 
 
 @given(histories(sound=True), histories(sound=True), st.data())

@@ -71,8 +71,8 @@ class Job:
     async def awaited(self) -> Outcome | None:
         """Return what the compaction came to, None where it was given up.
 
-        One that has had to give way meanwhile is given up: it would be tried again only when nobody needs the model,
-        and now somebody does.
+        One that has had to give way meanwhile, or to wait for others, is given up: it would go on only when nobody
+        needs the model, and now somebody does.
         """
         if not self.is_compacting and not self.outcome.done():
             self.cancel()

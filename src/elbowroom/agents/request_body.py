@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from elbowroom.agents.request import ChatRequest
+from elbowroom.context.transcript import SYSTEM_ROLES
 from elbowroom.errors import RequestError
-
-SYSTEM_ROLES = frozenset({"system", "developer"})
-
 
 CONSTRAINTS = ("grammar", "json_schema", "guided_json", "guided_regex", "guided_grammar", "structured_outputs")
 """Fields by which servers take a grammar besides `response_format`."""

@@ -108,13 +108,6 @@ class LedgerRows(Protocol):
         ...
 
 
-def longest(chain: Chain, entries: Iterable[Entry]) -> tuple[int, Entry] | None:
-    """Return the entry that covers most of a conversation, with its place in the chain; the newest of equal ones."""
-    places = {key: place for place, key in enumerate(chain.keys)}
-    found = [(places[entry.key], entry) for entry in entries if entry.key in places]
-    return max(found, key=lambda placed: (placed[0], placed[1].created), default=None)
-
-
 def restored(messages: Sequence[Message], chain: Chain, place: int, entry: Entry) -> list[Message]:
     """Return the conversation with an entry in place of what it covers.
 
