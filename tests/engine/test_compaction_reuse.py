@@ -154,11 +154,12 @@ async def fill_up(talk: Chat) -> int:
 
 
 async def over_the_trigger(
-    folder: Path, engine: LlamaServer, kind: Kind, *, background: bool, pruner: str = ""
+    folder: Path, engine: LlamaServer, kind: Kind, *, background: bool, pruner: str = "", moves_tools: bool = False
 ) -> tuple[Chat, Sent, int]:
     """Pass the trigger with an answer, and go on with another turn.
 
-    Return the chat, the request of that turn, and how many tokens of its prompt are the client's new ones.
+    Return the chat, the request of that turn, and how many tokens of its prompt stand behind what it shares with the
+    one before: the client's new ones, and the tools where a template `moves_tools` behind the last question.
     """
     *_, full_stop = await engine.tokenize(".")  # a row of them is written as one token when it is read again
     words = {"ignore_eos": True, "logit_bias": [[full_stop, -100]]}
@@ -173,8 +174,10 @@ async def over_the_trigger(
         before = list(talk.client.history)
         turn = await talk.turn(number + 1)
         new = talk.client.history[len(before) : -1]
-        least = await talk.count([before[0], {"role": "user", "content": "."}])
-        return talk, turn, await talk.count([before[0], *new]) - least
+        question = [before[0], {"role": "user", "content": "."}]
+        least = await talk.count(question)
+        moved = await talk.count(question, told.tools) - least if moves_tools and told.tools else 0
+        return talk, turn, await talk.count([before[0], *new]) - least + moved
 
 
 @KINDS
@@ -200,7 +203,9 @@ async def test_in_the_foreground(tmp_path: Path, engine: LlamaServer, kind: Kind
 @KINDS
 async def test_behind_an_answer(tmp_path: Path, engine: LlamaServer, kind: Kind) -> None:
     """The turn behind a compaction in the background reads the new messages and nothing else."""
-    _, turn, new = await over_the_trigger(tmp_path, engine, kind, background=True)
+    loaded = SimulatedModel(MODEL, loaded_context_length=4 * WINDOW)
+    async with SimulatedLMStudio([loaded], on_request=valid_plan) as studio:
+        _, turn, new = await over_the_trigger(tmp_path, engine, kind, background=True, pruner=studio.base_url)
     assert turn.prompt < WINDOW * 0.6, "nothing was compacted"
     assert turn.processed <= new + AROUND
 
@@ -224,6 +229,9 @@ async def test_behind_an_answer_with_a_real_template(
     engine = engine_for(template.name, template.vocabulary)
     loaded = SimulatedModel(MODEL, loaded_context_length=4 * WINDOW)
     async with SimulatedLMStudio([loaded], on_request=valid_plan) as studio:
-        _, turn, new = await over_the_trigger(tmp_path, engine, kind, background=True, pruner=studio.base_url)
+        moves = "Mistral" in template.name
+        _, turn, new = await over_the_trigger(
+            tmp_path, engine, kind, background=True, pruner=studio.base_url, moves_tools=moves
+        )
     assert turn.prompt < WINDOW * 0.6, "nothing was compacted"
     assert turn.processed <= new + AROUND, (turn.reading, new)
