@@ -8,6 +8,7 @@ from manual_clock import settle
 from waiting import until
 
 from elbowroom.agents.admission import Admission, Priority
+from elbowroom.agents.context_pool import Pool
 from elbowroom.errors import TooManyRequests
 
 
@@ -393,3 +394,32 @@ async def test_it_goes_by_the_event_loop_unless_told_otherwise() -> None:
     assert admission.held(MODEL) == 600, "it was cancelled before its first token"
     admission.close()
     assert admission.held(MODEL) == 0
+
+
+async def test_who_holds_more_than_is_needed_gives_it_back() -> None:
+    """One who asks gets it without waiting; nobody is left with less than he was admitted with."""
+    pool = Pool(asyncio.get_running_loop())
+    modest, greedy = (pool.ask(WINDOW, Priority.CHAT, 200, 100) for _ in range(2))
+    modest.settled, greedy.settled = lambda: 50, lambda: 250
+    assert modest.grow(300, insists=False)
+    assert greedy.grow(600, insists=False)
+    waiting = pool.ask(WINDOW, Priority.CHAT, 550, 100)
+    assert waiting.state == "held"
+    assert (modest.tokens, greedy.tokens) == (200, 250)
+
+
+async def test_who_does_not_insist_leaves_others_as_they_are() -> None:
+    """What is only wanted to save a count neither ends background work nor takes back what others hold."""
+    pool = Pool(asyncio.get_running_loop())
+    work = pool.ask(WINDOW, Priority.BACKGROUND, 300, 100)
+    ended: list[bool] = []
+    work.on_preempt = lambda: ended.append(True)
+    other, chat = pool.ask(WINDOW, Priority.CHAT, 200, 100), pool.ask(WINDOW, Priority.CHAT, 200, 100)
+    other.settled = lambda: 100
+    assert other.grow(400, insists=False)
+    assert not chat.grow(400, insists=False)
+    assert (other.tokens, chat.tokens, ended) == (400, 200, [])
+    assert chat.grow(400)
+    assert other.tokens == 200
+    assert not chat.grow(600)
+    assert ended == [True]

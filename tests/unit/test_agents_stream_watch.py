@@ -267,3 +267,37 @@ async def test_an_answer_goes_on_where_room_comes_back(tokenizer: Tokenizer) -> 
         assert at < 2000
     assert not watch.lacks_room
     assert PROMPT + watch.generated >= Budget(WINDOW).stop_at
+
+
+class Uncounting(StreamCounter):
+    """A counter that must not be asked."""
+
+    def feed(self, text: str) -> None:
+        """Fail."""
+        raise AssertionError("the answer is counted far from every edge")
+
+
+async def test_far_from_the_edge_nothing_is_counted(tokenizer: Tokenizer) -> None:
+    """A long answer that nobody is in the way of is held by its bytes; the tokenizer is not asked."""
+    window = 100 * WINDOW
+    pool = Pool(asyncio.get_running_loop())
+    ticket = pool.ask(window, Priority.CHAT, PROMPT + 100, PROMPT)
+    manager = AgentContextManager(Budget(window))
+    manager.sent(PROMPT)
+    watch = StreamWatch(manager, Uncounting(tokenizer), "", ticket)
+    text = SENTENCE * 1000
+    assert heard(watch, deltas_of(text, 4)) == text
+    assert ticket.tokens >= PROMPT + len(text)
+
+
+async def test_what_is_held_by_bytes_is_given_back_to_others(tokenizer: Tokenizer) -> None:
+    """Somebody who needs room gets what an answer holds beyond its tokens, at once."""
+    pool = Pool(asyncio.get_running_loop())
+    ticket = pool.ask(WINDOW, Priority.CHAT, PROMPT + 20, PROMPT)
+    watch = watch_with(tokenizer, ticket)
+    heard(watch, deltas_of(SENTENCE * 5, 5))
+    held, needed = ticket.tokens, PROMPT + watch.generated
+    other = pool.ask(WINDOW, Priority.CHAT, WINDOW - held + 1, 100)
+    assert other.state == "held"
+    assert needed <= ticket.tokens < held
+    assert pool.held <= WINDOW

@@ -65,6 +65,8 @@ class Ticket:
         self._is_prefilling = True
         self._is_preempted = False
         self._on_preempt: Callable[[], object] | None = None
+        self.settled: Callable[[], int] | None = None
+        """Tells how many tokens are really needed, by one who holds more than that so as not to count each time."""
 
     @property
     def is_prefilling(self) -> bool:
@@ -81,17 +83,23 @@ class Ticket:
         """Take note that the upstream has refused the request: it does not read the prompt."""
         self._is_prefilling = False
 
-    def grow(self, to_tokens: int) -> bool:
+    def grow(self, to_tokens: int, *, insists: bool = True) -> bool:
         """Hold this many tokens altogether; return False, and hold what it held, where there is no room for them.
 
-        It goes before everyone who waits. Alone in the pool it always may, and holds the whole pool at most. Where
-        background work is in its way that is asked to leave, so that a later try may succeed.
+        It goes before everyone who waits. Alone in the pool it always may, and holds the whole pool at most. One who
+        `insists` has others give back what they do not need, and asks background work that is in its way to leave, so
+        that a later try may succeed.
         """
-        return self._pool.grow(self, to_tokens)
+        return self._pool.grow(self, to_tokens, insists=insists)
 
     def shrink(self, to_tokens: int) -> None:
         """Give back all but this many tokens."""
         self._pool.shrink(self, to_tokens)
+
+    def settle(self) -> None:
+        """Hold no more than is needed, and no less than it was admitted with."""
+        if self.settled is not None and self.state == "held" and self.tokens > self.wanted:
+            self.tokens = min(self.tokens, max(self.wanted, self.settled()))
 
     def release_early(self) -> None:
         """Give back everything before its end: the upstream has nothing more to do for this request."""
@@ -169,18 +177,28 @@ class Pool:
             if ticket.priority is Priority.BACKGROUND and ticket.state == "held":
                 ticket.preempt()
 
-    def grow(self, ticket: Ticket, to_tokens: int) -> bool:
+    def grow(self, ticket: Ticket, to_tokens: int, *, insists: bool = True) -> bool:
         """Let a ticket hold more, as `Ticket.grow` promises."""
         if ticket.state != "held":
             return False
         if to_tokens <= ticket.tokens:
             return True
-        others = self.held - ticket.tokens
-        if not others or others + to_tokens <= self.capacity:
-            ticket.tokens = max(ticket.tokens, min(to_tokens, self.capacity))
-            return True
-        if ticket.priority is not Priority.BACKGROUND:
-            self.make_room()
+        if not self._has_room(to_tokens, beside=ticket, insists=insists):
+            if insists and ticket.priority is not Priority.BACKGROUND:
+                self.make_room()
+            return False
+        ticket.tokens = max(ticket.tokens, min(to_tokens, self.capacity))
+        return True
+
+    def _has_room(self, tokens: int, *, beside: Ticket | None = None, insists: bool = True) -> bool:
+        """Tell whether so many fit beside what others hold, or nobody else holds any; they may have to settle first."""
+        others = [holder for holder in self._holders if holder is not beside]
+        for holder in (None, *others) if insists else (None,):
+            if holder is not None:
+                holder.settle()
+            held = sum(other.tokens for other in others)
+            if not held or held + tokens <= self.capacity:
+                return True
         return False
 
     def shrink(self, ticket: Ticket, to_tokens: int) -> None:
@@ -233,8 +251,8 @@ class Pool:
         """Admit those who wait in their order, up to the first for whom there is no room."""
         while self._waiting:
             ticket = self._waiting[0]
-            tokens, held = min(ticket.wanted, self.capacity), self.held
-            if held and held + tokens > self.capacity:
+            tokens = min(ticket.wanted, self.capacity)
+            if not self._has_room(tokens):
                 return
             self._waiting.pop(0)
             self._holders[ticket] = None

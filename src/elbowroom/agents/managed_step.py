@@ -29,6 +29,8 @@ from elbowroom.providers.base import ModelInfo, Provider
 log = logging.getLogger(__name__)
 PIECES_OF_WINDOW = 8
 THOUGHTS_KEPT = 1500  # characters
+AHEAD = 2048
+"""Tokens of a large window that an answer holds at most before it has come: it takes more while it grows."""
 
 
 @dataclass(slots=True)
@@ -162,7 +164,7 @@ class ManagedStep:
         """
         budget, watch = self.manager.budget, None
         can_stop = not self.shape.is_constrained and self.manager.can_restart
-        ahead = min(body["max_tokens"], budget.reserve(size.at_most)) if can_stop else body["max_tokens"]
+        ahead = min(body["max_tokens"], budget.reserve(size.at_most), AHEAD) if can_stop else body["max_tokens"]
         try:
             async with self._entered(size.at_most, size.at_most + ahead) as ticket:
                 if await self._has_outgrown_window(size):

@@ -15,8 +15,9 @@ class StreamWatch:
     """Follows one answer as it comes. `said` is what of it the client has had from earlier requests.
 
     Everything that the model generates is counted: visible text, thoughts and calls. Far from the edge a bound in
-    bytes is enough; the tokenizer is asked only where that could be at 90 % of the window, or at the end of what the
-    request holds of it by its `ticket`. An answer that other requests leave no room for `lacks_room`: it is stopped.
+    bytes is enough, also for what the request holds of the window by its `ticket`; the tokenizer is asked only where
+    that could be at 90 % of the window, and where others need the room. An answer that others leave no room for
+    `lacks_room`: it is stopped.
     """
 
     def __init__(
@@ -30,7 +31,10 @@ class StreamWatch:
         self._ticket = ticket
         self._grows_by = max(1, manager.budget.window // GROWS_BY)
         self._bytes = 0
+        self._counted = self._counted_bytes = 0
         self._harmless = self._least_left(0)
+        if ticket is not None:
+            ticket.settled = self._needed
         self._uncounted: list[str] = []
         self._text = [said]
         self._finder: StopFinder | None = None
@@ -41,7 +45,8 @@ class StreamWatch:
         for text in self._uncounted:
             self._counter.feed(text)
         self._uncounted.clear()
-        return self._counter.value
+        self._counted, self._counted_bytes = self._counter.value, self._bytes
+        return self._counted
 
     def end(self) -> None:
         """Take note that the model has ended by itself: there is nothing left to be stopped."""
@@ -76,7 +81,7 @@ class StreamWatch:
         self.is_stopped = self._verdict() == "stop now"
 
     def _verdict(self) -> StreamVerdict:
-        if self._has_ended or self._bytes < self._harmless:
+        if self._has_ended or self._bytes < self._harmless or self._fits_by_bytes():
             return "go on"
         generated = self.generated
         verdict = self._manager.while_streaming(generated)
@@ -85,6 +90,21 @@ class StreamWatch:
         if verdict == "go on":
             self._harmless = self._bytes + self._least_left(generated)
         return verdict
+
+    def _fits_by_bytes(self) -> bool:
+        """Tell whether the answer fits even if each byte since the last count is a token; it holds as much then."""
+        most = self._counted + self._bytes - self._counted_bytes
+        filled = self._manager.prompt + most
+        if self._ticket is None or filled >= self._manager.budget.stop_at:
+            return False
+        if not self._ticket.grow(min(filled + self._grows_by, self._manager.budget.window), insists=False):
+            return False
+        self._harmless = self._bytes + self._least_left(most)
+        return True
+
+    def _needed(self) -> int:
+        """Return how many tokens of the window the request needs for what has come and what comes next."""
+        return self._manager.prompt + self.generated + self._grows_by
 
     def _beside_others(self, filled: int) -> StreamVerdict:
         """Hold more of the window where the answer needs it soon; without room for that it has to stop."""
