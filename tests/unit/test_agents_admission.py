@@ -265,22 +265,6 @@ async def test_an_answer_that_is_alone_may_fill_the_window() -> None:
     assert second.is_admitted
 
 
-async def test_what_is_given_back_early_is_free_at_once() -> None:
-    """An answer that turns out short lets others in before its end, and takes nothing more after it gave back all."""
-    admission, _ = new_admission()
-    first, second, third = await requests(admission, 800, 600, 300)
-    first.admitted.shrink(400)
-    await settle()
-    assert second.is_admitted
-    assert not third.is_admitted
-    first.admitted.release_early()
-    await settle()
-    assert third.is_admitted
-    assert not first.admitted.grow(1)
-    await first.cancel()
-    assert admission.held(MODEL) == 900
-
-
 @pytest.mark.parametrize("priority", [Priority.CHAT, Priority.TASK])
 async def test_background_work_makes_room(priority: Priority) -> None:
     """It is asked to leave as soon as somebody has to wait, once."""
@@ -333,7 +317,7 @@ async def test_background_work_that_has_left_is_not_asked() -> None:
     asked: list[str] = []
     for work in (left, cancelled):
         work.admitted.on_preempt = lambda: asked.append("asked")
-    left.admitted.release_early()
+    await left.finish()
     await cancelled.cancel()
     await requests(admission, 800, 800)
     assert admission.waiting(MODEL) == 2
@@ -346,11 +330,11 @@ async def test_background_work_that_gave_its_place_back_is_not_asked_later() -> 
     work = Request(admission, 600, Priority.BACKGROUND)
     await settle()
     await requests(admission, 600)
-    work.admitted.release_early()
-    work.admitted.on_preempt = work.task.cancel
-    await settle()
-    assert not work.task.done()
     await work.finish()
+    asked: list[bool] = []
+    work.admitted.on_preempt = lambda: asked.append(True)
+    await settle()
+    assert asked == []
 
 
 async def test_a_growing_chat_asks_background_work_to_leave() -> None:

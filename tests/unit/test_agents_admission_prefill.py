@@ -75,15 +75,6 @@ async def test_a_refused_request_holds_nothing(error: Exception) -> None:
     assert admission.held(MODEL) == 0
 
 
-async def test_a_request_whose_refusal_was_noticed_holds_nothing() -> None:
-    """Also where it is cancelled before it could say so by an error."""
-    admission, _ = new_admission()
-    (request,) = await requests(admission, 800)
-    request.admitted.refused()
-    await request.cancel()
-    assert admission.held(MODEL) == 0
-
-
 @pytest.mark.parametrize("error", [ConnectionResetError(), TimeoutError(), UpstreamTimeout("nothing came")])
 async def test_a_request_that_was_given_up_is_held(error: Exception) -> None:
     """An error of the client's side is like a cancellation, and so is an upstream that has fallen silent."""

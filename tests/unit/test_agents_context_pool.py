@@ -26,7 +26,7 @@ acts: st.SearchStrategy[Act] = st.one_of(
     st.builds(lambda place: lambda pool: pool.end(place, pool.pool.abandon), places),
     st.builds(lambda place: lambda pool: pool.first_token(place), places),
     st.builds(lambda place, size: lambda pool: pool.grow(place, size), places, sizes),
-    st.builds(lambda place, size: lambda pool: pool.shrink(place, size), places, sizes),
+    st.builds(lambda place, size: lambda pool: pool.needs(place, size), places, sizes),
     st.builds(lambda seconds: lambda pool: pool.wait(seconds), st.floats(0, 60)),
     st.just(lambda pool: pool.pool.forget()),
 )
@@ -62,15 +62,15 @@ class Watched:
         """Let an answer want more: it has what it wanted exactly where it is told so, or the whole pool."""
         if live := self.of("held"):
             ticket = live[place % len(live)]
-            before, alone = ticket.tokens, self.pool.held == ticket.tokens
+            before = ticket.tokens
             has_grown = ticket.grow(size)
-            assert has_grown == (alone or ticket.tokens >= size)
+            assert has_grown == (ticket.tokens >= min(size, WINDOW))
             assert ticket.tokens == (max(before, min(size, WINDOW)) if has_grown else before)
 
-    def shrink(self, place: int, size: int) -> None:
-        """Let one give back."""
+    def needs(self, place: int, size: int) -> None:
+        """Let one need less than it may hold; it gives the rest back where others ask."""
         if live := self.of("held"):
-            live[place % len(live)].shrink(size)
+            live[place % len(live)].settled = lambda: size
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""

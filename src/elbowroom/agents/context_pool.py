@@ -70,17 +70,13 @@ class Ticket:
 
     @property
     def is_prefilling(self) -> bool:
-        """Tell whether the model may be reading the prompt: it was sent, and neither answered nor refused."""
+        """Tell whether the model may be reading the prompt: it was sent and is not being answered."""
         return self._is_prefilling and self.started is not None
 
     def first_token(self) -> None:
         """Take note that the answer begins; only the first time counts."""
         if self.is_prefilling and self.started is not None:
             self._pool.rate.learn(self.prompt, self._pool.clock.time() - self.started)
-        self._is_prefilling = False
-
-    def refused(self) -> None:
-        """Take note that the upstream has refused the request: it does not read the prompt."""
         self._is_prefilling = False
 
     def grow(self, to_tokens: int, *, insists: bool = True) -> bool:
@@ -92,18 +88,10 @@ class Ticket:
         """
         return self._pool.grow(self, to_tokens, insists=insists)
 
-    def shrink(self, to_tokens: int) -> None:
-        """Give back all but this many tokens."""
-        self._pool.shrink(self, to_tokens)
-
     def settle(self) -> None:
         """Hold no more than is needed, and no less than it was admitted with."""
         if self.settled is not None and self.state == "held" and self.tokens > self.wanted:
             self.tokens = min(self.tokens, max(self.wanted, self.settled()))
-
-    def release_early(self) -> None:
-        """Give back everything before its end: the upstream has nothing more to do for this request."""
-        self._pool.free(self)
 
     @property
     def on_preempt(self) -> Callable[[], object] | None:
@@ -183,12 +171,13 @@ class Pool:
             return False
         if to_tokens <= ticket.tokens:
             return True
-        if not self._has_room(to_tokens, beside=ticket, insists=insists):
-            if insists and ticket.priority is not Priority.BACKGROUND:
-                self.make_room()
-            return False
-        ticket.tokens = max(ticket.tokens, min(to_tokens, self.capacity))
-        return True
+        has_room = self._has_room(to_tokens, beside=ticket, insists=insists)
+        if has_room:
+            ticket.tokens = max(ticket.tokens, min(to_tokens, self.capacity))
+        elif insists and ticket.priority is not Priority.BACKGROUND:
+            self.make_room()
+        self._admit()  # others may have given back more than this one takes
+        return has_room
 
     def _has_room(self, tokens: int, *, beside: Ticket | None = None, insists: bool = True) -> bool:
         """Tell whether so many fit beside what others hold, or nobody else holds any; they may have to settle first."""
@@ -200,12 +189,6 @@ class Pool:
             if not held or held + tokens <= self.capacity:
                 return True
         return False
-
-    def shrink(self, ticket: Ticket, to_tokens: int) -> None:
-        """Let a ticket hold less."""
-        if ticket.state == "held":
-            ticket.tokens = min(ticket.tokens, max(0, to_tokens))
-            self._admit()
 
     def free(self, ticket: Ticket) -> None:
         """Take back everything from a ticket, wherever it stands; nothing happens where that was done."""

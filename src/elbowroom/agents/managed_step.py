@@ -23,7 +23,7 @@ from elbowroom.context.decisions import Compact, Decision, Refuse, Send
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.transcript import Message, text_of
-from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply
+from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
 from elbowroom.providers.base import ModelInfo, Provider
 
 log = logging.getLogger(__name__)
@@ -210,6 +210,8 @@ class ManagedStep:
 
     async def _go_on_after(self, failure: ElbowroomError, size: PromptSize) -> bool:
         """Ask again after a failure before the first word: at once where the prompt fits, else when it has shrunk."""
+        if isinstance(failure, ModelUnavailable):  # it was unloaded or has crashed, and reads nothing any more
+            self.fitting.compactor.gate.admission.forget(self.pool_key)
         self._refusal = await self._recovery.after(failure, size.at_most)
         self.info = self._recovery.info
         if self._refusal is None and self._recovery.fits(size.at_most) and self.manager.may_restart():
