@@ -1,5 +1,6 @@
 """The notes in memory, so that a search need not read them: kept up to date by time of change and size."""
 
+import os
 import re
 import stat
 import threading
@@ -53,64 +54,75 @@ class Index:
 
     def __init__(self) -> None:
         self.notes: dict[Parts, IndexedNote] = {}
-        self.unsearched = 0
-        """How many notes are too large, no text, or beyond what is kept in memory."""
+        self._folders: dict[Parts, dict[str, IndexedNote]] = {}
+        self._characters = 0
         self._lock = threading.Lock()
 
     def refresh(self, root: Folder) -> None:
         """Read what has changed since the last time; what cannot be read is left out."""
         with self._lock:
-            found: dict[Parts, IndexedNote] = {}
-            kept = 0
-            for folder, name, signature in _walk(root):
-                parts = (*folder.parts, name)
-                known = self.notes.get(parts)
-                if known is None or known.signature != signature:
-                    known = _indexed(folder, name, signature, has_room=kept < MOST_CHARACTERS)
-                if known is not None:
-                    kept += len(known.folded or "")
-                    found[parts] = known
-            self.notes = found
-            self.unsearched = sum(note.folded is None for note in found.values())
+            before, self._folders = self._folders, {}
+            try:
+                is_changed = self._look_into(root, before)
+            except BaseException:
+                self._folders = before
+                raise
+            if is_changed or self._folders.keys() != before.keys():
+                self.notes = {note.parts: note for folder in self._folders.values() for note in folder.values()}
+                self._characters = sum(len(note.folded or "") for note in self.notes.values())
+
+    def _look_into(self, folder: Folder, before: dict[Parts, dict[str, IndexedNote]]) -> bool:
+        """Read what has changed in a folder and below; tell whether anything has."""
+        known, found, below = before.get(folder.parts, {}), dict[str, IndexedNote](), list[str]()
+        is_changed = False
+        for entry in folder.entries():
+            name = entry.name
+            if (note := known.get(name)) is not None and _signature(entry) == note.signature:
+                found[name] = note
+            elif not is_open(name):
+                continue
+            elif not is_note(name):
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(name)
+            elif (fresh := self._read(folder, entry)) is not None:
+                found[name] = fresh
+                is_changed = True
+        self._folders[folder.parts] = found
+        for name in below if len(folder.parts) < DEEPEST else ():
+            with suppress(OSError, VaultError), folder.open_folder(name) as inner:
+                is_changed |= self._look_into(inner, before)
+        return is_changed or len(found) != len(known)
+
+    def _read(self, folder: Folder, entry: os.DirEntry[str]) -> IndexedNote | None:
+        signature, name = _signature(entry), entry.name
+        if signature is None:
+            return None
+        folded = None
+        if signature[1] <= MAX_NOTE_BYTES and self._characters < MOST_CHARACTERS:
+            try:
+                data = read_whole(folder, name).data
+            except (VaultError, OSError):
+                return None
+            if b"\0" not in data:
+                folded = folded_text(data.decode("utf-8", errors="replace"))
+                self._characters += len(folded)
+        return IndexedNote((*folder.parts, name), signature, folded_text(name[:-3]), folded)
+
+
+def _signature(entry: os.DirEntry[str]) -> Signature | None:
+    """Return what changes when a note does, or None for what is no plain file of its own."""
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    if status.st_nlink > 1 or not stat.S_ISREG(status.st_mode):
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def folded_text(text: str) -> str:
     """Return a text in the form in which it is searched: without case, accents written one way."""
     return text.lower() if text.isascii() else unicodedata.normalize("NFC", text).casefold()
-
-
-def _walk(root: Folder) -> Iterator[tuple[Folder, str, Signature]]:
-    """Yield every note below the root with its folder, open as long as it is looked at."""
-    folders: list[str] = []
-    for entry in root.entries():
-        name = entry.name
-        if not is_open(name):
-            continue
-        if is_note(name):
-            with suppress(OSError):
-                status = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-                    yield root, name, (status.st_mtime_ns, status.st_size, status.st_ino)
-        elif entry.is_dir(follow_symlinks=False):
-            folders.append(name)
-    if len(root.parts) >= DEEPEST:
-        return
-    for name in folders:
-        with suppress(OSError, VaultError), root.open_folder(name) as below:
-            yield from _walk(below)
-
-
-def _indexed(folder: Folder, name: str, signature: Signature, *, has_room: bool) -> IndexedNote | None:
-    parts = (*folder.parts, name)
-    folded = None
-    if signature[1] <= MAX_NOTE_BYTES and has_room:
-        try:
-            data = read_whole(folder, name).data
-        except (VaultError, OSError):
-            return None
-        if b"\0" not in data:
-            folded = folded_text(data.decode("utf-8", errors="replace"))
-    return IndexedNote(parts, signature, folded_text(name[:-3]), folded)
 
 
 def _tags(note: Note, frontmatter: dict[str, Value]) -> Iterator[str]:

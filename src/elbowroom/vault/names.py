@@ -53,8 +53,11 @@ def _check_name(name: str, written: str) -> None:
 
 def is_printable(name: str) -> bool:
     """Tell whether a name has no control character, nothing that reorders text, and nothing that is no text."""
-    return all(ord(c) >= 32 and not 0x7F <= ord(c) <= 0x9F and not 0xD800 <= ord(c) <= 0xDFFF for c in name) and (
-        name.isascii() or REORDERING.isdisjoint(name)
+    if name.isprintable():
+        return True
+    # Python calls blanks other than the usual one, and what joins the parts of an emoji, not printable.
+    return REORDERING.isdisjoint(name) and not any(
+        ord(c) < 32 or 0x7F <= ord(c) <= 0x9F or 0xD800 <= ord(c) <= 0xDFFF for c in name
     )
 
 
