@@ -94,3 +94,30 @@ async def test_the_tools_take_little_room(tmp_path: Path) -> None:
     async with with_vault(tmp_path, vault="write = true") as (served, studio, _):
         await result_of(served, studio, "vault_list")
         assert len(json.dumps(studio.chats[0].body["tools"])) < 8_000
+
+
+async def test_an_agent_changes_a_note_and_takes_it_back(tmp_path: Path) -> None:
+    """Read, patch with the version that was read, undo: the file holds what it should at each step."""
+    async with with_vault(tmp_path, vault="write = true") as (served, studio, notes):
+        plan = notes / "Projects" / "Plan.md"
+        before = plan.read_bytes()
+        head = (await result_of(served, studio, "vault_read", path="Projects/Plan.md")).splitlines()[0]
+        version = head.rsplit(" ", 1)[-1]
+        patch = {"kind": "heading", "target": "Tasks", "operation": "append", "text": "- [ ] dig"}
+        content = await result_of(served, studio, "vault_patch", path="Projects/Plan.md", if_match=version, **patch)
+        assert content.startswith("Changed Projects/Plan.md (append heading Tasks): +1 lines, version ")
+        assert plan.read_bytes() == before + b"- [ ] dig\n"
+        content = await result_of(served, studio, "vault_patch", path="Projects/Plan.md", if_match=version, **patch)
+        assert "has changed since you read it" in content
+        content = await result_of(served, studio, "vault_undo")
+        assert content == "Undone: changed Projects/Plan.md (append heading Tasks)."
+        assert plan.read_bytes() == before
+
+
+async def test_notes_stay_as_they_are_by_default(tmp_path: Path) -> None:
+    """Without `write` there is no tool that changes anything, whatever the model calls."""
+    async with with_vault(tmp_path) as (served, studio, notes):
+        before = {path: path.read_bytes() for path in notes.rglob("*.md")}
+        for name in ("vault_create", "vault_append", "vault_patch", "vault_rename", "vault_delete", "vault_undo"):
+            await result_of(served, studio, name, path="Projects/Plan.md", text="x", new_path="y")
+        assert {path: path.read_bytes() for path in notes.rglob("*") if path.is_file()} == before

@@ -1,13 +1,17 @@
 """Gives each agent the tools that its settings name."""
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elbowroom.agents.catalog import Target
 from elbowroom.settings.layers import LoadedSettings
 from elbowroom.settings.model import VaultSettings
-from elbowroom.settings.paths import expanded
+from elbowroom.settings.paths import data_dir, expanded
+from elbowroom.vault.changes import Changes
 from elbowroom.vault.index import Index
+from elbowroom.vault.journal import Journal
 from elbowroom.vault.scope import Scope
 from elbowroom.vault.vault import Vault
 
@@ -21,9 +25,10 @@ class SettingsToolbox:
     What has been read of a vault is kept from one request to the next. To be called once the SDK is loaded.
     """
 
-    def __init__(self, current: Callable[[], LoadedSettings]) -> None:
+    def __init__(self, current: Callable[[], LoadedSettings], environ: Mapping[str, str]) -> None:
         self._current = current
-        self._indexes: dict[str, Index] = {}
+        self._environ = environ
+        self._vaults: dict[str, tuple[Index, Journal]] = {}
 
     def __call__(self, target: Target) -> "Sequence[Tool]":
         """Return the tools of the agent that stands behind a name; none for a raw model."""
@@ -32,10 +37,14 @@ class SettingsToolbox:
         settings = self._current().settings.vault
         if target.agent is None or not target.agent.tools or not settings.path:
             return ()
-        vault = self._vault(settings)
-        return [as_function_tool(tool, vault) for tool in vault_tools(target.agent.tools, settings)]
+        changes = self._changes(target.agent.id, settings)
+        return [as_function_tool(tool, changes) for tool in vault_tools(target.agent.tools, settings)]
 
-    def _vault(self, settings: VaultSettings) -> Vault:
+    def _changes(self, agent: str, settings: VaultSettings) -> Changes:
         root = str(expanded(settings.path))
-        index = self._indexes.setdefault(root, Index())
-        return Vault(root, Scope.of(settings.include, settings.exclude), index)
+        index, journal = self._vaults.setdefault(root, (Index(), Journal(self._undo_folder(root))))
+        return Changes(Vault(root, Scope.of(settings.include, settings.exclude), index), journal, agent)
+
+    def _undo_folder(self, root: str) -> Path:
+        """Return where the changes of a vault are noted down: outside of it, and of what is synchronised with it."""
+        return data_dir(self._environ) / "vault-undo" / hashlib.sha256(root.encode()).hexdigest()[:16]

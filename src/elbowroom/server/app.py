@@ -49,7 +49,7 @@ def create_app(
     app[RULES] = CurrentRules(live, environ)
     app[TIMING] = timing or Timing()
     app[RUNNING] = RunningAnswers()
-    app[RUNTIME] = AgentRuntime(toolbox or SettingsToolbox(live.current))
+    app[RUNTIME] = AgentRuntime(toolbox or SettingsToolbox(live.current, environ))
     rows = open_ledger_rows(live.current().settings.store, environ)
     app[SHARED] = Shared.over(rows, quiet_seconds=app[TIMING].quiet)
     app[STARTED] = int(time.time())

@@ -52,6 +52,7 @@ def with_key(note: Note, key: str, value: Value) -> str:
     """
     if not key or key != key.strip() or not PLAIN.fullmatch(key):
         raise VaultError(f"{key!r} cannot be a key of the frontmatter: letters, digits, blanks and dashes can.")
+    key = next((found for found, _, _ in _spans(note) if fold(found) == fold(key)), key)
     end = note.line_end
     new = [line + end for line in _written(key, value)]
     if not note.frontmatter:
@@ -72,10 +73,9 @@ def without_key(note: Note, key: str) -> str:
 def with_items(note: Note, key: str, items: Sequence[str]) -> str:
     """Return the note's text with items added to a list, which begins where there is none; none is there twice."""
     before = read_frontmatter(note)
-    name = next((found for found in before if fold(found) == fold(key)), key)
-    old = before.get(name, [])
+    old = next((value for found, value in before.items() if fold(found) == fold(key)), [])
     there = old if isinstance(old, list) else [old] if old else []
-    return with_key(note, name, [*there, *(item for item in items if item not in there)])
+    return with_key(note, key, [*there, *(item for item in items if item not in there)])
 
 
 def parsed_value(written: str) -> Value:
