@@ -53,6 +53,7 @@ class Note:
         self.frontmatter = _frontmatter(self.bare)
         self._in_code = _code_lines(self.bare, self.frontmatter)
         self.headings = list(self._find_headings())
+        self._heading_lines = frozenset(n for heading in self.headings for n in range(heading.start, heading.body))
 
     def is_prose(self, line: int) -> bool:
         """Tell whether a line is neither frontmatter nor in a block of code."""
@@ -111,10 +112,10 @@ class Note:
         return bool(self.bare[line].strip()) and self.is_prose(line) and not self._starts_heading(line)
 
     def _starts_heading(self, line: int) -> bool:
-        return any(heading.start <= line < heading.body for heading in self.headings)
+        return line in self._heading_lines
 
     def _find_headings(self) -> Iterator[Heading]:
-        found = list(self._heading_lines())
+        found = list(self._scan())
         ends, open_ones = [len(self.lines)] * len(found), list[int]()
         paths: list[tuple[str, ...]] = []
         for index, (level, text, start, _) in enumerate(found):
@@ -125,7 +126,7 @@ class Note:
         for (level, text, start, body), end, path in zip(found, ends, paths, strict=True):
             yield Heading(level, text, start, body, end, path)
 
-    def _heading_lines(self) -> Iterator[tuple[int, str, int, int]]:
+    def _scan(self) -> Iterator[tuple[int, str, int, int]]:
         """Yield level, text, first line and the line after the heading."""
         paragraph = -1
         for number, line in enumerate(self.bare):

@@ -127,7 +127,7 @@ class Vault:
             yield as_note
         if anywhere and len(parts) == 1:
             self.refresh()
-            named = [found for found in self.notes() if fold(found[-1]) == fold(as_note[0])]
+            named = sorted(found for found in self.notes() if fold(found[-1]) == fold(as_note[0]))
             if len(named) == 1:
                 yield named[0]
             elif named:

@@ -1,0 +1,50 @@
+"""What the settings say about the vault, and about who may use it."""
+
+from pathlib import Path
+
+import pytest
+from settings_file import AGENT, load, refusal
+
+from elbowroom.agents.vault_tools import READERS, WRITERS, vault_tools
+from elbowroom.settings.tool_names import VAULT_READERS, VAULT_WRITERS
+
+VAULT = "[vault]\npath = '~/Notes'\n"
+
+
+def test_a_vault_and_its_tools(tmp_path: Path) -> None:
+    """The example of the documentation: what is not said has its default, which is not to write."""
+    settings = load(tmp_path, f"{VAULT}exclude = 'Private, Work/Clients/'\n{AGENT}tools = 'vault'\n").settings
+    assert (settings.vault.include, settings.vault.exclude) == ((), ("Private", "Work/Clients"))
+    assert settings.vault.write is False
+    assert settings.agents[0].tools == ("vault",)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{VAULT}{AGENT}tools = ['vault.raed']\n", "'vault.read'"),
+        (f"{AGENT}tools = ['vault.read']\n", "vault tools only where [vault] has a path"),
+        (f"{VAULT}{AGENT}tools = ['vault.read', 'vault.patch']\n", "only where [vault] has write = true"),
+        ("[vault]\npath = 'Notes'\n", "the full path of a folder"),
+        (f"{VAULT}exclude = ['../x']\n", "as seen from the vault"),
+        (f"{VAULT}include = ['/x']\n", "as seen from the vault"),
+        (f"{VAULT}include = ['a\\\\b']\n", "as seen from the vault"),
+        (f"{VAULT}write = 'perhaps'\n", "true or false"),
+    ],
+)
+def test_wrong_settings(tmp_path: Path, text: str, said: str) -> None:
+    """Each is refused with its key and what is accepted."""
+    refused = refusal(tmp_path, text)
+    assert refused.startswith("FILE: ")
+    assert said in refused
+
+
+def test_every_name_has_its_tool(tmp_path: Path) -> None:
+    """The names that settings accept are those of the tools, and `vault` is all that may be used."""
+    assert tuple(tool.name for tool in READERS) == VAULT_READERS
+    assert tuple(tool.name for tool in WRITERS) == VAULT_WRITERS
+    closed = load(tmp_path, VAULT).settings.vault
+    opened = load(tmp_path, f"{VAULT}write = true\n").settings.vault
+    assert vault_tools(["vault"], closed) == list(READERS)
+    assert vault_tools(["vault", "vault.read"], opened) == [*READERS, *WRITERS]
+    assert [tool.name for tool in vault_tools(["vault.undo", "vault.list"], opened)] == ["vault.list", "vault.undo"]
