@@ -7,6 +7,7 @@ from settings_file import AGENT, load, refusal
 
 from elbowroom.agents.vault_tools import READERS, WRITERS, vault_tools
 from elbowroom.settings.tool_names import VAULT_READERS, VAULT_WRITERS
+from elbowroom.vault.scope import Scope
 
 VAULT = "[vault]\npath = '~/Notes'\n"
 
@@ -24,7 +25,11 @@ def test_a_vault_and_its_tools(tmp_path: Path) -> None:
     [
         (f"{VAULT}{AGENT}tools = ['vault.raed']\n", "'vault.read'"),
         (f"{AGENT}tools = ['vault.read']\n", "vault tools only where [vault] has a path"),
-        (f"{VAULT}{AGENT}tools = ['vault.read', 'vault.patch']\n", "only where [vault] has write = true"),
+        (f"{VAULT}{AGENT}tools = ['vault.read', 'vault.patch']\n", "while [vault] has write = false"),
+        (
+            f"{VAULT}write = true\n{AGENT}tools = ['vault.patch']\nvault = {{ write = false }}\n",
+            "while agents[0].vault has write = false",
+        ),
         ("[vault]\npath = 'Notes'\n", "the full path of a folder"),
         (f"{VAULT}exclude = ['../x']\n", "as seen from the vault"),
         (f"{VAULT}include = ['/x']\n", "as seen from the vault"),
@@ -39,12 +44,26 @@ def test_wrong_settings(tmp_path: Path, text: str, said: str) -> None:
     assert said in refused
 
 
-def test_every_name_has_its_tool(tmp_path: Path) -> None:
+def test_every_name_has_its_tool() -> None:
     """The names that settings accept are those of the tools, and `vault` is all that may be used."""
     assert tuple(tool.name for tool in READERS) == VAULT_READERS
     assert tuple(tool.name for tool in WRITERS) == VAULT_WRITERS
-    closed = load(tmp_path, VAULT).settings.vault
-    opened = load(tmp_path, f"{VAULT}write = true\n").settings.vault
-    assert vault_tools(["vault"], closed) == list(READERS)
-    assert vault_tools(["vault", "vault.read"], opened) == [*READERS, *WRITERS]
-    assert [tool.name for tool in vault_tools(["vault.undo", "vault.list"], opened)] == ["vault.list", "vault.undo"]
+    assert vault_tools(["vault"], may_write=False) == list(READERS)
+    assert vault_tools(["vault", "vault.read"], may_write=True) == [*READERS, *WRITERS]
+    names = [tool.name for tool in vault_tools(["vault.undo", "vault.list"], may_write=True)]
+    assert names == ["vault.list", "vault.undo"]
+
+
+def test_an_agent_narrows_what_is_open(tmp_path: Path) -> None:
+    """What is not open in both is closed, and a misspelt key is told."""
+    narrowed = "vault = { include = ['Work'], wirte = false }"
+    loaded = load(tmp_path, f"{VAULT}write = true\n{AGENT}tools = 'vault'\n{narrowed}\n")
+    assert loaded.settings.agents[0].vault.include == ("Work",)
+    assert loaded.warnings == (
+        f"{loaded.path}: agents[0].vault.wirte is not a setting of this version (did you mean write?); it is ignored.",
+    )
+    scope = Scope.of(["Work", "Home"], ["Work/B"], Scope.of(["Work"], ["Work/A"]))
+    folders = ["Work", "Work/A", "Work/B", "Home", "Else"]
+    assert [folder for folder in folders if scope.allows((*folder.split("/"), "x.md"))] == ["Work"]
+    assert not scope.is_all
+    assert Scope.of([], [], Scope()).is_all

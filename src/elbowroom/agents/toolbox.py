@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from elbowroom.agents.catalog import Target
 from elbowroom.settings.layers import LoadedSettings
-from elbowroom.settings.model import VaultSettings
+from elbowroom.settings.model import AgentSettings, VaultSettings
 from elbowroom.settings.paths import data_dir, expanded
 from elbowroom.vault.changes import Changes
 from elbowroom.vault.index import Index
@@ -34,16 +34,19 @@ class SettingsToolbox:
         """Return the tools of the agent that stands behind a name; none for a raw model."""
         from elbowroom.agents.vault_tools import as_function_tool, vault_tools
 
-        settings = self._current().settings.vault
-        if target.agent is None or not target.agent.tools or not settings.path:
+        settings, agent = self._current().settings.vault, target.agent
+        if agent is None or not agent.tools or not settings.path:
             return ()
-        changes = self._changes(target.agent.id, settings)
-        return [as_function_tool(tool, changes) for tool in vault_tools(target.agent.tools, settings)]
+        changes = self._changes(agent, settings)
+        tools = vault_tools(agent.tools, may_write=settings.write and agent.vault.write)
+        return [as_function_tool(tool, changes) for tool in tools]
 
-    def _changes(self, agent: str, settings: VaultSettings) -> Changes:
+    def _changes(self, agent: AgentSettings, settings: VaultSettings) -> Changes:
         root = str(expanded(settings.path))
         index, journal = self._vaults.setdefault(root, (Index(), Journal(self._undo_folder(root))))
-        return Changes(Vault(root, Scope.of(settings.include, settings.exclude), index), journal, agent)
+        opened = Scope.of(settings.include, settings.exclude)
+        scope = Scope.of(agent.vault.include, agent.vault.exclude, opened)
+        return Changes(Vault(root, scope, index), journal, agent.id)
 
     def _undo_folder(self, root: str) -> Path:
         """Return where the changes of a vault are noted down: outside of it, and of what is synchronised with it."""

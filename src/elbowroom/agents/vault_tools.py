@@ -12,7 +12,6 @@ from agents import FunctionTool
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from elbowroom.errors import ElbowroomError
-from elbowroom.settings.model import VaultSettings
 from elbowroom.settings.tool_names import VAULT
 from elbowroom.vault.changes import Changes
 from elbowroom.vault.edits import Operation, TargetKind
@@ -194,9 +193,9 @@ WRITERS: Final = (
 )
 
 
-def vault_tools(names: Sequence[str], settings: VaultSettings) -> list[VaultTool]:
+def vault_tools(names: Sequence[str], *, may_write: bool) -> list[VaultTool]:
     """Return the vault tools of these names, each once, always in the same order: the prompt begins with them."""
-    there = (*READERS, *WRITERS) if settings.write else READERS
+    there = (*READERS, *WRITERS) if may_write else READERS
     return [tool for tool in there if tool.name in names or VAULT in names]
 
 

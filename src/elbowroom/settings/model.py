@@ -189,6 +189,14 @@ class Sampling(Section):
         return self.model_dump(exclude_none=True, mode="json")
 
 
+class AgentVault(Section):
+    """`[agents.vault]`: narrows for one agent what `[vault]` opens; it opens nothing by itself."""
+
+    include: Folders = ()
+    exclude: Folders = ()
+    write: bool = True
+
+
 class AgentSettings(Section):
     """`[[agents]]`: a model with instructions and tools, offered to clients as a model of its own."""
 
@@ -199,6 +207,7 @@ class AgentSettings(Section):
     provider: str = "lmstudio"
     model: str = Field(min_length=1)
     tools: Names = ()
+    vault: AgentVault = AgentVault()
     max_turns: Whole = Field(50, ge=1)
     client_tools: ClientTools = "pass"
     sampling: Sampling = Sampling()
@@ -283,10 +292,9 @@ class Settings(Section):
             if agent.tools and not self.vault.path:
                 raise Misfit(key, "vault tools only where [vault] has a path, such as path = '~/Notes'")
             writers = [name for name in agent.tools if name in VAULT_WRITERS]
-            if writers and not self.vault.write:
-                raise Misfit(
-                    key, f"tools that change notes, such as {writers[0]!r}, only where [vault] has write = true"
-                )
+            if writers and not (self.vault.write and agent.vault.write):
+                where = f"agents[{index}].vault has write = false" if self.vault.write else "[vault] has write = false"
+                raise Misfit(key, f"no tools that change notes, such as {writers[0]!r}, while {where}")
 
     def _check_pruning_agent(self) -> None:
         chosen = self.compaction.pruning_agent

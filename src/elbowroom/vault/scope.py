@@ -20,27 +20,38 @@ class Scope:
 
     include: tuple[Parts, ...] = ()
     exclude: tuple[Parts, ...] = ()
+    outer: "Scope | None" = None
+    """The scope that this one narrows: what is not in both is closed."""
 
     @classmethod
-    def of(cls, include: Sequence[str], exclude: Sequence[str]) -> "Scope":
+    def of(cls, include: Sequence[str], exclude: Sequence[str], outer: "Scope | None" = None) -> "Scope":
         """Return the scope of folders written as in the settings: `Work/Clients`."""
         return cls(
             tuple(_as_included(tuple(folder.split("/"))) for folder in include),
             tuple(fold_parts(tuple(folder.split("/"))) for folder in exclude),
+            outer,
         )
+
+    @property
+    def is_all(self) -> bool:
+        """Tell whether everything may be seen."""
+        return not (self.include or self.exclude) and (self.outer is None or self.outer.is_all)
 
     def allows(self, parts: Parts) -> bool:
         """Tell whether a note or folder may be seen, with all that is in it but for excluded folders."""
-        if self.exclude and any(_begins(fold_parts(parts), folder) for folder in self.exclude):
+        if self._excludes(parts) or (self.outer and not self.outer.allows(parts)):
             return False
         return not self.include or any(_begins(_as_included(parts), folder) for folder in self.include)
 
     def leads_on(self, parts: Parts) -> bool:
         """Tell whether a folder may be walked through, because it or something in it may be seen."""
-        if self.exclude and any(_begins(fold_parts(parts), folder) for folder in self.exclude):
+        if self._excludes(parts) or (self.outer and not self.outer.leads_on(parts)):
             return False
         names = _as_included(parts)
         return not self.include or any(_begins(names, folder) or _begins(folder, names) for folder in self.include)
+
+    def _excludes(self, parts: Parts) -> bool:
+        return bool(self.exclude) and any(_begins(fold_parts(parts), folder) for folder in self.exclude)
 
 
 def _begins(parts: Parts, beginning: Parts) -> bool:

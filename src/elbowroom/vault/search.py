@@ -87,10 +87,10 @@ def matching(vault: Vault, query: Query) -> tuple[list[IndexedNote], int]:
     vault.refresh()
     below = _folder(vault, query.folder)
     scope, depth = vault.scope, len(below)
-    is_open = bool(scope.include or scope.exclude)
+    is_all = scope.is_all
     found, unsearched = [], 0
     for parts, note in vault.index.notes.items():
-        if (depth and parts[:depth] != below) or (is_open and not scope.allows(parts)):
+        if (depth and parts[:depth] != below) or not (is_all or scope.allows(parts)):
             continue
         if note.folded is None:
             unsearched += 1
