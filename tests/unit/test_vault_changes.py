@@ -4,6 +4,7 @@ import os
 import stat
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from elbowroom.vault.changes import Changes
 from elbowroom.vault.errors import Moved, NoSuchNote, VaultError
 from elbowroom.vault.files import version_of
 from elbowroom.vault.index import Index
-from elbowroom.vault.journal import Journal
+from elbowroom.vault.journal import Journal, Relocated, Written
 
 NOTES = {
     "Plan.md": "# Plan\r\n\r\nText\r\n",
@@ -198,13 +199,16 @@ def test_without_a_journal_nothing_is_changed(tmp_path: Path) -> None:
 
 
 def test_a_change_that_fails_half_way_is_taken_back(tmp_path: Path) -> None:
-    """Where one of several notes cannot be written, all are as before, and nothing is left to undo."""
+    """Where one of several steps cannot be done, all notes are as before, and nothing is left to undo."""
     changes = changes_of(tmp_path, NOTES)
     before = vault_files(changes)
-    (tmp_path / "vault" / "B").write_text("a file where the folder should be")
-    with pytest.raises(VaultError):
-        changes.rename("Plan", "B/New", "")
-    (tmp_path / "vault" / "B").unlink()
+    data = b"changed"
+    first = Written("Log.md", before["Log.md"].decode(), version_of(data))
+    new = Written("B/New.md", None, version_of(data))
+    moved = Relocated("Home.md", "Away.md", version_of(before["Home.md"]))
+    stale = Written("Plan.md", "what it never held", version_of(data))
+    with changes._steps() as steps, pytest.raises(Moved):
+        changes._apply(steps, "changed", [first, new, moved, stale], [data, data, data])
     assert vault_files(changes) == before
     with pytest.raises(VaultError, match="no change of yours"):
         changes.undo()
@@ -267,11 +271,12 @@ def test_the_journal_is_private(tmp_path: Path) -> None:
 def test_what_is_not_a_note_is_not_changed(tmp_path: Path) -> None:
     """Other files can be read and nothing more; names of other kinds get the ending of a note."""
     changes = changes_of(tmp_path, {"script.sh": "echo\n"})
-    for change in (
+    ways: list[Callable[[], str]] = [
         lambda: changes.append("script.sh", "x", "", ""),
         lambda: changes.delete("script.sh", ""),
         lambda: changes.rename("script.sh", "x", ""),
-    ):
+    ]
+    for change in ways:
         with pytest.raises(VaultError, match="not a note"):
             change()
     changes.create("run.sh", "x")

@@ -288,6 +288,11 @@ def test_a_swapped_folder_does_not_lead_out(tmp_path: Path) -> None:
     write_notes(tmp_path, {"outside/Note.md": SECRET})
     root, stop = tmp_path / "vault", threading.Event()
     (tmp_path / "link").symlink_to(tmp_path / "outside")
+    works: list[Callable[[], str]] = [
+        lambda: changes.vault.read("A/Note.md").text(),
+        lambda: tell_search(changes.vault, "secret", "", "", "", 10, 0),
+        lambda: changes.append("A/Note.md", "more", "", ""),
+    ]
 
     def swap() -> None:
         while not stop.is_set():
@@ -301,11 +306,7 @@ def test_a_swapped_folder_does_not_lead_out(tmp_path: Path) -> None:
     read = set()
     try:
         for _ in range(300):
-            for work in (
-                lambda: changes.vault.read("A/Note.md").text(),
-                lambda: tell_search(changes.vault, "secret", "", "", "", 10, 0),
-                lambda: changes.append("A/Note.md", "more", "", ""),
-            ):
+            for work in works:
                 try:
                     read.add(work())
                 except VaultError as error:
@@ -323,6 +324,10 @@ def test_a_swapped_file_does_not_lead_out(tmp_path: Path) -> None:
     changes = changes_of(tmp_path, {"Note.md": "inside"})
     write_notes(tmp_path, {"outside.md": SECRET})
     note, stop = tmp_path / "vault" / "Note.md", threading.Event()
+    works: list[Callable[[], str]] = [
+        lambda: changes.vault.read("Note.md").text(),
+        lambda: changes.append("Note.md", "more", "", ""),
+    ]
 
     def swap() -> None:
         number = 0
@@ -340,10 +345,7 @@ def test_a_swapped_file_does_not_lead_out(tmp_path: Path) -> None:
     read = set()
     try:
         for _ in range(600):
-            for work in (
-                lambda: changes.vault.read("Note.md").text(),
-                lambda: changes.append("Note.md", "more", "", ""),
-            ):
+            for work in works:
                 try:
                     read.add(work())
                 except VaultError as error:

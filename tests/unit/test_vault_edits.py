@@ -22,12 +22,12 @@ OPERATIONS: list[Operation] = ["replace", "append", "prepend", "delete"]
 @st.composite
 def notes(draw: st.DrawFn) -> str:
     """Return a note of usual and unusual lines, with or without frontmatter and a last line end."""
-    end = draw(ENDS)
-    lines = draw(st.lists(LINES, max_size=25))
-    if draw(st.booleans()):
+    end, has_frontmatter, has_end = draw(st.tuples(ENDS, st.booleans(), st.booleans()))
+    lines: list[str] = draw(st.lists(LINES, max_size=25))
+    if has_frontmatter:
         lines = ["---", "key: value", "tags:", "  - a", "# comment", "other: [x, y]", "---", *lines]
     text = end.join(lines)
-    return text + end if lines and draw(st.booleans()) else text
+    return text + end if lines and has_end else text
 
 
 def outside_of(text: str, new: str, start: int, end: int) -> bool:
