@@ -128,7 +128,7 @@ def _spliced(note: Note, start: int, end: int, new: Sequence[str]) -> str:
         before[-1] += note.line_end
     text = "".join([*before, *new, *after])
     if not has_end and not after:
-        return text.removesuffix(note.line_end)
+        return text.removesuffix("\n").removesuffix("\r")
     return text
 
 

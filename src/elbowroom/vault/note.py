@@ -172,7 +172,8 @@ def _heading_text(written: str) -> str:
 
 def _line_end(lines: Sequence[str]) -> str:
     with_return = sum(line.endswith("\r\n") for line in lines)
-    return "\r\n" if with_return * 2 > len(lines) else "\n"
+    without = sum(line.endswith("\n") for line in lines) - with_return
+    return "\r\n" if with_return > without else "\n"
 
 
 def _frontmatter(bare: Sequence[str]) -> int:
