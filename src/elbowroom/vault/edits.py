@@ -38,7 +38,7 @@ def patched(note: Note, kind: TargetKind, target: str, operation: Operation, tex
 def _patched_section(note: Note, target: str, operation: Operation, text: str) -> str:
     section = note.heading(target)
     if operation == "delete":
-        return _spliced(note, section.start, section.end, [])
+        return _checked(note, _without(note, section.start, section.end), section.start, section.end)
     first, last = _filled(note, section.body, section.end)
     new = _as_lines(note, _without_own_heading(text, section))
     if operation == "append":
@@ -81,7 +81,7 @@ def _patched_block(note: Note, target: str, operation: Operation, text: str) -> 
     has_own_line = block.id_line >= block.end
     after = max(block.end, block.id_line + 1)
     if operation == "delete":
-        return _checked(note, _spliced(note, block.start, after, []), block.start, after)
+        return _checked(note, _without(note, block.start, after), block.start, after)
     new = _as_lines(note, text)
     marker = LIST_ITEM.match(note.bare[block.start])
     between = [] if marker else [note.line_end]
@@ -128,8 +128,16 @@ def _spliced(note: Note, start: int, end: int, new: Sequence[str]) -> str:
         before[-1] += note.line_end
     text = "".join([*before, *new, *after])
     if not has_end and not after:
-        return text.removesuffix("\n").removesuffix("\r")
+        return text.rstrip("\r\n")
     return text
+
+
+def _without(note: Note, start: int, end: int) -> str:
+    """Return the text without some lines; a blank one stays where what is around them would become one paragraph."""
+    is_between = start > note.frontmatter and end < len(note.lines)
+    joins = is_between and bool(note.bare[start - 1].strip()) and bool(note.bare[end].strip())
+    is_in_list = joins and LIST_ITEM.match(note.bare[start - 1]) and LIST_ITEM.match(note.bare[end])
+    return _spliced(note, start, end, [note.line_end] if joins and not is_in_list else [])
 
 
 def _checked(note: Note, result: str, start: int, end: int) -> str:
