@@ -77,9 +77,15 @@ def rows_text(key: str) -> str:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_examples_are_accepted_without_a_warning(tmp_path: Path, example: str) -> None:
+def test_the_examples_are_accepted_without_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: str
+) -> None:
     """What the document suggests can be pasted into a file as it stands, once the agents it names are there."""
     (tmp_path / "token").write_text("t", encoding="utf-8")
+    for folder in ("Private", "Work/Clients"):
+        (tmp_path / "Notes" / folder).mkdir(parents=True)
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(tmp_path))
     agents = AGENT.replace("writer", "critic") if "pruning_agent" in example else ""
     assert load(tmp_path, example + agents, {"WORKSTATION_KEY": "k"}).warnings == ()
 

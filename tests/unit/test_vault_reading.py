@@ -103,6 +103,17 @@ def test_a_name_alone_is_enough_to_read(tmp_path: Path) -> None:
         vault.read("plan")
 
 
+def test_a_note_beside_a_folder_of_its_name(tmp_path: Path) -> None:
+    """`Projects` is the note where there is one, else a folder, which is said."""
+    vault = vault_of(
+        tmp_path, {"Projects.md": "the note", "Projects/Plan.md": "", "Daily/One.md": "", "run.log": "log"}
+    )
+    assert vault.read("Projects").text() == "the note"
+    assert vault.read("run.log").text() == "log"
+    with pytest.raises(VaultError, match="Daily is a folder, not a note"):
+        vault.read("Daily")
+
+
 def test_near_names(tmp_path: Path) -> None:
     """A misspelt name is answered with those that are near."""
     vault = vault_of(tmp_path, {"Projects/Garden plan.md": "", "Projects/Kitchen.md": ""})

@@ -57,7 +57,8 @@ def test_every_name_has_its_tool() -> None:
 def test_an_agent_narrows_what_is_open(tmp_path: Path) -> None:
     """What is not open in both is closed, and a misspelt key is told."""
     narrowed = "vault = { include = ['Work'], wirte = false }"
-    loaded = load(tmp_path, f"{VAULT}write = true\n{AGENT}tools = 'vault'\n{narrowed}\n")
+    (tmp_path / "Work").mkdir()
+    loaded = load(tmp_path, f"[vault]\npath = '{tmp_path}'\nwrite = true\n{AGENT}tools = 'vault'\n{narrowed}\n")
     assert loaded.settings.agents[0].vault.include == ("Work",)
     assert loaded.warnings == (
         f"{loaded.path}: agents[0].vault.wirte is not a setting of this version (did you mean write?); it is ignored.",
@@ -67,3 +68,16 @@ def test_an_agent_narrows_what_is_open(tmp_path: Path) -> None:
     assert [folder for folder in folders if scope.allows((*folder.split("/"), "x.md"))] == ["Work"]
     assert not scope.is_all
     assert Scope.of([], [], Scope()).is_all
+
+
+def test_folders_that_are_not_there(tmp_path: Path) -> None:
+    """A misspelt folder under `exclude` would close nothing, so it is told; case does not matter."""
+    (tmp_path / "Notes" / "Private" / "Diary").mkdir(parents=True)
+    vault = f"[vault]\npath = '{tmp_path / 'Notes'}'\n"
+    loaded = load(tmp_path, f"{vault}exclude = ['private/diary', 'Privat']\n{AGENT}vault = {{ include = ['Work'] }}\n")
+    assert [warning.removeprefix(f"{loaded.path}: ") for warning in loaded.warnings] == [
+        "vault.exclude: there is no folder 'Privat' in the vault.",
+        "agents[0].vault.include: there is no folder 'Work' in the vault.",
+    ]
+    [warning] = load(tmp_path, f"[vault]\npath = '{tmp_path / 'Gone'}'\n").warnings
+    assert "vault.path: there is no folder" in warning

@@ -122,9 +122,9 @@ class Vault:
         """Yield the paths that a written one may mean, the likeliest first."""
         parts = split_path(written)
         as_note = note_parts(written)
-        yield parts
+        yield as_note  # first, since many folders have a note of the same name beside them
         if as_note != parts:
-            yield as_note
+            yield parts
         if anywhere and len(parts) == 1:
             self.refresh()
             named = sorted(found for found in self.notes() if fold(found[-1]) == fold(as_note[0]))
