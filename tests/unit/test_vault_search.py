@@ -2,12 +2,16 @@
 
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from vaults import vault_of, write_notes
 
+from elbowroom.vault.changes import Changes
 from elbowroom.vault.errors import VaultError
+from elbowroom.vault.index import Index
+from elbowroom.vault.journal import Journal
 from elbowroom.vault.search import Found, parse_query, search
 from elbowroom.vault.telling import tell_count, tell_search
 from elbowroom.vault.vault import Vault
@@ -152,3 +156,15 @@ def test_ten_thousand_notes(tmp_path: Path) -> None:
         found = search(vault, parse_query(word), limit=10_000)
         expected = {path for path in root.rglob("*.md") if word in path.read_text()}
         assert {root.joinpath(*hit.parts) for hit in found.hits} == expected
+
+
+def test_a_vault_that_is_too_large_for_memory(tmp_path: Path) -> None:
+    """Notes that are not kept are read for each search: it finds the same, and renaming updates the same links."""
+    whole = vault_of(tmp_path, NOTES)
+    small = replace(whole, index=Index(most_characters=30))
+    for query in ("garden", "plan spring", "café", "nothing"):
+        assert find(small, query) == find(whole, query)
+    assert find(small, tag="project") == find(whole, tag="project")
+    assert find(small, frontmatter="status=done") == ["Projects/House.md"]
+    Changes(small, Journal(tmp_path / "undo"), "writer").rename("Garden", "Yard", "")
+    assert "- '[[Yard]]'" in small.read("Projects/House").text()

@@ -43,7 +43,9 @@ class SettingsToolbox:
 
     def _changes(self, agent: AgentSettings, settings: VaultSettings) -> Changes:
         root = str(expanded(settings.path))
-        index, journal = self._vaults.setdefault(root, (Index(), Journal(self._undo_folder(root))))
+        if root not in self._vaults:  # another one than before, whose notes need not be kept
+            self._vaults = {root: (Index(), Journal(self._undo_folder(root)))}
+        index, journal = self._vaults[root]
         opened = Scope.of(settings.include, settings.exclude)
         scope = Scope.of(agent.vault.include, agent.vault.exclude, opened)
         return Changes(Vault(root, scope, index), journal, agent.id)

@@ -142,7 +142,8 @@ class Changes:
         texts: list[bytes] = []
         links = 0
         for parts, note in self.vault.index.notes.items():
-            may = parts == renaming.old or any(spelling in (note.folded or "") for spelling in spellings)
+            text = note.folded
+            may = text is None or parts == renaming.old or any(spelling in text for spelling in spellings)
             if may and self.vault.scope.allows(parts):
                 count, change = self._relinked(path_text(parts), renaming, targets)
                 if change is not None:

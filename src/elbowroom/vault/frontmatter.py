@@ -102,20 +102,20 @@ def _span(note: Note, key: str) -> tuple[int, int] | None:
 
 
 def _spans(note: Note) -> list[tuple[str, int, int]]:
-    """Return each key with its first line and the line after its last."""
-    starts: list[tuple[str, int]] = []
-    stops: list[int] = []
+    """Return each key with its first line and the line after its last; what stands between keys belongs to none."""
     last = note.frontmatter - 1
-    for number in range(1, last):
-        line = note.bare[number]
-        match = None if line[:1] in (" ", "\t") else KEY.match(line)
-        if match:
-            starts.append((match[1] or match[2] or match[3].rstrip(), number))
-        if (match or line.startswith("#") or not line.strip()) and len(stops) < len(starts) - bool(match):
-            stops.append(number)
-    while len(stops) < len(starts):
-        stops.append(last)
-    return [(key, start, stop) for (key, start), stop in zip(starts, stops, strict=True)]
+    starts = [
+        (number, match[1] or match[2] or match[3].rstrip())
+        for number in range(1, last)
+        if (match := KEY.match(note.bare[number]))
+    ]
+    spans: list[tuple[str, int, int]] = []
+    for index, (start, key) in enumerate(starts):
+        stop = starts[index + 1][0] if index + 1 < len(starts) else last
+        while stop > start + 1 and (not note.bare[stop - 1].strip() or note.bare[stop - 1].startswith("#")):
+            stop -= 1
+        spans.append((key, start, stop))
+    return spans
 
 
 def _written(key: str, value: Value) -> list[str]:

@@ -17,8 +17,8 @@ from elbowroom.vault.frontmatter import Value, read_frontmatter, texts
 from elbowroom.vault.names import Parts, is_note, is_open
 from elbowroom.vault.note import Note
 
-MOST_CHARACTERS: Final = 256 << 20
-"""The most text that is kept in memory; notes beyond it are known by their names only, and searches say so."""
+MOST_CHARACTERS: Final = 96 << 20
+"""The most text that is kept in memory; notes beyond it are read again for each search."""
 DEEPEST: Final = 64
 TAG: Final = re.compile(r"(?:^|(?<=[\s(\[{]))#([^\s#,;.:!?'\"()\[\]{}<>|`~@$%^&*+=\\]+)")
 CODE: Final = re.compile(r"`[^`\n]*`")
@@ -33,6 +33,8 @@ class IndexedNote:
     signature: Signature
     name: str
     folded: str | None
+    is_text: bool = True
+    """False for what is too large to be searched, or no text."""
     _facts: tuple[frozenset[str], dict[str, Value]] | None = field(default=None, repr=False)
 
     def facts(self) -> tuple[frozenset[str], dict[str, Value]]:
@@ -52,7 +54,8 @@ class IndexedNote:
 class Index:
     """All notes of a vault that are not hidden, whoever may see them."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_characters: int = MOST_CHARACTERS) -> None:
+        self._most_characters = most_characters
         self.notes: dict[Parts, IndexedNote] = {}
         self._folders: dict[Parts, dict[str, IndexedNote]] = {}
         self._characters = 0
@@ -97,16 +100,16 @@ class Index:
         signature, name = _signature(entry), entry.name
         if signature is None:
             return None
-        folded = None
-        if signature[1] <= MAX_NOTE_BYTES and self._characters < MOST_CHARACTERS:
+        folded, is_text = None, signature[1] <= MAX_NOTE_BYTES
+        if is_text and self._characters < self._most_characters:
             try:
                 data = read_whole(folder, name).data
             except (VaultError, OSError):
                 return None
-            if b"\0" not in data:
-                folded = folded_text(data.decode("utf-8", errors="replace"))
-                self._characters += len(folded)
-        return IndexedNote((*folder.parts, name), signature, folded_text(name[:-3]), folded)
+            folded = searchable(data)
+            is_text = folded is not None
+            self._characters += len(folded or "")
+        return IndexedNote((*folder.parts, name), signature, folded_text(name[:-3]), folded, is_text)
 
 
 def _signature(entry: os.DirEntry[str]) -> Signature | None:
@@ -118,6 +121,11 @@ def _signature(entry: os.DirEntry[str]) -> Signature | None:
     if status.st_nlink > 1 or not stat.S_ISREG(status.st_mode):
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def searchable(data: bytes) -> str | None:
+    """Return a note's bytes as text for comparing, or None where they are no text."""
+    return None if b"\0" in data else folded_text(data.decode("utf-8", errors="replace"))
 
 
 def folded_text(text: str) -> str:

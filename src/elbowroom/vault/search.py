@@ -3,17 +3,20 @@
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from elbowroom.vault.errors import VaultError
-from elbowroom.vault.index import IndexedNote, folded_text
-from elbowroom.vault.names import Parts, split_path
+from elbowroom.vault.index import IndexedNote, folded_text, searchable
+from elbowroom.vault.names import Parts, path_text, split_path
+from elbowroom.vault.note import Note
 from elbowroom.vault.vault import Vault
 
 MOST_TERMS: Final = 32
 MOST_LINES: Final = 3
 LONGEST_QUERY: Final = 1000
+Match = tuple[float, int, Parts]
+"""How well a note fits, when it was changed, in nanoseconds, and its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +80,35 @@ def search(vault: Vault, query: Query, *, limit: int, offset: int = 0) -> Found:
     if not (query.terms or query.tag or query.key):
         raise VaultError("There is nothing to search for: give words, a tag, or a key of the frontmatter.")
     notes, unsearched = matching(vault, query)
-    ranked = heapq.nlargest(offset + limit, notes, key=lambda note: _rank(note, query))[offset:]
-    hits = tuple(Hit(note.parts, _lines_of(vault, note.parts, query)) for note in ranked)
+    ranked = heapq.nlargest(offset + limit, notes)[offset:]
+    hits = tuple(Hit(parts, _lines_of(vault, parts, query)) for _, _, parts in ranked)
     return Found(hits, len(notes), offset, unsearched)
 
 
-def matching(vault: Vault, query: Query) -> tuple[list[IndexedNote], int]:
+def matching(vault: Vault, query: Query) -> tuple[list[Match], int]:
     """Return the notes that fit a query, in no order, and how many could not be looked into."""
     vault.refresh()
     below = _folder(vault, query.folder)
     scope, depth = vault.scope, len(below)
     is_all = scope.is_all
-    found, unsearched = [], 0
-    for parts, note in vault.index.notes.items():
+    found, unsearched = list[Match](), 0
+    for parts, known in vault.index.notes.items():
         if (depth and parts[:depth] != below) or not (is_all or scope.allows(parts)):
             continue
-        if note.folded is None:
-            unsearched += 1
+        note = known if known.folded is not None or not known.is_text else _read_again(vault, known)
+        unsearched += not note.is_text
         if _fits(note, query):
-            found.append(note)
+            found.append((_rank(note, query), note.changed, parts))
     return found, unsearched
+
+
+def _read_again(vault: Vault, note: IndexedNote) -> IndexedNote:
+    """Return a note that is not kept in memory with its text."""
+    try:
+        folded = searchable(vault.read(path_text(note.parts)).data)
+    except VaultError:
+        folded = None
+    return replace(note, folded=folded, is_text=folded is not None)
 
 
 def _folder(vault: Vault, written: str) -> Parts:
@@ -131,7 +143,7 @@ def _may_have_facts(text: str, query: Query) -> bool:
     return query.tag in text and query.key in text
 
 
-def _rank(note: IndexedNote, query: Query) -> tuple[float, int]:
+def _rank(note: IndexedNote, query: Query) -> float:
     score, text = 0.0, note.folded or ""
     for term in query.terms:
         if term == note.name:
@@ -140,7 +152,7 @@ def _rank(note: IndexedNote, query: Query) -> tuple[float, int]:
             score += 60 if note.name.startswith(term) or f" {term}" in note.name else 40
         if count := text.count(term):
             score += 4 * math.log1p(count) + _in_headings(text, term)
-    return score, note.changed
+    return score
 
 
 def _in_headings(text: str, term: str) -> float:
@@ -158,12 +170,12 @@ def _in_headings(text: str, term: str) -> float:
 def _lines_of(vault: Vault, parts: Parts, query: Query) -> tuple[tuple[int, str], ...]:
     """Return the first lines that show why a note was found, the best ones where there are several terms."""
     try:
-        text = vault.read("/".join(parts)).text()
+        text = vault.read(path_text(parts)).text()
     except VaultError:  # gone, or no text: found by its name
         return ()
     wanted = query.terms or tuple(term for term in (query.tag, query.value or query.key) if term)
     scored: list[tuple[int, int, str]] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(Note(text).bare, 1):
         folded = folded_text(line)
         if count := sum(term in folded for term in wanted):
             scored.append((-count, number, line))

@@ -155,8 +155,8 @@ def tell_count(vault: Vault, query: str, tag: str, frontmatter: str, folder: str
     notes, unsearched = matching(vault, parse_query(query, tag, frontmatter, folder))
     depth = len([name for name in folder.strip("/").split("/") if name])
     counts: dict[str, int] = {}
-    for note in notes:
-        below = f"{note.parts[depth]}/" if len(note.parts) > depth + 1 else "directly here"
+    for _, _, parts in notes:
+        below = f"{parts[depth]}/" if len(parts) > depth + 1 else "directly here"
         counts[below] = counts.get(below, 0) + 1
     head = f"{len(notes)} notes.{f' {unsearched} could not be searched.' if unsearched else ''}"
     rows = [f"{name}: {count}" for name, count in sorted(counts.items(), key=lambda row: (-row[1], row[0]))]
