@@ -89,6 +89,15 @@ async def test_wrong_arguments_are_told(tmp_path: Path) -> None:
         assert content == "Error: There is no note 'Projects/Pla.md'. Near names: Projects/Plan.md."
 
 
+async def test_errors_are_short(tmp_path: Path) -> None:
+    """Whatever the model wrote, it does not get it back at length."""
+    async with with_vault(tmp_path) as (served, studio, _):
+        for arguments in ({"path": "Plan", "heading": "x" * 50_000}, {"path": "x" * 50_000}, {"x" * 50_000: 1}):
+            content = await result_of(served, studio, "vault_read", **arguments)
+            assert content.startswith("Error: ")
+            assert len(content) < 2100
+
+
 async def test_the_tools_take_little_room(tmp_path: Path) -> None:
     """The descriptions of all tools together stay small, since every request carries them."""
     async with with_vault(tmp_path, vault="write = true") as (served, studio, _):

@@ -298,3 +298,18 @@ def test_the_index_knows_own_changes_at_once(tmp_path: Path) -> None:
     changes.create("A/New", "needle")
     assert isinstance(changes.vault.index, Index)
     assert changes.vault.read("new", anywhere=True).text() == "needle\n"
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", "語" * 400_000], ids=["NUL", "surrogate", "too long"])
+def test_texts_that_no_note_can_hold(tmp_path: Path, text: str) -> None:
+    """Nothing is written that could not be read again."""
+    changes = changes_of(tmp_path, NOTES)
+    before = vault_files(changes)
+    ways: list[Callable[[], str]] = [
+        lambda: changes.create("New", text),
+        lambda: changes.append("Plan", text, "", ""),
+    ]
+    for change in ways:
+        with pytest.raises(VaultError, match=r"no note can hold|too long"):
+            change()
+    assert vault_files(changes) == before

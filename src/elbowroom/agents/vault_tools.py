@@ -18,6 +18,7 @@ from elbowroom.vault.edits import Operation, TargetKind
 from elbowroom.vault.telling import tell_count, tell_folder, tell_note, tell_outline, tell_search
 
 log = logging.getLogger(__name__)
+LONGEST_ERROR: Final = 2000
 NOTE_PATH: Final = 'path of the note as seen from the vault, such as "Projects/Plan.md"'
 
 
@@ -206,11 +207,11 @@ def as_function_tool(tool: VaultTool, changes: Changes) -> FunctionTool:
         try:
             arguments = tool.arguments.model_validate(json.loads(written or "{}"))
         except (ValidationError, ValueError, RecursionError) as error:
-            return f"Error: {_misfit(tool, error)}"
+            return _as_error(_misfit(tool, error))
         try:
             return await asyncio.to_thread(tool.work, changes, arguments)
         except ElbowroomError as error:
-            return f"Error: {error.message}"
+            return _as_error(error.message)
         except Exception:
             log.exception("%s failed", tool.name)
             return f"Error: {tool.name} failed for a reason of its own. Do not repeat the same call; tell the user."
@@ -222,6 +223,10 @@ def as_function_tool(tool: VaultTool, changes: Changes) -> FunctionTool:
         on_invoke_tool=invoke,
         strict_json_schema=False,
     )
+
+
+def _as_error(message: str) -> str:
+    return f"Error: {message if len(message) <= LONGEST_ERROR else message[:LONGEST_ERROR] + '...'}"
 
 
 @functools.cache

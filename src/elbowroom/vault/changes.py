@@ -1,6 +1,5 @@
 """Changes notes: each change is atomic, noted down beforehand, refused where the note has moved on, and undoable."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from urllib.parse import quote
 
 from elbowroom.vault.edits import Operation, TargetKind, appended, patched
 from elbowroom.vault.errors import Moved, VaultError
-from elbowroom.vault.files import Content, version_of
+from elbowroom.vault.files import MAX_NOTE_BYTES, Content, version_of
 from elbowroom.vault.index import folded_text
 from elbowroom.vault.journal import Journal, Relocated, Step, Written
 from elbowroom.vault.links import LinkTargets, Renaming, with_links_updated
@@ -18,8 +17,8 @@ from elbowroom.vault.note import Note, split_lines
 from elbowroom.vault.steps import Steps
 from elbowroom.vault.vault import Vault
 
-LONGEST_TEXT: Final = 512 << 10
-LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+MOST_SHOWN: Final = 80
+"""How much of what a model wrote is repeated to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class Changes:
         check_new(parts)
         if not self.vault.scope.allows(parts):
             raise VaultError(f"{path_text(parts)} is not open to you. Choose another folder.")
-        data = _new_text(text).encode()
+        data = _encoded(_new_text(text))
         with self._steps() as steps:
             if (there := steps.find(parts)) is not None:
                 raise VaultError(
@@ -57,7 +56,7 @@ class Changes:
         def edit(note: Note) -> str:
             return patched(note, "heading", heading, "append", text) if heading else appended(note, text)
 
-        return self._edit(path, if_match, edit, "appended to", f" ({heading})" if heading else "")
+        return self._edit(path, if_match, edit, "appended to", f" ({heading[:MOST_SHOWN]})" if heading else "")
 
     def patch(self, path: str, kind: TargetKind, target: str, operation: Operation, text: str, if_match: str) -> str:
         """Change one section, block or key of a note. `if_match` is the version that was read."""
@@ -67,7 +66,7 @@ class Changes:
         def edit(note: Note) -> str:
             return patched(note, kind, target, operation, text)
 
-        return self._edit(path, if_match, edit, "changed", f" ({operation} {kind} {target})")
+        return self._edit(path, if_match, edit, "changed", f" ({operation} {kind} {target[:MOST_SHOWN]})")
 
     def rename(self, path: str, new_path: str, if_match: str) -> str:
         """Rename or move a note and put right the links to it in all notes that are open to the agent."""
@@ -119,7 +118,7 @@ class Changes:
             after = edit(Note(before))
             if after == before:
                 return f"Nothing to change: {shown} says so already, version {content.version}."
-            data = _checked_size(after).encode()
+            data = _encoded(after)
             self._apply(steps, f"{verb} {shown}{where}", [_written(content, data)], [data])
         lines = len(split_lines(after)) - len(split_lines(before))
         return f"{verb.capitalize()} {shown}{where}: {lines:+d} lines, version {version_of(data)} now."
@@ -199,13 +198,17 @@ def _index_of(content: Content, writes: Sequence[Written]) -> int | None:
 
 
 def _new_text(text: str) -> str:
-    text = "".join(line.rstrip("\r\n") + "\n" for line in split_lines(text))
-    return _checked_size(text)
+    return "".join(line.rstrip("\r\n") + "\n" for line in split_lines(text))
 
 
-def _checked_size(text: str) -> str:
-    if len(text) > LONGEST_TEXT:
-        raise VaultError(f"The note would be too long ({len(text):,} characters). Divide it into several notes.")
-    if "\0" in text or (not text.isascii() and LONE_SURROGATE.search(text)):
+def _encoded(text: str) -> bytes:
+    """Return a note's text as it is written; raises VaultError for what no note can hold."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        raise VaultError("The text holds characters that no note can hold.") from None
+    if b"\0" in data:
         raise VaultError("The text holds characters that no note can hold.")
-    return text
+    if len(data) > MAX_NOTE_BYTES:
+        raise VaultError(f"The note would be too long ({len(data):,} bytes). Divide it into several notes.")
+    return data
