@@ -8,6 +8,7 @@ from typing import Any
 
 from chatting import AGENT, chat_body, chunks_of, elbowroom_with_studio, stream_bytes
 from serving import Served, text_of
+from small_window import small_window
 
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 
@@ -130,3 +131,24 @@ async def test_notes_stay_as_they_are_by_default(tmp_path: Path) -> None:
         for name in ("vault_create", "vault_append", "vault_patch", "vault_rename", "vault_delete", "vault_undo"):
             await result_of(served, studio, name, path="Projects/Plan.md", text="x", new_path="y")
         assert {path: path.read_bytes() for path in notes.rglob("*") if path.is_file()} == before
+
+
+async def test_a_vault_is_read_in_a_small_window(tmp_path: Path) -> None:
+    """Forty calls over long notes and a log of megabytes, with a window of 8192: never over it, and answered."""
+    notes = tmp_path / "Notes"
+    notes.mkdir()
+    for number in range(20):
+        (notes / f"Long {number}.md").write_text("".join(f"{number}: line {n} of it\n" for n in range(2000)))
+    (notes / "server.log").write_text("".join(f"entry {n}\n" for n in range(300_000)))
+    calls = [ToolCall("vault_read", {"path": f"Long {n}", "offset": n * 40 + 1}) for n in range(20)]
+    calls += [ToolCall("vault_read", {"path": "server.log", "offset": n * 14_000 + 1}) for n in range(20)]
+    waiting = iter(calls)
+
+    def model(body: Any) -> Script | str:
+        return Script(call) if (call := next(waiting, None)) else "All read."
+
+    agents = f"{AGENT}tools = 'vault'\n[vault]\npath = '{notes}'\n"
+    async with small_window(tmp_path, model, window=8192, agents=agents) as (served, studio):
+        assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "All read."
+        assert len(studio.chats) > len(calls)
+        assert max(chat.prompt_tokens or 0 for chat in studio.chats) <= 8192
