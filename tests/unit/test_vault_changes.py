@@ -110,6 +110,13 @@ def test_rename_where_names_repeat(tmp_path: Path) -> None:
     assert files["B/y.md"] == b"[[Plan]] [[D/Z]]"
 
 
+def test_rename_where_a_link_has_the_end_of_the_path(tmp_path: Path) -> None:
+    """`B/Plan` means `A/B/Plan` where no other note's path ends so."""
+    changes = changes_of(tmp_path, {"A/B/Plan.md": "", "C/Plan.md": "", "x.md": "[[B/Plan#One|two]] [[C/Plan]]"})
+    changes.rename("A/B/Plan.md", "New.md", "")
+    assert vault_files(changes)["x.md"] == b"[[New#One|two]] [[C/Plan]]"
+
+
 def test_rename_keeps_the_notes_own_links(tmp_path: Path) -> None:
     """A note that moves to another folder keeps pointing to where its own relative links did, and to itself."""
     notes = {"A/Plan.md": "[n](Near.md) [[Near]] [s](Plan.md#x) [[Plan#x]] [h](#x)", "A/Near.md": "[back](Plan.md)"}

@@ -59,6 +59,12 @@ class LinkTargets:
         """Return the note at a path from the root."""
         return self._by_path.get(fold_parts(tuple(_with_ending(target).split("/"))))
 
+    def by_end_of_path(self, target: str) -> Parts | None:
+        """Return the only note whose path ends in a written one: `B/Plan` may mean `A/B/Plan`."""
+        names = fold_parts(tuple(_with_ending(target).split("/")))
+        found = [parts for parts in self._by_name.get(names[-1], []) if fold_parts(parts)[-len(names) :] == names]
+        return found[0] if len(found) == 1 else None
+
     def by_relative_path(self, target: str, source: Parts) -> Parts | None:
         """Return the note at a path from the folder of a note."""
         path = os.path.normpath("/".join([*source[:-1], _with_ending(target)])).replace(os.sep, "/")
@@ -115,7 +121,7 @@ def _new_wiki(written: str, source: Parts, renaming: Renaming, targets: LinkTarg
             return None
         return renaming.bare + (renaming.new[-1][-3:] if is_note(target) else "")
     meant = targets.by_path(target.lstrip("/")) or targets.by_relative_path(target, source)
-    if meant != renaming.old:
+    if (meant or targets.by_end_of_path(target)) != renaming.old:
         return None
     return path_text(renaming.new) if is_note(target) else path_text((*renaming.new[:-1], bare_name(renaming.new[-1])))
 

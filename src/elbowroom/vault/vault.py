@@ -107,9 +107,9 @@ class Vault:
         with self.opened() as root:
             self.index.refresh(root)
 
-    def notes(self, below: Parts = ()) -> list[Parts]:
+    def notes(self) -> list[Parts]:
         """Return the paths of all notes that may be seen, as the index knows them."""
-        return [parts for parts in self.index.notes if parts[: len(below)] == below and self.scope.allows(parts)]
+        return [parts for parts in self.index.notes if self.scope.allows(parts)]
 
     def _notes_below(self) -> dict[Parts, int]:
         counts: dict[Parts, int] = {}
