@@ -18,7 +18,7 @@ from watched_stream import watched
 from elbowroom.agents.catalog import Target
 from elbowroom.demo import Overflow, Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
 from elbowroom.server.keys import SHARED, Timing
-from elbowroom.server.runtime import Toolbox, no_tools
+from elbowroom.server.runtime import Toolbox
 
 Body = dict[str, Any]
 WINDOW = 4096
@@ -36,7 +36,7 @@ def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def one_pool(
-    folder: Path, says: Callable[[Body], Script | str], *, toolbox: Toolbox = no_tools, **studio: Any
+    folder: Path, says: Callable[[Body], Script | str], *, toolbox: Toolbox | None = None, **studio: Any
 ) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
     """Run both over one shared window; at the end nobody may hold any of it or wait for it."""
     loaded = SimulatedModel(MODEL, loaded_context_length=WINDOW)

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from elbowroom.server.app import create_app, create_runner
 from elbowroom.server.keys import Timing
-from elbowroom.server.runtime import Toolbox, no_tools
+from elbowroom.server.runtime import Toolbox
 from elbowroom.settings.live import LiveSettings
 
 
@@ -70,7 +70,7 @@ async def serve(
     folder: Path,
     settings: str,
     *,
-    toolbox: Toolbox = no_tools,
+    toolbox: Toolbox | None = None,
     timing: Timing | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Served]:

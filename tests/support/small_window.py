@@ -12,7 +12,7 @@ from serving import Served, serve, settings_for
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel
 from elbowroom.demo.journal import RecordedRequest
 from elbowroom.server.keys import Timing
-from elbowroom.server.runtime import Toolbox, no_tools
+from elbowroom.server.runtime import Toolbox
 
 Body = dict[str, Any]
 Message = dict[str, Any]
@@ -40,7 +40,7 @@ async def small_window(
     provider: str = "",
     prune: Model = valid_plan,
     timing: Timing | None = None,
-    toolbox: Toolbox = no_tools,
+    toolbox: Toolbox | None = None,
 ) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
     """Run both; `compaction`, `server` and `provider` are further lines of these tables of the settings.
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from settings_file import AGENT, load
 
 from elbowroom.settings.keys import TABLE_LISTS, TABLES
-from elbowroom.settings.model import Sampling, Settings
+from elbowroom.settings.model import AgentVault, Sampling, Settings
 from elbowroom.settings.secrets import SecretRef
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -17,6 +17,7 @@ MODELS: dict[str, type[BaseModel]] = {
     **{f"## `[{table}]`": model for table, model in TABLES.items()},
     **{f"## `[[{table}]]`": model for table, model in TABLE_LISTS.items()},
     "### `sampling`": Sampling,
+    "### `agents.vault`": AgentVault,
 }
 BY_KIND = {"base_url", "api_key", "manage_context"}
 EXAMPLES = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
@@ -43,6 +44,8 @@ def default_of(model: type[BaseModel], name: str) -> str:
             return f'`"{secret}"`'
         case Sampling() as sampling:
             return f"`{json.dumps(sampling.as_request_fields())}`"
+        case AgentVault() as narrowed:
+            return f"`{json.dumps(narrowed.model_dump(exclude_defaults=True))}`"
         case value:
             return f"`{json.dumps(value)}`"
 
@@ -74,9 +77,15 @@ def rows_text(key: str) -> str:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_examples_are_accepted_without_a_warning(tmp_path: Path, example: str) -> None:
+def test_the_examples_are_accepted_without_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: str
+) -> None:
     """What the document suggests can be pasted into a file as it stands, once the agents it names are there."""
     (tmp_path / "token").write_text("t", encoding="utf-8")
+    for folder in ("Private", "Work/Clients"):
+        (tmp_path / "Notes" / folder).mkdir(parents=True)
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(tmp_path))
     agents = AGENT.replace("writer", "critic") if "pruning_agent" in example else ""
     assert load(tmp_path, example + agents, {"WORKSTATION_KEY": "k"}).warnings == ()
 

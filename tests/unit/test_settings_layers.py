@@ -86,10 +86,11 @@ def test_lists_from_the_environment_are_split_at_commas(tmp_path: Path, written:
 
 def test_a_list_in_the_file_may_be_a_list_or_a_text(tmp_path: Path) -> None:
     """`["a", "b"]` and `"a, b"` are the same list of names."""
-    as_list = load(tmp_path, AGENT + 'tools = ["a", "b"]\n').settings
-    as_text = load(tmp_path, AGENT + 'tools = "a, b"\n').settings
+    vault = "[vault]\npath = '/notes'\n"
+    as_list = load(tmp_path, vault + AGENT + 'tools = ["vault.read", "vault.list"]\n').settings
+    as_text = load(tmp_path, vault + AGENT + 'tools = "vault.read, vault.list"\n').settings
     assert as_list == as_text
-    assert as_text.agents[0].tools == ("a", "b")
+    assert as_text.agents[0].tools == ("vault.read", "vault.list")
 
 
 def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
@@ -138,6 +139,9 @@ def test_the_default_file_is_elbowrooms_own() -> None:
 def test_an_agent_has_all_its_parts(tmp_path: Path) -> None:
     """Id, name, enabled, instructions, provider, model, tools, turns and sampling arrive as they are written."""
     text = """
+[vault]
+path = "~/Notes"
+
 [[providers]]
 id = "far"
 kind = "openai"

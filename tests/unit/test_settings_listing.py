@@ -44,6 +44,10 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "compaction.retain_directives": "[]   (default)",
         "compaction.retain_last_turns": "1   (default)",
         "compaction.notices": "'auto'   (default)",
+        "vault.path": "''   (default)",
+        "vault.include": "[]   (default)",
+        "vault.exclude": "[]   (default)",
+        "vault.write": "false   (default)",
         "store.url": "''   (default)",
         "store.retention_days": "90   (default)",
     }

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from aiohttp import web
 
 from elbowroom.agents.shared import Shared
+from elbowroom.agents.toolbox import SettingsToolbox
 from elbowroom.providers.chat_endpoint import open_session
 from elbowroom.providers.registry import Providers
 from elbowroom.server.body import MAX_BODY_BYTES
@@ -21,7 +22,7 @@ from elbowroom.server.health import health
 from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS, SHARED, STARTED, TIMING, Timing
 from elbowroom.server.models import list_models, show_model
 from elbowroom.server.running import RunningAnswers
-from elbowroom.server.runtime import AgentRuntime, Toolbox, no_tools
+from elbowroom.server.runtime import AgentRuntime, Toolbox
 from elbowroom.settings.live import LiveSettings
 from elbowroom.store.opening import open_ledger_rows
 
@@ -35,17 +36,20 @@ LINGERING_SECONDS = 2.0
 def create_app(
     live: LiveSettings,
     *,
-    toolbox: Toolbox = no_tools,
+    toolbox: Toolbox | None = None,
     timing: Timing | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> web.Application:
-    """Return the application; `toolbox` gives agents their tools, `environ` holds the secrets it refers to."""
+    """Return the application; `environ` holds the secrets that the settings refer to.
+
+    `toolbox` gives agents their tools, in the place of the settings.
+    """
     app = web.Application(middlewares=[translate_failures, guard], client_max_size=MAX_BODY_BYTES)
     app[SETTINGS] = live
     app[RULES] = CurrentRules(live, environ)
     app[TIMING] = timing or Timing()
     app[RUNNING] = RunningAnswers()
-    app[RUNTIME] = AgentRuntime(toolbox)
+    app[RUNTIME] = AgentRuntime(toolbox or SettingsToolbox(live.current, environ))
     rows = open_ledger_rows(live.current().settings.store, environ)
     app[SHARED] = Shared.over(rows, quiet_seconds=app[TIMING].quiet)
     app[STARTED] = int(time.time())

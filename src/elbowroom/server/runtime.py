@@ -3,7 +3,7 @@
 import asyncio
 import importlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
@@ -22,15 +22,10 @@ RunAgent = Callable[[Target, AgentSettings, ChatRequest, Sink, "Sequence[Tool]",
 Toolbox = Callable[[Target], "Sequence[Tool]"]
 
 
-def no_tools(target: Target) -> Sequence[Any]:
-    """Return the tools of an agent that has none."""
-    return ()
-
-
 class AgentRuntime:
     """Answers requests; the first one to an agent waits for the SDK. `toolbox` gives each agent its own tools."""
 
-    def __init__(self, toolbox: Toolbox = no_tools) -> None:
+    def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox
         self._loading: asyncio.Task[RunAgent] | None = None
 
@@ -73,5 +68,6 @@ class AgentRuntime:
 def _load() -> RunAgent:
     load_sdk()
     importlib.import_module("elbowroom.store.ledger_rows")  # with SQLAlchemy, which the first request waits for else
+    importlib.import_module("elbowroom.agents.vault_tools")
     run_agent: RunAgent = importlib.import_module("elbowroom.agents.run").run_agent
     return run_agent

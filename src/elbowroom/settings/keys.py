@@ -10,12 +10,14 @@ from elbowroom.settings.model import (
     ProviderSettings,
     ServerSettings,
     StoreSettings,
+    VaultSettings,
 )
 
 Key = tuple[str | int, ...]
 TABLES: Final[dict[str, type[BaseModel]]] = {
     "server": ServerSettings,
     "compaction": CompactionSettings,
+    "vault": VaultSettings,
     "store": StoreSettings,
 }
 TABLE_LISTS: Final[dict[str, type[BaseModel]]] = {"providers": ProviderSettings, "agents": AgentSettings}

@@ -15,6 +15,7 @@ from elbowroom.settings.explain import explain
 from elbowroom.settings.keys import Key
 from elbowroom.settings.model import Settings
 from elbowroom.settings.spelling import unknown_keys
+from elbowroom.settings.vault_folders import missing_folders
 
 Flags = Mapping[tuple[str, str], str | int | None]
 
@@ -62,6 +63,7 @@ def load_settings(path: Path, environ: Mapping[str, str], flags: Flags, *, must_
         *unknown_variables(environ),
         *(f"{path}: {warning}" for warning in unknown_keys(data)),
         *doubtful_secrets(settings, sources, path.parent, environ),
+        *(f"{path}: {warning}" for warning in missing_folders(settings)),
     ]
     return LoadedSettings(settings, path, sources, tuple(warnings))
 

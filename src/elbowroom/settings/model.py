@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from elbowroom.settings.secrets import SecretRef
+from elbowroom.settings.tool_names import VAULT, VAULT_TOOLS, VAULT_WRITERS, unknown_tool
 
 DEFAULT_TOKEN = SecretRef("env:ELBOWROOM_TOKEN")
 DEFAULT_API_KEY = SecretRef("env:LM_API_TOKEN")
@@ -69,6 +71,20 @@ def _no_switch(value: Any) -> Any:
     return value
 
 
+def _checked_vault_path(value: str) -> str:
+    if value and not value.startswith("~") and not PurePath(value).is_absolute():
+        raise ValueError("the full path of a folder, such as ~/Notes")
+    return value
+
+
+def _checked_folders(value: tuple[str, ...]) -> tuple[str, ...]:
+    for folder in value:
+        names = folder.strip("/").split("/")
+        if folder.startswith(("/", "~")) or "\\" in folder or any(name in ("", ".", "..") for name in names):
+            raise ValueError('folders as seen from the vault, such as "Private" or "Work/Clients"')
+    return tuple(folder.strip("/") for folder in value)
+
+
 def _split_at_lines(value: Any) -> Any:
     if isinstance(value, str):
         return [line.strip() for line in value.splitlines() if line.strip()]
@@ -79,6 +95,7 @@ Whole = Annotated[int, BeforeValidator(_no_switch)]
 Real = Annotated[float, BeforeValidator(_no_switch)]
 Id = Annotated[str, AfterValidator(_checked_id)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas)]
+Folders = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas), AfterValidator(_checked_folders)]
 Sentences = Annotated[tuple[str, ...], BeforeValidator(_split_at_lines)]
 ClientTools = Literal["pass", "slim", "drop"]
 Notices = Literal["auto", "event", "content", "comment", "off"]
@@ -88,7 +105,7 @@ SAME_AGENT = "same"
 class Misfit(ValueError):
     """A value that is wrong beside other values: its key in the whole file, and in words what the key takes."""
 
-    def __init__(self, key: tuple[str, ...], takes: str) -> None:
+    def __init__(self, key: tuple[str | int, ...], takes: str) -> None:
         super().__init__(takes)
         self.key = key
 
@@ -172,6 +189,14 @@ class Sampling(Section):
         return self.model_dump(exclude_none=True, mode="json")
 
 
+class AgentVault(Section):
+    """`[agents.vault]`: narrows for one agent what `[vault]` opens; it opens nothing by itself."""
+
+    include: Folders = ()
+    exclude: Folders = ()
+    write: bool = True
+
+
 class AgentSettings(Section):
     """`[[agents]]`: a model with instructions and tools, offered to clients as a model of its own."""
 
@@ -182,6 +207,7 @@ class AgentSettings(Section):
     provider: str = "lmstudio"
     model: str = Field(min_length=1)
     tools: Names = ()
+    vault: AgentVault = AgentVault()
     max_turns: Whole = Field(50, ge=1)
     client_tools: ClientTools = "pass"
     sampling: Sampling = Sampling()
@@ -210,6 +236,15 @@ class CompactionSettings(Section):
     notices: Notices = "auto"
 
 
+class VaultSettings(Section):
+    """`[vault]`: the folder of notes that agents may work in, and how far."""
+
+    path: Annotated[str, AfterValidator(_checked_vault_path)] = ""
+    include: Folders = ()
+    exclude: Folders = ()
+    write: bool = False
+
+
 class StoreSettings(Section):
     """`[store]`: where that is kept which outlives a request, and for how long."""
 
@@ -228,6 +263,7 @@ class Settings(Section):
     providers: tuple[ProviderSettings, ...] = Field(default_factory=_default_providers)
     agents: tuple[AgentSettings, ...] = ()
     compaction: CompactionSettings = CompactionSettings()
+    vault: VaultSettings = VaultSettings()
     store: StoreSettings = StoreSettings()
 
     @model_validator(mode="after")
@@ -244,7 +280,21 @@ class Settings(Section):
                     f"(agent {agent.id!r})"
                 )
         self._check_pruning_agent()
+        self._check_tools()
         return self
+
+    def _check_tools(self) -> None:
+        for index, agent in enumerate(self.agents):
+            key = ("agents", index, "tools")
+            if unknown := next((name for name in agent.tools if unknown_tool(name)), None):
+                there = ", ".join(map(repr, (VAULT, *VAULT_TOOLS)))
+                raise Misfit(key, f"names of tools, which are: {there}; {unknown!r} is none")
+            if agent.tools and not self.vault.path:
+                raise Misfit(key, "vault tools only where [vault] has a path, such as path = '~/Notes'")
+            writers = [name for name in agent.tools if name in VAULT_WRITERS]
+            if writers and not (self.vault.write and agent.vault.write):
+                where = f"agents[{index}].vault has write = false" if self.vault.write else "[vault] has write = false"
+                raise Misfit(key, f"no tools that change notes, such as {writers[0]!r}, while {where}")
 
     def _check_pruning_agent(self) -> None:
         chosen = self.compaction.pruning_agent

@@ -1,0 +1,55 @@
+"""Gives each agent the tools that its settings name."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elbowroom.agents.catalog import Target
+from elbowroom.settings.layers import LoadedSettings
+from elbowroom.settings.model import AgentSettings, VaultSettings
+from elbowroom.settings.paths import data_dir, expanded
+from elbowroom.vault.changes import Changes
+from elbowroom.vault.index import Index
+from elbowroom.vault.journal import Journal
+from elbowroom.vault.scope import Scope
+from elbowroom.vault.vault import Vault
+
+if TYPE_CHECKING:
+    from agents import Tool
+
+
+class SettingsToolbox:
+    """The tools of the agents as the settings have them; `current` returns those in force.
+
+    What has been read of a vault is kept from one request to the next. To be called once the SDK is loaded.
+    """
+
+    def __init__(self, current: Callable[[], LoadedSettings], environ: Mapping[str, str]) -> None:
+        self._current = current
+        self._environ = environ
+        self._vaults: dict[str, tuple[Index, Journal]] = {}
+
+    def __call__(self, target: Target) -> "Sequence[Tool]":
+        """Return the tools of the agent that stands behind a name; none for a raw model."""
+        from elbowroom.agents.vault_tools import as_function_tool, vault_tools
+
+        settings, agent = self._current().settings.vault, target.agent
+        if agent is None or not agent.tools or not settings.path:
+            return ()
+        changes = self._changes(agent, settings)
+        tools = vault_tools(agent.tools, may_write=settings.write and agent.vault.write)
+        return [as_function_tool(tool, changes) for tool in tools]
+
+    def _changes(self, agent: AgentSettings, settings: VaultSettings) -> Changes:
+        root = str(expanded(settings.path))
+        if root not in self._vaults:  # another one than before, whose notes need not be kept
+            self._vaults = {root: (Index(), Journal(self._undo_folder(root)))}
+        index, journal = self._vaults[root]
+        opened = Scope.of(settings.include, settings.exclude)
+        scope = Scope.of(agent.vault.include, agent.vault.exclude, opened)
+        return Changes(Vault(root, scope, index), journal, agent.id)
+
+    def _undo_folder(self, root: str) -> Path:
+        """Return where the changes of a vault are noted down: outside of it, and of what is synchronised with it."""
+        return data_dir(self._environ) / "vault-undo" / hashlib.sha256(root.encode()).hexdigest()[:16]

@@ -1,0 +1,183 @@
+"""Folders held open by descriptor, so that nothing that is swapped meanwhile can lead out of the vault.
+
+Each name is opened below the folder before it, never through a link. Where the system has no descriptors of folders
+(Windows), paths are used, links and junctions are refused by their attributes, and what was opened is checked.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Self
+
+from elbowroom.vault.errors import Closed, NoSuchFolder, VaultError
+from elbowroom.vault.names import Parts, fold, is_open, path_text
+
+HAS_DESCRIPTORS: Final = (
+    os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd and os.scandir in os.supports_fd
+) and hasattr(os, "O_NOFOLLOW")
+NEVER_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+BINARY: Final = getattr(os, "O_BINARY", 0)
+FOLDER_FLAGS: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+SURROGATE_TAG: Final = 0x20000000
+"""The bit that marks a reparse point which stands for another place; clouds' placeholders do not have it."""
+
+
+class Folder:
+    """An open folder of the vault; `parts` are its names on disk, seen from the root.
+
+    Its methods take names that stand in it, and raise OSError unless they say otherwise.
+    """
+
+    def __init__(self, path: str, parts: Parts, descriptor: int | None) -> None:
+        self.parts = parts
+        self.descriptor = descriptor
+        self._path = path
+
+    @classmethod
+    def open_root(cls, path: str, *, by_descriptor: bool = HAS_DESCRIPTORS) -> Self:
+        """Open the vault itself; a link to it is the user's own choice and is followed here alone.
+
+        Raises VaultError where there is no such folder.
+        """
+        try:
+            real = os.path.realpath(path, strict=True)
+            if not os.path.isdir(real):
+                raise NotADirectoryError(path)
+            return cls(real, (), os.open(real, FOLDER_FLAGS | NEVER_FOLLOW) if by_descriptor else None)
+        except OSError as error:
+            raise VaultError(
+                f"The vault {path} cannot be opened: {error.strerror or error}. "
+                "Tell the user to check vault.path in the settings."
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+    def place(self, name: str) -> str:
+        """Return the name to hand to the system together with `descriptor`."""
+        return name if self.descriptor is not None else os.path.join(self._path, name)
+
+    def names(self) -> list[str]:
+        """Return the names of all that is in the folder."""
+        return os.listdir(self._path if self.descriptor is None else self.descriptor)
+
+    def entries(self) -> Iterator[os.DirEntry[str]]:
+        """Yield what is in the folder."""
+        # The iterator is closed by exhaustion; a descriptor is duplicated by the call.
+        with os.scandir(self._path if self.descriptor is None else self.descriptor) as entries:
+            yield from entries
+
+    def name_on_disk(self, name: str) -> str | None:
+        """Return how a name is written on disk: the very name, else the only one that differs in case or accents only.
+
+        Names that only the file system knows for it, such as Windows' short ones, are no names.
+        """
+        names = [found for found in self.names() if is_open(found)]
+        if name in names:
+            return name
+        alike = [found for found in names if fold(found) == fold(name)]
+        return alike[0] if len(alike) == 1 else None
+
+    def status(self, name: str) -> os.stat_result:
+        """Return what is there under a name, and not what a link leads to."""
+        return os.stat(self.place(name), dir_fd=self.descriptor, follow_symlinks=False)
+
+    def open_folder(self, name: str) -> "Folder":
+        """Open a folder in this one; raises Closed where the name is a link or no folder."""
+        parts, path = (*self.parts, name), os.path.join(self._path, name)
+        if _leads_elsewhere(self.status(name)):
+            raise Closed(f"{path_text(parts)} is a link. Links are not followed.")
+        if self.descriptor is None:
+            folder = Folder(path, parts, None)
+            folder.check_place()
+            return folder
+        try:
+            return Folder(path, parts, os.open(name, FOLDER_FLAGS | NEVER_FOLLOW, dir_fd=self.descriptor))
+        except (NotADirectoryError, OSError) as error:
+            raise Closed(f"{path_text(parts)} cannot be opened as a folder: {error.strerror}.") from error
+
+    def check_place(self) -> None:
+        """Refuse a folder whose path has come to lead elsewhere; raises Closed."""
+        if os.path.realpath(self._path) != self._path or not os.path.isdir(self._path):
+            raise Closed(f"{path_text(self.parts)} is not a folder of the vault.")
+
+    def open_file(self, name: str) -> int:
+        """Open a file for reading and return its descriptor; raises Closed for anything but a plain file of its own.
+
+        A device or pipe is not opened, and if one takes the file's place in that very moment, it is not waited for.
+        """
+        parts = (*self.parts, name)
+        _check_plain(self.status(name), parts)
+        try:
+            opened = os.open(self.place(name), os.O_RDONLY | BINARY | NEVER_FOLLOW, dir_fd=self.descriptor)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError):
+                raise
+            raise Closed(f"{path_text(parts)} cannot be opened: {error.strerror}.") from error
+        try:
+            _check_plain(os.fstat(opened), parts)
+            if self.descriptor is None:
+                self._check_opened(opened, name)
+        except BaseException:
+            os.close(opened)
+            raise
+        return opened
+
+    def _check_opened(self, opened: int, name: str) -> None:
+        self.check_place()
+        if not os.path.samestat(os.fstat(opened), self.status(name)):
+            raise Closed(f"{path_text((*self.parts, name))} was replaced while it was opened. Try again.")
+
+    def make_folder(self, name: str) -> None:
+        """Make a folder in this one, unless there is something of that name."""
+        try:
+            os.mkdir(self.place(name), dir_fd=self.descriptor)
+        except FileExistsError:
+            return
+
+
+@contextmanager
+def opened_folder(root: Folder, parts: Parts, may_enter: Callable[[Parts], bool]) -> Iterator[Folder]:
+    """Open the folder at a path as it is on disk, step by step; `root` stays open.
+
+    Raises NoSuchFolder, also for one that may not be entered, Closed, and OSError.
+    """
+    folder, owned = root, False
+    try:
+        for name in parts:
+            found = folder.name_on_disk(name)
+            if found is None or not may_enter((*folder.parts, found)):
+                raise NoSuchFolder(f"There is no folder {path_text((*folder.parts, name))}.")
+            below = folder.open_folder(found)
+            if owned:
+                folder.close()
+            folder, owned = below, True
+        yield folder
+    finally:
+        if owned:
+            folder.close()
+
+
+def _check_plain(status: os.stat_result, parts: Parts) -> None:
+    if _leads_elsewhere(status):
+        raise Closed(f"{path_text(parts)} is a link. Links are not followed.")
+    if stat.S_ISDIR(status.st_mode):
+        raise Closed(f"{path_text(parts)} is a folder, not a note. List it instead.")
+    if not stat.S_ISREG(status.st_mode):
+        raise Closed(f"{path_text(parts)} is not a file.")
+    if status.st_nlink > 1:
+        raise Closed(f"{path_text(parts)} is closed: it has a second name (a hard link), perhaps outside the vault.")
+
+
+def _leads_elsewhere(status: os.stat_result) -> bool:
+    return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_reparse_tag", 0) & SURROGATE_TAG)

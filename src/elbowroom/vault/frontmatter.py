@@ -1,0 +1,179 @@
+"""A note's frontmatter: read its keys, and change one of them without touching another line. Pure.
+
+What Obsidian writes is understood: texts, numbers, lists in both forms. Other YAML is kept as it stands.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from elbowroom.vault.errors import VaultError
+from elbowroom.vault.names import fold
+from elbowroom.vault.note import Note
+
+KEY: Final = re.compile(
+    r"""(?:"([^"]+)"|'([^']+)'|([^\s#"'\[\]{},&*!|>%@`-][^:]*|-[^\s:][^:]*)):(?=[ \t]|$)[ \t]*(.*)$"""
+)
+ITEM: Final = re.compile(r"[ \t]*-(?:[ \t]+(.*))?$")
+PLAIN: Final = re.compile(r"[^\s#&*!|>'\"%@`\[\]{},?:-][^#:\n]*")
+LIKE_ANOTHER_TYPE: Final = re.compile(r"(?:true|false|yes|no|on|off|null|~|[-+.\d][\d._eE+:xo-]*)", re.IGNORECASE)
+Value = str | list[str]
+
+
+def read_frontmatter(note: Note) -> dict[str, Value]:
+    """Return the keys at the top level with their values as text, or as a list of texts."""
+    found: dict[str, Value] = {}
+    for key, start, end in _spans(note):
+        match = KEY.match(note.bare[start])
+        rest = match[4] if match else ""
+        items = [item[1] or "" for line in note.bare[start + 1 : end] if (item := ITEM.match(line))]
+        if _without_comment(rest):
+            found[key] = _value(_without_comment(rest))
+        elif items:
+            found[key] = [_scalar(_without_comment(item)) for item in items]
+        else:
+            found[key] = " ".join(line.strip() for line in note.bare[start + 1 : end]).strip()
+    return found
+
+
+def texts(value: Value | None) -> list[str]:
+    """Return a value as a list of texts; a text with commas is taken apart, as Obsidian does with tags."""
+    if value is None:
+        return []
+    parts = value if isinstance(value, list) else re.split(r"[,\s]+", value)
+    return [part for part in parts if part]
+
+
+def with_key(note: Note, key: str, value: Value) -> str:
+    """Return the note's text with a key set; every other line stays as it is. Frontmatter is begun where there is none.
+
+    Raises VaultError for what cannot be a key.
+    """
+    if not key or key != key.strip() or not PLAIN.fullmatch(key):
+        raise VaultError(f"{key!r} cannot be a key of the frontmatter: letters, digits, blanks and dashes can.")
+    key = next((found for found, _, _ in _spans(note) if fold(found) == fold(key)), key)
+    end = note.line_end
+    new = [line + end for line in _written(key, value)]
+    if not note.frontmatter:
+        mark = "\ufeff" if note.lines and note.lines[0].startswith("\ufeff") else ""
+        body = "".join(note.lines).removeprefix(mark)
+        return "".join([mark, f"---{end}", *new, f"---{end}", body])
+    span = _span(note, key)
+    start, stop = span or (note.frontmatter - 1, note.frontmatter - 1)
+    return "".join([*note.lines[:start], *new, *note.lines[stop:]])
+
+
+def without_key(note: Note, key: str) -> str:
+    """Return the note's text without a key; raises VaultError where it is not there."""
+    start, stop = _span(note, key) or _no_key(note, key)
+    return "".join([*note.lines[:start], *note.lines[stop:]])
+
+
+def with_items(note: Note, key: str, items: Sequence[str]) -> str:
+    """Return the note's text with items added to a list, which begins where there is none; none is there twice."""
+    before = read_frontmatter(note)
+    old = next((value for found, value in before.items() if fold(found) == fold(key)), [])
+    there = old if isinstance(old, list) else [old] if old else []
+    return with_key(note, key, [*there, *(item for item in items if item not in there)])
+
+
+def parsed_value(written: str) -> Value:
+    """Return what a model wrote as a value: a JSON list is a list, lines that begin with `- ` are one, else a text."""
+    text = written.strip()
+    if text.startswith("["):
+        return _value(text)
+    lines = text.splitlines()
+    if lines and all(ITEM.match(line) for line in lines):
+        return [_scalar(line.strip().removeprefix("-").strip()) for line in lines]
+    return " ".join(line.strip() for line in lines)
+
+
+def _no_key(note: Note, key: str) -> tuple[int, int]:
+    there = ", ".join(repr(found) for found, _, _ in _spans(note)) or "none"
+    raise VaultError(f"There is no key {key!r} in the frontmatter. The keys are: {there}.")
+
+
+def _span(note: Note, key: str) -> tuple[int, int] | None:
+    found = [(name, start, end) for name, start, end in _spans(note) if fold(name) == fold(key)]
+    if len(found) > 1:
+        raise VaultError(f"The frontmatter has {key!r} more than once. Ask the user to put that right.")
+    return (found[0][1], found[0][2]) if found else None
+
+
+def _spans(note: Note) -> list[tuple[str, int, int]]:
+    """Return each key with its first line and the line after its last; what stands between keys belongs to none."""
+    last = note.frontmatter - 1
+    starts = [
+        (number, match[1] or match[2] or match[3].rstrip())
+        for number in range(1, last)
+        if (match := KEY.match(note.bare[number]))
+    ]
+    spans: list[tuple[str, int, int]] = []
+    for index, (start, key) in enumerate(starts):
+        stop = starts[index + 1][0] if index + 1 < len(starts) else last
+        while stop > start + 1 and (not note.bare[stop - 1].strip() or note.bare[stop - 1].startswith("#")):
+            stop -= 1
+        spans.append((key, start, stop))
+    return spans
+
+
+def _written(key: str, value: Value) -> list[str]:
+    if isinstance(value, list):
+        return [f"{key}:", *(f"  - {_quoted(item)}" for item in value)] if value else [f"{key}: []"]
+    return [f"{key}: {_as_scalar(value)}".rstrip()]
+
+
+def _as_scalar(value: str) -> str:
+    """Return a value as it may stand: numbers, dates and truth values unquoted, since they are meant as such."""
+    return value if LIKE_ANOTHER_TYPE.fullmatch(value) else _quoted(value)
+
+
+def _quoted(text: str) -> str:
+    if text == text.strip() and PLAIN.fullmatch(text) and not LIKE_ANOTHER_TYPE.fullmatch(text):
+        return text
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _value(text: str) -> Value:
+    if text.startswith("[") and text.endswith("]") and not text.startswith("[["):
+        try:
+            items = json.loads(text)
+        except ValueError:
+            items = _split_list(text[1:-1])
+        return [item if isinstance(item, str) else json.dumps(item) for item in items]
+    return _scalar(text)
+
+
+def _split_list(text: str) -> list[str]:
+    items, item, quote = [], "", ""
+    for character in text:
+        if character == "," and not quote:
+            items.append(item)
+            item = ""
+            continue
+        if quote == character:
+            quote = ""
+        elif not quote and character in "\"'" and not item.strip():
+            quote = character
+        item += character
+    return [_scalar(part.strip()) for part in [*items, item] if part.strip()]
+
+
+def _scalar(text: str) -> str:
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        try:
+            read: Mapping[str, str] | str = json.loads(text)
+        except ValueError:
+            return text[1:-1]
+        return read if isinstance(read, str) else text[1:-1]
+    if len(text) >= 2 and text[0] == text[-1] == "'":
+        return text[1:-1].replace("''", "'")
+    return text
+
+
+def _without_comment(text: str) -> str:
+    stripped = text.strip()
+    if stripped.startswith(("'", '"')) or " #" not in stripped:
+        return "" if stripped.startswith("#") else stripped
+    return stripped[: stripped.index(" #")].rstrip()

@@ -1,0 +1,118 @@
+"""Names in the vault: what a written path means, and which names are closed or cannot be given."""
+
+import re
+import unicodedata
+from typing import Final
+
+from elbowroom.vault.errors import Closed, VaultError
+
+Parts = tuple[str, ...]
+"""A path from the vault's root, name by name; empty for the root."""
+LONGEST_PATH: Final = 1000
+LONGEST_NAME: Final = 200
+NOTE_ENDING: Final = ".md"
+DOTS: Final = ".\u2024\ufe52\uff0e"
+"""The full stop and those that some file systems take for one."""
+NOT_PORTABLE: Final = frozenset('*"<>:|?/\\#^[]')
+"""What Windows does not allow in names, and what links in notes cannot hold."""
+RESERVED: Final = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$)(\..*)?", re.IGNORECASE)
+DRIVE: Final = re.compile(r"[A-Za-z]:")
+REORDERING: Final = frozenset("\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+HOW_PATHS_LOOK: Final = 'Paths are written as seen from the vault, with "/" between names, such as "Projects/Plan.md".'
+
+
+def split_path(written: str) -> Parts:
+    """Return the names in a path that a model wrote; nothing is looked up.
+
+    Raises VaultError, or Closed for what would lead out of the vault or to what is hidden in it.
+    """
+    if len(written) > LONGEST_PATH:
+        raise VaultError(f"The path is too long ({len(written)} characters). {HOW_PATHS_LOOK}")
+    if not is_printable(written):
+        raise VaultError(f"The path {written!r} holds characters that no path has. {HOW_PATHS_LOOK}")
+    stripped = written.strip()
+    if stripped in ("", ".", "/", "./"):
+        return ()
+    if stripped.startswith(("/", "\\", "~/")) or stripped == "~" or DRIVE.match(stripped):
+        raise Closed(f"{written!r} is not a path inside the vault. {HOW_PATHS_LOOK}")
+    if "\\" in stripped or ":" in stripped:
+        raise VaultError(f'{written!r} cannot be a path: "\\" and ":" are not allowed. {HOW_PATHS_LOOK}')
+    parts = tuple(stripped.removeprefix("./").removesuffix("/").split("/"))
+    for name in parts:
+        _check_name(name, written)
+    return parts
+
+
+def _check_name(name: str, written: str) -> None:
+    alike = unicodedata.normalize("NFKC", name)
+    if not name.strip() or not alike.strip(". ") or "/" in alike or "\\" in alike:
+        raise Closed(f"{written!r} is not a path inside the vault. {HOW_PATHS_LOOK}")
+    if is_hidden(name):
+        raise Closed(f"{written!r} is closed: names that begin with a dot are not for notes.")
+
+
+def is_printable(name: str) -> bool:
+    """Tell whether a name has no control character, nothing that reorders text, and nothing that is no text."""
+    if name.isprintable():
+        return True
+    # Python calls blanks other than the usual one, and what joins the parts of an emoji, not printable.
+    return REORDERING.isdisjoint(name) and not any(
+        ord(c) < 32 or 0x7F <= ord(c) <= 0x9F or 0xD800 <= ord(c) <= 0xDFFF for c in name
+    )
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether a name is closed to agents: it begins with a dot, also behind characters that are not seen."""
+    if name.isascii():
+        return name.startswith(".")
+    seen = "".join(c for c in name if unicodedata.category(c) != "Cf")
+    return seen.startswith(tuple(DOTS))
+
+
+def is_open(name: str) -> bool:
+    """Tell whether a name found on disk is one that agents may see."""
+    return not is_hidden(name) and is_printable(name)
+
+
+def fold(name: str) -> str:
+    """Return the form in which names are compared where case and the way of writing accents do not matter."""
+    return name.casefold() if name.isascii() else unicodedata.normalize("NFC", name).casefold()
+
+
+def fold_parts(parts: Parts) -> Parts:
+    """Return a path in the form in which paths are compared."""
+    return tuple(map(fold, parts))
+
+
+def check_new(parts: Parts) -> None:
+    """Refuse names that some system or some link could not hold; raises VaultError."""
+    for name in parts:
+        if bad := sorted(NOT_PORTABLE.intersection(name)):
+            raise VaultError(f"{name!r} cannot be a name: {' '.join(bad)} is not allowed in new names.")
+        if name != name.strip() or name.endswith(".") or RESERVED.fullmatch(name):
+            raise VaultError(f"{name!r} cannot be a name: it does not work on every system. Choose another.")
+        if len(name.encode()) > LONGEST_NAME:
+            raise VaultError(f"{name[:40]!r}... is too long for a name. Choose a shorter one.")
+
+
+def note_parts(written: str) -> Parts:
+    """Return the names of a note's path, with `.md` added where it is missing; raises VaultError."""
+    parts = split_path(written)
+    if not parts:
+        raise VaultError(f"The path of a note is missing. {HOW_PATHS_LOOK}")
+    return parts if is_note(parts[-1]) else (*parts[:-1], parts[-1] + NOTE_ENDING)
+
+
+def is_note(name: str) -> bool:
+    """Tell whether a file of this name is a note."""
+    return name[-3:].lower() == NOTE_ENDING
+
+
+def path_text(parts: Parts) -> str:
+    """Return a path as it is shown."""
+    return "/".join(parts)
+
+
+def bare_name(name: str) -> str:
+    """Return a note's name without its ending, as links write it."""
+    return name[:-3] if is_note(name) else name
