@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel
 from settings_file import AGENT, load
 
-from elbowroom.settings.keys import TABLE_LISTS, TABLES
-from elbowroom.settings.model import AgentVault, Sampling, Settings
+from elbowroom.settings.keys import AGENT_TABLES, TABLE_LISTS, TABLES
+from elbowroom.settings.model import Sampling, Settings
 from elbowroom.settings.secrets import SecretRef
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -17,7 +17,7 @@ MODELS: dict[str, type[BaseModel]] = {
     **{f"## `[{table}]`": model for table, model in TABLES.items()},
     **{f"## `[[{table}]]`": model for table, model in TABLE_LISTS.items()},
     "### `sampling`": Sampling,
-    "### `agents.vault`": AgentVault,
+    **{f"### `agents.{table}`": model for table, model in AGENT_TABLES.items()},
 }
 BY_KIND = {"base_url", "api_key", "manage_context"}
 EXAMPLES = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
@@ -44,8 +44,8 @@ def default_of(model: type[BaseModel], name: str) -> str:
             return f'`"{secret}"`'
         case Sampling() as sampling:
             return f"`{json.dumps(sampling.as_request_fields())}`"
-        case AgentVault() as narrowed:
-            return f"`{json.dumps(narrowed.model_dump(exclude_defaults=True))}`"
+        case BaseModel() as own:
+            return f"`{json.dumps(own.model_dump(exclude_defaults=True))}`"
         case value:
             return f"`{json.dumps(value)}`"
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from elbowroom.agents.catalog import Target
 from elbowroom.settings.layers import LoadedSettings
-from elbowroom.settings.model import AgentSettings, VaultSettings
+from elbowroom.settings.model import AgentSettings
 from elbowroom.settings.paths import data_dir, expanded
+from elbowroom.settings.tool_sections import VaultSettings
 from elbowroom.vault.changes import Changes
 from elbowroom.vault.index import Index
 from elbowroom.vault.journal import Journal

@@ -7,11 +7,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from elbowroom.settings.fields import Misfit
 from elbowroom.settings.keys import TABLE_LISTS, TABLES, Key, key_text
-from elbowroom.settings.model import Misfit
 from elbowroom.settings.secrets import HIDDEN, without_secrets
 
-SECRET_KEYS: Final = frozenset({"token", "api_key"})
+SECRET_KEYS: Final = frozenset({"token", "api_key", "env", "headers"})
 LONGEST_VALUE: Final = 80
 TAKES: Final[Mapping[str, str]] = {
     "string_type": "a text in quotes",

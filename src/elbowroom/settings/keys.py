@@ -10,6 +10,13 @@ from elbowroom.settings.model import (
     ProviderSettings,
     ServerSettings,
     StoreSettings,
+)
+from elbowroom.settings.tool_sections import (
+    AgentVault,
+    McpServerSettings,
+    MemorySettings,
+    OwnToolOutput,
+    ToolOutputSettings,
     VaultSettings,
 )
 
@@ -17,10 +24,18 @@ Key = tuple[str | int, ...]
 TABLES: Final[dict[str, type[BaseModel]]] = {
     "server": ServerSettings,
     "compaction": CompactionSettings,
+    "tool_output": ToolOutputSettings,
     "vault": VaultSettings,
+    "memory": MemorySettings,
     "store": StoreSettings,
 }
-TABLE_LISTS: Final[dict[str, type[BaseModel]]] = {"providers": ProviderSettings, "agents": AgentSettings}
+TABLE_LISTS: Final[dict[str, type[BaseModel]]] = {
+    "providers": ProviderSettings,
+    "agents": AgentSettings,
+    "mcp_servers": McpServerSettings,
+}
+AGENT_TABLES: Final[dict[str, type[BaseModel]]] = {"vault": AgentVault, "tool_output": OwnToolOutput}
+"""Tables that an agent has of its own, by their keys."""
 
 
 def key_text(key: Key) -> str:

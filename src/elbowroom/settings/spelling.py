@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from elbowroom.settings.keys import TABLE_LISTS, TABLES, Key, key_text
-from elbowroom.settings.model import AgentVault, Sampling, Settings
+from elbowroom.settings.keys import AGENT_TABLES, TABLE_LISTS, TABLES, Key, key_text
+from elbowroom.settings.model import Sampling, Settings
 
 
 def unknown_keys(data: Mapping[str, Any]) -> Iterator[str]:
@@ -20,8 +20,8 @@ def unknown_keys(data: Mapping[str, Any]) -> Iterator[str]:
         for index, row in enumerate(data.get(table, [])):
             yield from _unknown_in(row, _fields(model), (table, index))
             yield from _misspelt_sampling(row, (table, index))
-            if table == "agents":
-                yield from _unknown_in(row.get("vault", {}), _fields(AgentVault), (table, index, "vault"))
+            for own, own_model in AGENT_TABLES.items() if table == "agents" else ():
+                yield from _unknown_in(row.get(own, {}), _fields(own_model), (table, index, own))
 
 
 def did_you_mean(name: str, known: Mapping[str, str]) -> str:

@@ -13,9 +13,11 @@ VAULT_WRITERS: Final = (
     "vault.delete",
     "vault.undo",
 )
-VAULT_TOOLS: Final = (*VAULT_READERS, *VAULT_WRITERS)
-
-
-def unknown_tool(name: str) -> bool:
-    """Tell whether there is no tool of this name."""
-    return name != VAULT and name not in VAULT_TOOLS
+VAULT_TOOLS: Final = frozenset({VAULT, *VAULT_READERS, *VAULT_WRITERS})
+TOOL_OUTPUT_CACHE: Final = "tool_output_cache"
+"""Both tools that read the results of earlier calls."""
+SAVE_MEMORY: Final = "save_memory"
+SEARCH_MEMORY: Final = "search_memory"
+MEMORY_TOOLS: Final = frozenset({SAVE_MEMORY, SEARCH_MEMORY})
+TOOLS: Final = (VAULT, *VAULT_READERS, *VAULT_WRITERS, TOOL_OUTPUT_CACHE, SAVE_MEMORY, SEARCH_MEMORY)
+"""Everything that `tools` of an agent may name."""
