@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Tool, function_tool
 from chatting import AGENT, MODEL, chunks_of, eventually
+from own_tools import Given, own_tool
 from patient_counting import wait_for_counts
 from scripted_pruner import is_prune_order, valid_plan
 from serving import Served, serve, settings_for, text_of
@@ -16,9 +16,9 @@ from small_window import ask_whole, history, orders_of
 from watched_stream import watched
 
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.own_tool import OwnTool
 from elbowroom.demo import Overflow, Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
 from elbowroom.server.keys import SHARED, Timing
-from elbowroom.server.runtime import Toolbox
 
 Body = dict[str, Any]
 WINDOW = 4096
@@ -36,7 +36,7 @@ def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def one_pool(
-    folder: Path, says: Callable[[Body], Script | str], *, toolbox: Toolbox | None = None, **studio: Any
+    folder: Path, says: Callable[[Body], Script | str], *, toolbox: Given | None = None, **studio: Any
 ) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
     """Run both over one shared window; at the end nobody may hold any of it or wait for it."""
     loaded = SimulatedModel(MODEL, loaded_context_length=WINDOW)
@@ -107,13 +107,13 @@ async def test_a_tool_that_asks_the_same_model(tmp_path: Path) -> None:
     """An agent's tool may ask the model that the agent runs on, though there is room for one of them only."""
     url: list[Served] = []
 
-    @function_tool
+    @own_tool
     async def ask_another(question: str) -> str:
         """Ask another agent."""
         status, answer = await ask_whole(url[0], chat_of("the writer", NEARLY_FULL))
         return f"{status}: {answer['choices'][0]['message']['content']}"
 
-    def toolbox(target: Target) -> Sequence[Tool]:
+    def toolbox(target: Target) -> Sequence[OwnTool]:
         return [ask_another]
 
     def says(body: Body) -> Script | str:

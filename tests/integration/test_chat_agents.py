@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent, RunConfig, Runner, function_tool
+from agents import Agent, RunConfig, Runner
 from chatting import (
     AGENT,
     MODEL,
@@ -15,6 +15,7 @@ from chatting import (
     elbowroom_with_studio,
     stream_bytes,
 )
+from own_tools import own_tool
 from serving import text_of
 
 from elbowroom.agents.answer import AnswerEvent
@@ -165,7 +166,7 @@ async def test_agent_by_id_or_name(tmp_path: Path, name: str) -> None:
 async def test_agent_as_tool(tmp_path: Path) -> None:
     """An agent that serves as a tool is asked the tool's input alone; its words are the result, not shown."""
 
-    @function_tool
+    @own_tool
     async def count(text: str) -> int:
         """Count the words."""
         return len(text.split())

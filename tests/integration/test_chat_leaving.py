@@ -9,8 +9,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from agents import Agent, function_tool
+from agents import Agent
 from chatting import MODEL, RAW_MODEL, chat_body, elbowroom_with_studio, eventually
+from own_tools import own_tool
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import Phase, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
@@ -146,7 +147,7 @@ async def test_while_a_server_tool_runs(tmp_path: Path, stream: bool) -> None:
     """The client leaves while a tool works: the tool is cancelled, and the model is not asked again."""
     began, ended = asyncio.Event(), asyncio.Event()
 
-    @function_tool
+    @own_tool
     async def work() -> str:
         """Work for long."""
         began.set()
@@ -168,7 +169,7 @@ async def test_while_a_server_tool_runs(tmp_path: Path, stream: bool) -> None:
 async def test_in_a_later_step(tmp_path: Path) -> None:
     """The client leaves while the model answers after a tool."""
 
-    @function_tool
+    @own_tool
     async def work() -> str:
         """Work."""
         return "done"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from agents import function_tool
 from chatting import (
     MODEL,
     chat_body,
@@ -20,6 +19,7 @@ from chatting import (
     split_frames,
     stream_bytes,
 )
+from own_tools import own_tool
 from serving import Served, text_of
 
 from elbowroom.demo import Raw, Script, SimulatedLMStudio, SimulatedModel, Text, ToolCall
@@ -130,7 +130,7 @@ async def test_keep_alive_during_prefill(tmp_path: Path) -> None:
 async def test_keep_alive_while_a_server_tool_runs(tmp_path: Path) -> None:
     """While a tool works, comments follow the text so far."""
 
-    @function_tool
+    @own_tool
     async def work() -> str:
         """Work for a while."""
         await asyncio.sleep(0.3)
@@ -165,7 +165,7 @@ async def test_no_comment_while_text_flows(tmp_path: Path) -> None:
 async def test_two_chats_at_once_never_mix(tmp_path: Path) -> None:
     """Two conversations with one agent, tools included, keep their words, calls and results to themselves."""
 
-    @function_tool
+    @own_tool
     async def echo(value: str) -> str:
         """Say it again after a while."""
         await asyncio.sleep(0.01)

@@ -38,9 +38,9 @@ TOOL_RUN = """
     from elbowroom.demo import Script, ToolCall
 
     def toolbox(target):
-        from agents import Agent, function_tool
+        from agents import Agent
 
-        @function_tool
+        @own_tool
         def secret(name: str) -> str:
             return f"the secret of {name}"
 

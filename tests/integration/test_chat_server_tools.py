@@ -4,11 +4,11 @@ import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Tool, function_tool
 from chatting import (
     AGENT,
     calls_of,
@@ -20,9 +20,11 @@ from chatting import (
     split_frames,
     stream_bytes,
 )
+from own_tools import own_tool
 from serving import Served, text_of
 
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.own_tool import OwnTool
 from elbowroom.demo import Error, Pause, Reasoning, Script, SimulatedLMStudio, ToolCall
 
 ran: list[str] = []
@@ -33,27 +35,27 @@ def _nothing_ran() -> None:
     ran.clear()
 
 
-@function_tool
+@own_tool
 async def read_note(path: str) -> str:
     """Read a note."""
     ran.append(path)
     return f"The note {path} says: water the plants."
 
 
-@function_tool
+@own_tool
 async def fail(reason: str) -> str:
     """Fail."""
     raise ValueError(reason)
 
 
-@function_tool(name_override="vault.list")
+@partial(own_tool, name="vault.list")
 async def list_vault() -> list[str]:
     """List notes."""
     ran.append("list")
     return ["a.md", "b.md"]
 
 
-def toolbox(target: Target) -> Sequence[Tool]:
+def toolbox(target: Target) -> Sequence[OwnTool]:
     """Give every agent the same tools."""
     return [read_note, fail, list_vault] if target.agent else []
 
@@ -291,7 +293,7 @@ async def test_parallel_tools_run_side_by_side(tmp_path: Path) -> None:
     """The calls of one step run at the same time."""
     meeting = asyncio.Barrier(2)
 
-    @function_tool
+    @own_tool
     async def meet(name: str) -> str:
         """Wait for the other."""
         async with asyncio.timeout(5), meeting:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import function_tool
 from chatting import (
     MODEL,
     RAW_MODEL,
@@ -18,6 +17,7 @@ from chatting import (
     function_spec,
     stream_bytes,
 )
+from own_tools import own_tool
 from serving import Served, text_of
 
 from elbowroom.demo import Pause, Raw, Script, SimulatedLMStudio, SimulatedModel, Text, ToolCall
@@ -106,7 +106,7 @@ async def test_results_of_server_tools(tmp_path: Path, text: str) -> None:
     seen: list[str] = []
     value = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # JSON can say more than a tool takes
 
-    @function_tool
+    @own_tool
     async def echo(value: str) -> str:
         """Say it again."""
         seen.append(value)
@@ -126,7 +126,7 @@ async def test_results_of_server_tools(tmp_path: Path, text: str) -> None:
 async def test_invented_name_of_half_a_character(tmp_path: Path) -> None:
     """A tool name that cannot be encoded is answered like any other name that nobody offered."""
 
-    @function_tool
+    @own_tool
     async def unused() -> None:
         """Do nothing."""
 

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from agents import Tool, function_tool
 from chatting import AGENT, MODEL, RAW_MODEL, function_spec
 from long_conversations import conversation
+from own_tools import own_tool
 from patient_counting import wait_for_counts
 from request_checks import assert_fits, assert_paired, assert_pinned, is_shortened
 from scripted_pruner import is_prune_order, text_of, valid_plan
 from serving import Served, serve, settings_for
 
+from elbowroom.agents.own_tool import OwnTool
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, ToolCall
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ async def reading(
 ) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
     """Run an agent whose model reads all these results in one step, one call each, and then answers."""
 
-    @function_tool
+    @own_tool
     async def read_list(number: int) -> str:
         """Read a list of boats."""
         return results[number]
@@ -62,7 +63,7 @@ async def reading(
             return Script(ANSWER)
         return Script(*(ToolCall("read_list", {"number": number}) for number in range(len(results))))
 
-    def toolbox(target: Any) -> list[Tool]:
+    def toolbox(target: Any) -> list[OwnTool]:
         return [read_list]
 
     loaded = SimulatedModel(MODEL, loaded_context_length=WINDOW)

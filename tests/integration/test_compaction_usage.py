@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import function_tool
 from chatting import RAW_MODEL, chunks_of, stream_bytes
+from own_tools import own_tool
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from scripted_pruner import rest_of, valid_plan
@@ -85,7 +85,7 @@ async def test_after_an_answer_that_went_on(tmp_path: Path, way: str, *, reports
         assert_is_of_the_last_turn(usage, studio)
 
 
-@function_tool
+@own_tool
 async def read_note(path: str) -> str:
     """Read a note."""
     return f"The note {path} says: " + "water the plants of the ferry's captain. " * 30

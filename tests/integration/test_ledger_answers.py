@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from agents import Tool, function_tool
 from chatting import RAW_MODEL, chunks_of, eventually, stream_bytes
+from own_tools import own_tool
 from patient_counting import wait_for_counts
 from request_checks import assert_fits, assert_paired
 from scripted_pruner import rest_of
@@ -17,6 +17,7 @@ from serving import Served, text_of
 from small_window import QUESTION, history, orders_of, small_window, turns_of
 
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.own_tool import OwnTool
 from elbowroom.demo import Pause, Script, SimulatedLMStudio, ToolCall
 from elbowroom.server.keys import Timing
 
@@ -182,12 +183,12 @@ async def test_continue(tmp_path: Path, *, has_text: bool) -> None:
 async def test_what_the_servers_tools_have_read(tmp_path: Path) -> None:
     """A compaction within a run takes in calls of the server's tools: the next turn knows of them, unpaid and once."""
 
-    @function_tool
+    @own_tool
     async def read_log(part: int) -> str:
         """Read a part of the log."""
         return f"Part {part}: " + "".join(LINES[part * 15 : part * 15 + 15])
 
-    def toolbox(target: Target) -> list[Tool]:
+    def toolbox(target: Target) -> list[OwnTool]:
         return [read_log]
 
     def reads(body: Body) -> Script | str:

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from agents import function_tool
 from chatting import MODEL, stream_bytes
+from own_tools import own_tool
 from serving import parse_frames, text_of
 from small_window import history, orders_of, small_window, turns_of
 
@@ -24,7 +24,7 @@ async def test_a_model_that_is_lost_between_two_steps(tmp_path: Path) -> None:
         said = () if body["messages"][-1]["role"] == "tool" else ("Looking.",)
         return Script(*said, ToolCall("read_note", {"number": made}))
 
-    @function_tool
+    @own_tool
     async def read_note(number: int) -> str:
         """Read a note."""
         nonlocal made

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Tool, function_tool
 from chatting import AGENT, MODEL, RAW_MODEL, chat_body, chunks_of, elbowroom_with_studio, finish_of, stream_bytes
+from own_tools import own_tool
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from scripted_pruner import text_of as content_of
@@ -15,6 +15,7 @@ from small_window import WINDOW, ask_whole, history, small_window
 from task_prompts import FOOT, HEAD, TITLE, title_body, title_order, told
 
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.own_tool import OwnTool
 from elbowroom.context.middle_cut import MARK
 from elbowroom.demo import Reply, Script, SimulatedLMStudio, SimulatedModel
 from elbowroom.demo.overflow import wording
@@ -35,13 +36,13 @@ def names_it(body: dict[str, Any]) -> str:
     return TITLE
 
 
-@function_tool
+@own_tool
 async def read_note(path: str) -> str:
     """Read a note."""
     raise AssertionError(f"{path} was read for a task")
 
 
-def toolbox(target: Target) -> Sequence[Tool]:
+def toolbox(target: Target) -> Sequence[OwnTool]:
     """Give every agent a tool."""
     return [read_note]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from agents import Tool, function_tool
 from chatting import AGENT, MODEL, RAW_MODEL, calls_of, chunks_of, function_spec, stream_bytes
 from outcome import chat
+from own_tools import own_tool
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from scripted_pruner import is_prune_order, valid_plan
@@ -18,6 +18,7 @@ from serving import Served, serve, settings_for, text_of
 from small_window import ANSWER, history, small_window, turns_of
 
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.own_tool import OwnTool
 from elbowroom.demo import Pause, Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, ToolCall
 
 Body = dict[str, Any]
@@ -87,13 +88,13 @@ async def test_between_two_steps_of_the_servers_tools(tmp_path: Path) -> None:
     """The window shrinks while a tool of the server runs: the next step is compacted first."""
     studios: list[SimulatedLMStudio] = []
 
-    @function_tool
+    @own_tool
     async def look(path: str) -> str:
         """Look something up."""
         studios[0].reload(MODEL, SMALL)
         return "The pier is the ninth."
 
-    def toolbox(target: Target) -> list[Tool]:
+    def toolbox(target: Target) -> list[OwnTool]:
         return [look]
 
     def model(body: Body) -> Script:

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from own_tools import Given
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 from elbowroom.server.keys import Timing
-from elbowroom.server.runtime import Toolbox
 
 MODEL = "qwen2.5-7b-instruct"
 RAW_MODEL = f"lmstudio/{MODEL}"
@@ -24,7 +24,7 @@ async def elbowroom_with_studio(
     folder: Path,
     *,
     agents: str = AGENT,
-    toolbox: Toolbox | None = None,
+    toolbox: Given | None = None,
     timing: Timing | None = None,
     model: SimulatedModel | None = None,
     kind: str = "lmstudio",

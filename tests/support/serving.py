@@ -9,10 +9,10 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from own_tools import Given, toolbox_of
 
 from elbowroom.server.app import create_app, create_runner
 from elbowroom.server.keys import Timing
-from elbowroom.server.runtime import Toolbox
 from elbowroom.settings.live import LiveSettings
 
 
@@ -70,7 +70,7 @@ async def serve(
     folder: Path,
     settings: str,
     *,
-    toolbox: Toolbox | None = None,
+    toolbox: Given | None = None,
     timing: Timing | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Served]:
@@ -78,7 +78,9 @@ async def serve(
     path = folder / "settings.toml"
     path.write_text(settings, encoding="utf-8")
     environ = {"ELBOWROOM_DATA_DIR": str(folder), **(environ or {})}
-    app = create_app(LiveSettings(path, environ, {}), toolbox=toolbox, timing=timing, environ=environ)
+    app = create_app(
+        LiveSettings(path, environ, {}), toolbox=toolbox and toolbox_of(toolbox), timing=timing, environ=environ
+    )
     runner = create_runner(app)
     await runner.setup()
     try:

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from chatting import AGENT, MODEL, eventually
+from own_tools import Given
 from scripted_pruner import is_prune_order, valid_plan
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel
 from elbowroom.demo.journal import RecordedRequest
 from elbowroom.server.keys import Timing
-from elbowroom.server.runtime import Toolbox
 
 Body = dict[str, Any]
 Message = dict[str, Any]
@@ -40,7 +40,7 @@ async def small_window(
     provider: str = "",
     prune: Model = valid_plan,
     timing: Timing | None = None,
-    toolbox: Toolbox | None = None,
+    toolbox: Given | None = None,
 ) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
     """Run both; `compaction`, `server` and `provider` are further lines of these tables of the settings.
 

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from agents import Agent, FunctionTool, MaxTurnsExceeded, RunConfig, Runner, Tool
+from agents import Agent, FunctionTool, MaxTurnsExceeded, RunConfig, Runner
 from agents.exceptions import AgentsException
 
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.function_tools import as_function_tool
 from elbowroom.agents.managed_model import STAND_IN, ManagedModel, RunModels
+from elbowroom.agents.own_tool import OwnTool, ToolResult
 from elbowroom.agents.reply import name_in_lm_studio
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.run_settings import RunSettings
@@ -22,22 +24,22 @@ async def run_agent(
     agent_settings: AgentSettings,
     request: ChatRequest,
     sink: Sink,
-    tools: Sequence[Tool],
     settings: RunSettings,
 ) -> Answer:
-    """Answer a request with the target's agent; `tools` are its own.
+    """Answer a request with the target's agent.
 
     The sink has had everything visible by the time this returns. Raises ElbowroomError. Cancelling it closes
     the upstream at once.
     """
     turn = Turn(target, request, sink, settings)
+    tools = await settings.shared.toolbox(target, request.caller)
     client_tools = _client_tools(request, tools)
     model = ManagedModel(turn, client_tools.keys())
     agent = Agent[None](
         name=target.name,
         instructions=agent_settings.instructions,
         model=model,
-        tools=[*tools, *client_tools.values()] if tools else [],
+        tools=[*(as_function_tool(tool, _shown) for tool in tools), *client_tools.values()] if tools else [],
     )
     result = Runner.run_streamed(
         agent,
@@ -68,7 +70,11 @@ async def run_agent(
     return turn.answer
 
 
-def _client_tools(request: ChatRequest, own: Sequence[Tool]) -> dict[str, FunctionTool]:
+async def _shown(tool: OwnTool, result: ToolResult) -> str:
+    return result.text
+
+
+def _client_tools(request: ChatRequest, own: Sequence[OwnTool]) -> dict[str, FunctionTool]:
     """Return the client's tools by name, in a form that ends the run instead of being executed."""
     own_names = {name_in_lm_studio(tool.name): tool.name for tool in own}
     tools: dict[str, FunctionTool] = {}

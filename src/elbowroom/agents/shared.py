@@ -7,6 +7,7 @@ from elbowroom.agents.background import QUIET_SECONDS, Background
 from elbowroom.agents.history_counter import HistoryCounters
 from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.ledger import Ledger
+from elbowroom.agents.own_tool import Toolbox
 from elbowroom.agents.pruner_choice import PrunerChoice
 from elbowroom.context.ledger import LedgerRows
 
@@ -21,13 +22,14 @@ class Shared:
     ledger: Ledger
     admission: Admission
     background: Background
+    toolbox: Toolbox
 
     @classmethod
-    def over(cls, rows: LedgerRows, *, quiet_seconds: float = QUIET_SECONDS) -> "Shared":
-        """Return all of it at its beginning, but for what `rows` hold of earlier days."""
+    def over(cls, rows: LedgerRows, toolbox: Toolbox, *, quiet_seconds: float = QUIET_SECONDS) -> "Shared":
+        """Return all of it at its beginning, but for what `rows` hold of earlier days; `toolbox` gives agents tools."""
         histories, windows, admission = HistoryCounters(), LearnedWindows(), Admission()
         pruners = PrunerChoice(histories, windows)
-        return cls(histories, pruners, windows, Ledger(rows), admission, Background(admission, quiet_seconds))
+        return cls(histories, pruners, windows, Ledger(rows), admission, Background(admission, quiet_seconds), toolbox)
 
     async def aclose(self) -> None:
         """End what is under way in the background, and wait until everything is written."""

@@ -1,11 +1,14 @@
 """Gives each agent the tools that its settings name."""
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from elbowroom.agents.caller import Caller
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.own_tool import OwnTool
 from elbowroom.settings.layers import LoadedSettings
 from elbowroom.settings.model import AgentSettings
 from elbowroom.settings.paths import data_dir, expanded
@@ -15,9 +18,6 @@ from elbowroom.vault.index import Index
 from elbowroom.vault.journal import Journal
 from elbowroom.vault.scope import Scope
 from elbowroom.vault.vault import Vault
-
-if TYPE_CHECKING:
-    from agents import Tool
 
 
 class SettingsToolbox:
@@ -31,16 +31,16 @@ class SettingsToolbox:
         self._environ = environ
         self._vaults: dict[str, tuple[Index, Journal]] = {}
 
-    def __call__(self, target: Target) -> "Sequence[Tool]":
+    async def __call__(self, target: Target, caller: Caller) -> Sequence[OwnTool]:
         """Return the tools of the agent that stands behind a name; none for a raw model."""
-        from elbowroom.agents.vault_tools import as_function_tool, vault_tools
+        from elbowroom.agents.vault_tools import vault_tools
 
         settings, agent = self._current().settings.vault, target.agent
         if agent is None or not agent.tools or not settings.path:
             return ()
         changes = self._changes(agent, settings)
         tools = vault_tools(agent.tools, may_write=settings.write and agent.vault.write)
-        return [as_function_tool(tool, changes) for tool in tools]
+        return [_as_own(tool, changes) for tool in tools]
 
     def _changes(self, agent: AgentSettings, settings: VaultSettings) -> Changes:
         root = str(expanded(settings.path))
@@ -54,3 +54,20 @@ class SettingsToolbox:
     def _undo_folder(self, root: str) -> Path:
         """Return where the changes of a vault are noted down: outside of it, and of what is synchronised with it."""
         return data_dir(self._environ) / "vault-undo" / hashlib.sha256(root.encode()).hexdigest()[:16]
+
+
+def _as_own(tool: Any, changes: Changes) -> OwnTool:
+    from pydantic import ValidationError
+
+    from elbowroom.agents.vault_tools import _misfit, _schema
+    from elbowroom.errors import ElbowroomError
+
+    async def call(written: Mapping[str, Any]) -> str:
+        try:
+            arguments = tool.arguments.model_validate(dict(written))
+        except ValidationError as error:
+            raise ElbowroomError(_misfit(tool, error)) from None
+        result: str = await asyncio.to_thread(tool.work, changes, arguments)
+        return result
+
+    return OwnTool(tool.name.replace(".", "_"), tool.description, _schema(tool.arguments), call)

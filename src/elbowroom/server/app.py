@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 
 from aiohttp import web
 
+from elbowroom.agents.own_tool import Toolbox
 from elbowroom.agents.shared import Shared
 from elbowroom.agents.toolbox import SettingsToolbox
 from elbowroom.providers.chat_endpoint import open_session
@@ -22,7 +23,7 @@ from elbowroom.server.health import health
 from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS, SHARED, STARTED, TIMING, Timing
 from elbowroom.server.models import list_models, show_model
 from elbowroom.server.running import RunningAnswers
-from elbowroom.server.runtime import AgentRuntime, Toolbox
+from elbowroom.server.runtime import AgentRuntime
 from elbowroom.settings.live import LiveSettings
 from elbowroom.store.opening import open_ledger_rows
 
@@ -49,9 +50,9 @@ def create_app(
     app[RULES] = CurrentRules(live, environ)
     app[TIMING] = timing or Timing()
     app[RUNNING] = RunningAnswers()
-    app[RUNTIME] = AgentRuntime(toolbox or SettingsToolbox(live.current, environ))
+    app[RUNTIME] = AgentRuntime()
     rows = open_ledger_rows(live.current().settings.store, environ)
-    app[SHARED] = Shared.over(rows, quiet_seconds=app[TIMING].quiet)
+    app[SHARED] = Shared.over(rows, toolbox or SettingsToolbox(live.current, environ), quiet_seconds=app[TIMING].quiet)
     app[STARTED] = int(time.time())
 
     async def open_providers(app: web.Application) -> AsyncIterator[None]:

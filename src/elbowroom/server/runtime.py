@@ -2,8 +2,7 @@
 
 import asyncio
 import importlib
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
@@ -15,18 +14,13 @@ from elbowroom.agents.sdk import load_sdk
 from elbowroom.agents.task_request import answer_task
 from elbowroom.settings.model import AgentSettings
 
-if TYPE_CHECKING:
-    from agents import Tool
-
-RunAgent = Callable[[Target, AgentSettings, ChatRequest, Sink, "Sequence[Tool]", RunSettings], Awaitable[Answer]]
-Toolbox = Callable[[Target], "Sequence[Tool]"]
+RunAgent = Callable[[Target, AgentSettings, ChatRequest, Sink, RunSettings], Awaitable[Answer]]
 
 
 class AgentRuntime:
-    """Answers requests; the first one to an agent waits for the SDK. `toolbox` gives each agent its own tools."""
+    """Answers requests; the first one to an agent waits for the SDK."""
 
-    def __init__(self, toolbox: Toolbox) -> None:
-        self._toolbox = toolbox
+    def __init__(self) -> None:
         self._loading: asyncio.Task[RunAgent] | None = None
 
     def warm_up(self) -> None:
@@ -57,7 +51,7 @@ class AgentRuntime:
             await target.provider.ready(target.model)
         # A client that leaves while the SDK is being loaded must not take the loading with it.
         await asyncio.wait([loading])
-        return await loading.result()(target, target.agent, request, sink, self._toolbox(target), settings)
+        return await loading.result()(target, target.agent, request, sink, settings)
 
     def _begin_loading(self) -> "asyncio.Task[RunAgent]":
         if self._loading is None or (self._loading.done() and self._loading.exception()):

@@ -1,0 +1,87 @@
+"""The tools of the server as the SDK runs them; every failure becomes a sentence for the model."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from agents import FunctionTool, RunContextWrapper
+
+from elbowroom.agents.own_tool import OwnTool, ToolResult
+from elbowroom.context.tool_calls import as_json
+from elbowroom.errors import ElbowroomError
+
+log = logging.getLogger(__name__)
+LONGEST_ERROR: Final = 2000
+NOTHING: Final = "(The tool returned nothing.)"
+
+Shown = Callable[[OwnTool, ToolResult], Awaitable[str]]
+"""Takes what a tool returned and gives what the model is shown of it."""
+
+
+def as_function_tool(tool: OwnTool, shown: Shown) -> FunctionTool:
+    """Return a tool as the SDK runs it."""
+
+    async def invoke(context: RunContextWrapper[Any], written: str) -> str:
+        return await shown(tool, await result_of(tool, written))
+
+    return FunctionTool(
+        name=tool.name,
+        description=tool.description,
+        params_json_schema=dict(tool.parameters),
+        on_invoke_tool=invoke,
+        strict_json_schema=False,
+    )
+
+
+async def result_of(tool: OwnTool, written: str) -> ToolResult:
+    """Call a tool with arguments as the model wrote them, and return what comes of it, be it an error in words."""
+    arguments = parsed_arguments(written)
+    if arguments is None:
+        takes = ", ".join(tool.parameters.get("properties") or ()) or "nothing"
+        return _failed(f"the arguments are not a JSON object. {tool.name} takes: {takes}.")
+    task = asyncio.ensure_future(tool.call(arguments))
+    try:
+        await asyncio.wait([task], timeout=tool.timeout)
+        if not task.done():
+            log.warning("%s did not answer within %g seconds.", tool.name, tool.timeout)
+            return _failed(
+                f"{tool.name} did not answer within {tool.timeout:g} seconds and was stopped. It is not known what it "
+                "has done. Ask for less at once, or tell the user."
+            )
+        return _as_result(task.result())
+    except ElbowroomError as error:
+        return _failed(error.message)
+    except Exception as error:
+        log.exception("%s failed", tool.name)
+        return _failed(f"{tool.name} failed: {error or type(error).__name__}. The same call would fail again.")
+    finally:
+        task.cancel()
+
+
+def parsed_arguments(written: str) -> Mapping[str, Any] | None:
+    """Return a call's arguments, None where they are no JSON object; one that was written as a text is taken too."""
+    try:
+        value = json.loads(written) if written.strip() else {}
+        if isinstance(value, str):
+            value = json.loads(value) if value.strip() else {}
+    except (ValueError, RecursionError):
+        return None
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else None
+
+
+def _as_result(returned: object) -> ToolResult:
+    """Return what a tool gave back as a result, whatever it is."""
+    if isinstance(returned, ToolResult):
+        return returned
+    if isinstance(returned, str):
+        return ToolResult(returned)
+    return ToolResult("" if returned is None else as_json(returned))
+
+
+def _failed(message: str) -> ToolResult:
+    cut = message if len(message) <= LONGEST_ERROR else f"{message[:LONGEST_ERROR]}..."
+    return ToolResult(f"Error: {cut}", is_error=True)
