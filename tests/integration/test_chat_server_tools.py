@@ -158,7 +158,8 @@ async def test_tool_that_raises(tmp_path: Path) -> None:
     async with tooled(tmp_path) as (served, studio):
         studio.enqueue(Script(ToolCall("fail", {"reason": "the disk is full"})), "It is full.")
         assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "It is full."
-        assert "error" in studio.chats[1].body["messages"][-1]["content"]
+        said = studio.chats[1].body["messages"][-1]["content"]
+        assert said == "Error: fail failed: the disk is full. The same call would fail again."
 
 
 async def test_unknown_tool_name(tmp_path: Path) -> None:

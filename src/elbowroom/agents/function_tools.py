@@ -55,7 +55,7 @@ async def result_of(tool: OwnTool, written: str) -> ToolResult:
         return _failed(error.message)
     except Exception as error:
         log.exception("%s failed", tool.name)
-        return _failed(f"{tool.name} failed: {error or type(error).__name__}. The same call would fail again.")
+        return _failed(f"{tool.name} failed: {str(error) or type(error).__name__}. The same call would fail again.")
     finally:
         task.cancel()
 
