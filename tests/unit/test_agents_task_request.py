@@ -108,7 +108,7 @@ async def ask(engine: Engine, body: dict[str, Any], **agent: Any) -> list[Answer
 
     settings = AgentSettings(id="writer", model="m", provider="engine", **agent)
     target = Target("writer", engine, "m", settings)
-    async with aclosing(Shared.over(MemoryLedgerRows(), toolbox_of(lambda target: ()))) as shared:
+    async with aclosing(Shared.over(open_store(StoreSettings(url=IN_MEMORY), {}), toolbox_of(lambda target: ()))) as shared:
         run_settings = RunSettings(CompactionSettings(), Catalog((), {}), "pass", shared)
         answer = await answer_task(target, parse_chat_request(body), sink, run_settings)
     assert "".join(answer.text) == TITLE

@@ -9,7 +9,7 @@ from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.ledger import Ledger
 from elbowroom.agents.own_tool import Toolbox
 from elbowroom.agents.pruner_choice import PrunerChoice
-from elbowroom.context.ledger import LedgerRows
+from elbowroom.store.opening import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,14 @@ class Shared:
     admission: Admission
     background: Background
     toolbox: Toolbox
+    store: Store
 
     @classmethod
-    def over(cls, rows: LedgerRows, toolbox: Toolbox, *, quiet_seconds: float = QUIET_SECONDS) -> "Shared":
-        """Return all of it at its beginning, but for what `rows` hold of earlier days; `toolbox` gives agents tools."""
+    def over(cls, store: Store, toolbox: Toolbox, *, quiet_seconds: float = QUIET_SECONDS) -> "Shared":
+        """Return all of it at its beginning, but for what `store` holds of earlier days; `toolbox` gives agents tools."""
         histories, windows, admission = HistoryCounters(), LearnedWindows(), Admission()
         pruners = PrunerChoice(histories, windows)
-        return cls(histories, pruners, windows, Ledger(rows), admission, Background(admission, quiet_seconds), toolbox)
+        return cls(histories, pruners, windows, Ledger(store.ledger), admission, Background(admission, quiet_seconds), toolbox, store)
 
     async def aclose(self) -> None:
         """End what is under way in the background, and wait until everything is written."""

@@ -25,7 +25,7 @@ from elbowroom.server.models import list_models, show_model
 from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime
 from elbowroom.settings.live import LiveSettings
-from elbowroom.store.opening import open_ledger_rows
+from elbowroom.store.opening import open_store
 
 BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
 """What people paste as a base address, in front of a route: nothing, /v1, /v1/, /v1/v1, or a route's own path."""
@@ -51,14 +51,15 @@ def create_app(
     app[TIMING] = timing or Timing()
     app[RUNNING] = RunningAnswers()
     app[RUNTIME] = AgentRuntime()
-    rows = open_ledger_rows(live.current().settings.store, environ)
-    app[SHARED] = Shared.over(rows, toolbox or SettingsToolbox(live.current, environ), quiet_seconds=app[TIMING].quiet)
+    store = open_store(live.current().settings.store, environ)
+    tools = toolbox or SettingsToolbox(live.current, environ)
+    app[SHARED] = Shared.over(store, tools, quiet_seconds=app[TIMING].quiet)
     app[STARTED] = int(time.time())
 
     async def open_providers(app: web.Application) -> AsyncIterator[None]:
         async with open_session() as http, AsyncExitStack() as closing:
             app[PROVIDERS] = providers = Providers(http, environ)
-            for opened in (providers, rows, app[SHARED]):  # each is closed before those to its left
+            for opened in (providers, store, app[SHARED]):  # each is closed before those to its left
                 closing.push_async_callback(opened.aclose)
             yield
 

@@ -23,6 +23,7 @@ PRAGMAS: Final = (
     "journal_mode = WAL",
     "synchronous = NORMAL",
     "foreign_keys = ON",
+    "journal_size_limit = 16777216",  # what a huge output has made of the log beside the file is given back
 )
 DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 OF_THE_DRIVER: Final = (RuntimeError, OverflowError)
