@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from elbowroom.context.largest_fit import largest_fit
 from elbowroom.context.tool_output import ToolOutputRef
 
 TAIL_SHARE: Final = 3  # one part in so many is the end: commands name their error last
 LEAST_CUT: Final = 80  # a line cut to less than this would be little more than its mark
 CHARACTERS_PER_TOKEN: Final = 16  # more than text has, white space aside; a view has no more of them
-ROUNDS: Final = 8
 
 NOTE = re.compile(
     r"^\[(?:Lines (?P<first>[0-9]{1,12})-(?P<last>[0-9]{1,12}) of (?P<total>[0-9]{1,12}) are left out here; "
@@ -61,19 +61,9 @@ def view_of(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[st
         return View(text, is_whole=True)
     room = min(len(text), limits.max_bytes, limits.max_tokens * CHARACTERS_PER_TOKEN)
     ends = _Ends.of(text, ref, limits.max_line_length, room)
-    least, best = 0, ends.view(0)
-    guess = room
-    for _ in range(ROUNDS):
-        candidate = ends.view(guess)
-        share = _share(candidate, limits, size_of)
-        if share <= 1:
-            least, best = guess, candidate
-        else:
-            room = min(guess, len(candidate))
-        if room - least <= max(LEAST_CUT, room // 16):
-            break
-        guess = _between(least, room, int(min(guess, len(candidate)) / share * 0.97))
-    return View(best if ref_in_view(best) == ref.id else ends.view(0), is_whole=False)
+    shown = largest_fit(ends.size, lambda room: _share(ends.view(room), limits, size_of), LEAST_CUT)
+    view = ends.view(shown)
+    return View(view if ref_in_view(view) == ref.id else ends.view(0), is_whole=False)
 
 
 def ref_in_view(text: str) -> str | None:
@@ -102,12 +92,6 @@ def _is_in_its_place(note: re.Match[str], before: int, after: int) -> bool:
 
 def _count_lines(text: str) -> int:
     return text.count("\n") + (not text.endswith("\n") if text else 0)
-
-
-def _between(least: int, most: int, guess: int) -> int:
-    """Return the next size to try: the guess where it narrows the range, else its middle."""
-    margin = (most - least) // 8
-    return guess if least + margin < guess < most - margin else (least + most) // 2
 
 
 def _share(view: str, limits: Limits, size_of: Callable[[str], int]) -> float:
@@ -147,6 +131,7 @@ class _Ends:
     text: str
     ref: ToolOutputRef
     longest: int
+    room: int
     first: tuple[_Line, ...]
     last: tuple[_Line, ...]
 
@@ -154,7 +139,13 @@ class _Ends:
     def of(cls, text: str, ref: ToolOutputRef, longest: int, room: int) -> "_Ends":
         first = tuple(_within(_lines(text), longest, room))
         last = tuple(_within(_lines_backwards(text, ref.lines), longest, room // (TAIL_SHARE + 1)))
-        return cls(text, ref, longest, first, last[: ref.lines - 1])
+        return cls(text, ref, longest, room, first, last[: ref.lines - 1])
+
+    @property
+    def size(self) -> int:
+        """Return with how much room all that can be shown is shown."""
+        taken = sum(min(line.end - line.start, self.longest) + 1 for line in (*self.first, *self.last))
+        return min(self.room, taken * (TAIL_SHARE + 1))
 
     def view(self, room: int) -> str:
         """Return the view that shows at most `room` characters of the text beside its note."""

@@ -1,0 +1,68 @@
+"""Patterns that models write, in an engine whose time grows with the text alone: no pattern can make it hang."""
+
+import re
+from typing import Final
+
+import re2
+
+from elbowroom.errors import ElbowroomError
+
+LONGEST_PATTERN: Final = 1000
+LARGEST_PROGRAM: Final = 10_000
+"""How many instructions a pattern may become: each of them may have to be tried at each byte."""
+MEMORY: Final = 8 * 2**20
+
+_LAZY = re.compile(r"[*+?}]\?")
+
+
+class LinearPattern:
+    """A pattern that finds where lines match. It raises ElbowroomError, which says what to do, where it is none.
+
+    Text and places are in bytes of UTF-8, with lone surrogates as three bytes each. `^` and `$` are the ends of a line,
+    and no match goes over one. Other threads run while it searches.
+    """
+
+    def __init__(self, pattern: str, *, ignore_case: bool = False) -> None:
+        if not pattern:
+            raise ElbowroomError("The pattern is empty. Give text or a regular expression to search for.")
+        if len(pattern) > LONGEST_PATTERN:
+            raise ElbowroomError(
+                f"The pattern has {len(pattern)} characters, more than the {LONGEST_PATTERN} that are taken. "
+                "Search for a part of it."
+            )
+        # Where a match begins does not depend on greed. A match that ends early is found early.
+        flags = "(?m)" if _LAZY.search(pattern) else "(?mU)"
+        try:
+            self._compiled = re2.compile((flags + pattern).encode("utf-8", "surrogatepass"), _options(ignore_case))
+        except re2.error as error:
+            raise ElbowroomError(_refusal(error)) from error
+        re2.purge()  # it would keep the last 128 patterns with all the memory they took
+        if self._compiled.programsize > LARGEST_PROGRAM:
+            raise ElbowroomError(
+                "The pattern is too large. Use smaller numbers of repetitions, or * and + instead of numbers."
+            )
+
+    def search(self, text: bytes, begin: int, end: int) -> tuple[int, int] | None:
+        """Return where the first match in `text[begin:end]` begins and ends; what is around it counts as around it."""
+        match = self._compiled.search(text, begin, end)
+        return match.span() if match else None
+
+
+def _options(ignore_case: bool) -> re2.Options:
+    options = re2.Options()
+    options.log_errors = False
+    options.never_nl = True
+    options.never_capture = True
+    options.case_sensitive = not ignore_case
+    options.max_mem = MEMORY
+    return options
+
+
+def _refusal(error: Exception) -> str:
+    reason = error.args[0] if error.args else ""
+    words = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+    return (
+        f"The pattern cannot be searched for: {words}. The syntax is RE2's: look-ahead, look-behind, back references "
+        "and possessive or atomic groups do not exist in it. Search for a simpler pattern and look through what it finds; "
+        "put a backslash before a special character that is meant as it stands."
+    )
