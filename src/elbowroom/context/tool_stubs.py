@@ -65,11 +65,10 @@ def ref_of(text: str) -> str | None:
 
 def stub(kind: ToolKind, tool: str, arguments: str, text: str, ref: str) -> str:
     """Return what stands for a result; an error's own words stay as they are, below the line."""
-    done = deed(kind, tool, arguments)
     error = error_in(text)
     if error is not None:
-        return f"{MARK}{ref}; {done} failed]\n{error}"
-    return f"{MARK}{ref}; {done}; {size_of_result(text):,} characters{_gist(kind, text)}]"
+        return f"{MARK}{ref}; {one_line(tool, LONGEST_VALUE)} failed]\n{error}"
+    return f"{MARK}{ref}; {deed(kind, tool, arguments)}; {size_of_result(text):,} characters{_gist(kind, text)}]"
 
 
 def soft_trimmed(text: str, ref: str) -> str:

@@ -6,7 +6,7 @@ the budget (the high mark), and goes on until they take three eighths of it (the
 is left alone where less than a quarter of the budget or 20,000 tokens would come free. Results hold a quarter of the
 budget at most, so that at random sizes there are some six steps from one pruning to the next, in small windows as in
 large ones; with half the budget as the low mark there would be five, with bad luck four. Where the prompt has reached
-the compaction's trigger (`must_shrink`), it acts before the budget is full, if a sixteenth of it comes free.
+the compaction's trigger (`must_shrink`), it acts before the budget is full, if an eighth of it comes free.
 
 **What.** From old to new, until the low mark is reached:
 
@@ -61,7 +61,7 @@ LOW_MARK: Final = (3, 8)
 MOST_KEPT: Final = 40_000
 BATCH: Final = 4
 MOST_BATCH: Final = 20_000
-PRESSED_BATCH: Final = 16
+PRESSED_BATCH: Final = 8
 SHORT_RESULT: Final = 300
 """Characters of a result up to which a stub would hardly be shorter."""
 
