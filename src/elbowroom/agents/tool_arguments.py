@@ -1,0 +1,42 @@
+"""What tools of the server take: declared as pydantic models, read from what a model wrote."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from elbowroom.errors import RequestError
+
+
+class ToolArguments(BaseModel):
+    """What a tool takes. Models send null for what they leave out, and numbers as text: both are taken."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        return {k: v for k, v in data.items() if v is not None} if isinstance(data, Mapping) else data
+
+    @classmethod
+    def read(cls, written: Mapping[str, Any]) -> Self:
+        """Return the arguments that a model wrote; what does not fit is a RequestError in one sentence."""
+        try:
+            return cls.model_validate(written)
+        except ValidationError as error:
+            first: Mapping[str, Any] = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"])) or "the arguments"
+            takes = ", ".join(cls.model_fields) or "nothing"
+            raise RequestError(f"{where}: {first['msg']}. It takes: {takes}.") from error
+
+
+@functools.cache
+def schema_of(arguments: type[ToolArguments]) -> dict[str, Any]:
+    """Return the JSON schema without what only takes room in the model's window."""
+    schema = arguments.model_json_schema()
+    properties = {
+        name: {key: value for key, value in row.items() if key in ("type", "description", "enum")}
+        for name, row in schema.get("properties", {}).items()
+    }
+    return {"type": "object", "properties": properties, "required": schema.get("required", [])}
