@@ -5,7 +5,7 @@ from typing import Final
 
 import re2
 
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import RequestError
 
 LONGEST_PATTERN: Final = 1000
 LARGEST_PROGRAM: Final = 10_000
@@ -16,7 +16,7 @@ _LAZY = re.compile(r"[*+?}]\?")
 
 
 class LinearPattern:
-    """A pattern that finds where lines match. It raises ElbowroomError, which says what to do, where it is none.
+    """A pattern that finds where lines match. It raises RequestError, which says what to do, where it is none.
 
     Text and places are in bytes of UTF-8, with lone surrogates as three bytes each. `^` and `$` are the ends of a line,
     and no match goes over one. Other threads run while it searches.
@@ -24,9 +24,9 @@ class LinearPattern:
 
     def __init__(self, pattern: str, *, ignore_case: bool = False) -> None:
         if not pattern:
-            raise ElbowroomError("The pattern is empty. Give text or a regular expression to search for.")
+            raise RequestError("The pattern is empty. Give text or a regular expression to search for.")
         if len(pattern) > LONGEST_PATTERN:
-            raise ElbowroomError(
+            raise RequestError(
                 f"The pattern has {len(pattern)} characters, more than the {LONGEST_PATTERN} that are taken. "
                 "Search for a part of it."
             )
@@ -35,10 +35,10 @@ class LinearPattern:
         try:
             self._compiled = re2.compile((flags + pattern).encode("utf-8", "surrogatepass"), _options(ignore_case))
         except re2.error as error:
-            raise ElbowroomError(_refusal(error)) from error
+            raise RequestError(_refusal(error)) from error
         re2.purge()  # it would keep the last 128 patterns with all the memory they took
         if self._compiled.programsize > LARGEST_PROGRAM:
-            raise ElbowroomError(
+            raise RequestError(
                 "The pattern is too large. Use smaller numbers of repetitions, or * and + instead of numbers."
             )
 
@@ -63,6 +63,6 @@ def _refusal(error: Exception) -> str:
     words = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
     return (
         f"The pattern cannot be searched for: {words}. The syntax is RE2's: look-ahead, look-behind, back references "
-        "and possessive or atomic groups do not exist in it. Search for a simpler pattern and look through what it finds; "
-        "put a backslash before a special character that is meant as it stands."
+        "and possessive or atomic groups do not exist in it. Search for a simpler pattern and look through what it "
+        "finds; put a backslash before a special character that is meant as it stands."
     )

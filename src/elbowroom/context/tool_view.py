@@ -145,7 +145,7 @@ class _Ends:
     def size(self) -> int:
         """Return with how much room all that can be shown is shown."""
         taken = sum(min(line.end - line.start, self.longest) + 1 for line in (*self.first, *self.last))
-        return min(self.room, taken * (TAIL_SHARE + 1))
+        return min(self.room, taken * (TAIL_SHARE + 1) if self.last else taken)
 
     def view(self, room: int) -> str:
         """Return the view that shows at most `room` characters of the text beside its note."""
