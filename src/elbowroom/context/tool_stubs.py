@@ -25,8 +25,9 @@ NOTE: Final = re.compile(
     r"\n\[tool output trimmed; ref=(?P<ref>[^\s;\]]+); (?P<left>[\d,]+) characters are left out\]\n"
 )
 
-LONGEST_DEED: Final = 80
-LONGEST_BEGINNING: Final = 80
+LONGEST_TARGET: Final = 100
+LONGEST_DEED: Final = 60
+LONGEST_BEGINNING: Final = 60
 LONGEST_VALUE: Final = 40
 LEAST_LINE: Final = 24
 TARGETS: Final = (
@@ -101,7 +102,7 @@ def target_of(kind: ToolKind, arguments: str) -> str:
     )
     if target is None:
         return one_line(", ".join(one_line(value, LONGEST_VALUE) for _, value in leaves if value), LONGEST_DEED)
-    return one_line(f"{one_line(target, LONGEST_DEED - 20)}{_lines(by_key) if kind == 'read' else ''}", LONGEST_DEED)
+    return one_line(target, LONGEST_TARGET) + (_lines(by_key) if kind == "read" else "")
 
 
 def shorter_arguments(arguments: str) -> str:
@@ -121,7 +122,7 @@ def shorter_arguments(arguments: str) -> str:
     kept: dict[str, str] = {}
     for key in value:
         more = {**kept, one_line(key, LONGEST_VALUE): ""}
-        if len(as_json(more)) > LONG_ARGUMENTS - LONGEST_DEED:
+        if len(as_json(more)) > LONG_ARGUMENTS - LONGEST_TARGET:
             break
         kept = more
     return as_json({**kept, "left_out": f"{len(value) - len(kept):,} more, {len(arguments):,} characters in all"})

@@ -6,7 +6,7 @@ the budget (the high mark), and goes on until they take three eighths of it (the
 is left alone where less than a quarter of the budget or 20,000 tokens would come free. Results hold a quarter of the
 budget at most, so that at random sizes there are some six steps from one pruning to the next, in small windows as in
 large ones; with half the budget as the low mark there would be five, with bad luck four. Where the prompt has reached
-the compaction's trigger (`must_shrink`), it acts before the budget is full, if an eighth of it comes free.
+the compaction's trigger (`must_shrink`), it acts before the budget is full, if a fifth of it comes free.
 
 **What.** From old to new, until the low mark is reached:
 
@@ -61,7 +61,10 @@ LOW_MARK: Final = (3, 8)
 MOST_KEPT: Final = 40_000
 BATCH: Final = 4
 MOST_BATCH: Final = 20_000
-PRESSED_BATCH: Final = 8
+PRESSED_BATCH: Final = 5
+PATIENCE: Final = 2
+"""How many times the budget may be full while a large result waits to be consumed."""
+
 SHORT_RESULT: Final = 300
 """Characters of a result up to which a stub would hardly be shorter."""
 
@@ -165,7 +168,7 @@ def pruned(
     """
     uses = list(_uses(messages, ref_of_result, size_of))
     live = sum(use.tokens for use in uses)
-    if live <= limits.budget and not must_shrink:
+    if not must_shrink and not _is_due(uses, live, limits):
         return None
     forms = _chosen(uses, live, limits, kinds, must_shrink=must_shrink)
     shorter = _written(messages, forms, kinds)
@@ -173,6 +176,12 @@ def pruned(
         use.tokens - _tokens_of(shorter[use.caller], use.position, shorter[use.result], size_of) for use, _ in forms
     )
     return shorter if freed >= limits.least_gain(must_shrink=must_shrink) else None
+
+
+def _is_due(uses: Sequence[Use], live: int, limits: TierLimits) -> bool:
+    """Tell whether it is time to prune: the budget is full, and what no turn has consumed leaves a batch worth it."""
+    unconsumed = sum(use.tokens for use in uses if not use.is_consumed)
+    return live > limits.budget and (unconsumed <= limits.low_mark or live > PATIENCE * limits.budget)
 
 
 def _share(whole: int, share: tuple[int, int]) -> int:
@@ -209,10 +218,10 @@ def _tokens_of(caller: Message, position: int, result: Message, size_of: Callabl
 
 def _is_settled(text: str) -> bool:
     """Tell whether nothing more can be done about a result: it is short, a stub, or an error's bare words."""
-    if len(text) <= SHORT_RESULT or (text.startswith(MARK) and is_stub(text)):
+    if len(text) <= LEAST_ENVELOPE or (text.startswith(MARK) and is_stub(text)):
         return True
     error = error_in(text) if len(text) <= LONG_RESULT else None
-    return error is not None and len(text) - len(error) < LEAST_ENVELOPE
+    return len(text) <= SHORT_RESULT if error is None else len(text) - len(error) < LEAST_ENVELOPE
 
 
 def _chosen(
