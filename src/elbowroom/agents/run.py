@@ -7,16 +7,20 @@ from agents import Agent, FunctionTool, MaxTurnsExceeded, RunConfig, Runner
 from agents.exceptions import AgentsException
 
 from elbowroom.agents.answer import Answer, Sink
+from elbowroom.agents.caller import Caller
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.function_tools import as_function_tool
 from elbowroom.agents.managed_model import STAND_IN, ManagedModel, RunModels
+from elbowroom.agents.output_keeper import NOTHING, OutputKeeper
 from elbowroom.agents.own_tool import OwnTool, ToolResult
 from elbowroom.agents.reply import name_in_lm_studio
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.turn import Turn
+from elbowroom.context.message_content import whole_characters
 from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.settings.model import AgentSettings
+from elbowroom.settings.tool_names import TOOL_OUTPUT_CACHE
 
 
 async def run_agent(
@@ -31,15 +35,19 @@ async def run_agent(
     The sink has had everything visible by the time this returns. Raises ElbowroomError. Cancelling it closes
     the upstream at once.
     """
-    turn = Turn(target, request, sink, settings)
     tools = await settings.shared.toolbox(target, request.caller)
+    keeper = _keeper(target, agent_settings, request.caller, tools, settings)
+    if keeper is not None:
+        tools = [*tools, *keeper.readers]
+    turn = Turn(target, request, sink, settings, keeper)
     client_tools = _client_tools(request, tools)
+    shown = keeper.shown if keeper is not None else _as_it_is
     model = ManagedModel(turn, client_tools.keys())
     agent = Agent[None](
         name=target.name,
         instructions=agent_settings.instructions,
         model=model,
-        tools=[*(as_function_tool(tool, _shown) for tool in tools), *client_tools.values()] if tools else [],
+        tools=[*(as_function_tool(tool, shown) for tool in tools), *client_tools.values()] if tools else [],
     )
     result = Runner.run_streamed(
         agent,
@@ -70,8 +78,19 @@ async def run_agent(
     return turn.answer
 
 
-async def _shown(tool: OwnTool, result: ToolResult) -> str:
-    return result.text
+def _keeper(
+    target: Target, agent: AgentSettings, caller: Caller, tools: Sequence[OwnTool], settings: RunSettings
+) -> OutputKeeper | None:
+    """Return what keeps the results of an agent's tools, None where it has none or nobody looks after its window."""
+    chosen = agent.tool_output.over(settings.tool_output)
+    has_tools = bool(tools) or TOOL_OUTPUT_CACHE in agent.tools
+    if not (chosen.enabled and has_tools and target.provider.manages_context):
+        return None
+    return OutputKeeper(settings.shared.store.tool_outputs, caller.owner, chosen, tools)
+
+
+async def _as_it_is(tool: OwnTool, result: ToolResult) -> str:
+    return whole_characters(result.text) or NOTHING
 
 
 def _client_tools(request: ChatRequest, own: Sequence[OwnTool]) -> dict[str, FunctionTool]:
