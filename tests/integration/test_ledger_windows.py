@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 from chatting import MODEL, RAW_MODEL
+from ledger_files import sql_rows
 from patient_counting import wait_for_counts
 from request_checks import assert_fits, is_shortened
 from serving import Served
@@ -13,7 +14,6 @@ from small_window import ANSWER, ask_whole, history, orders_of, small_window, tu
 from told_summaries import SignedPlans, signatures_in
 
 from elbowroom.demo import SimulatedLMStudio
-from elbowroom.store.ledger_rows import SqlLedgerRows
 from elbowroom.store.opening import FILE_NAME
 
 Message = dict[str, Any]
@@ -139,11 +139,8 @@ async def test_all_that_was_replaced_can_be_read_back(tmp_path: Path) -> None:
     assert orders >= 3
     assert "charlie" in signatures_in(prompt)
     said = spoken(history(74))
-    rows = await SqlLedgerRows.open(tmp_path / FILE_NAME)
-    try:
+    async with sql_rows(tmp_path / FILE_NAME) as rows:
         archives = [await rows.archived(key) for key in await rows.keys()]
-    finally:
-        await rows.aclose()
     assert len(archives) == 3
     assert all(archive == said[: len(archive)] for archive in archives)
     longest = max(archives, key=len)

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from ledger_files import sql_rows
 from ledger_samples import compaction, conversation, spoken
 
 from elbowroom.context.ledger import Entry
@@ -13,7 +14,7 @@ from elbowroom.settings.model import StoreSettings
 from elbowroom.store.lasting_rows import LastingLedgerRows
 from elbowroom.store.ledger_rows import SqlLedgerRows
 from elbowroom.store.memory_rows import MemoryLedgerRows
-from elbowroom.store.opening import open_ledger_rows
+from elbowroom.store.opening import open_store
 
 Rows = SqlLedgerRows | LastingLedgerRows | MemoryLedgerRows
 ODD = {
@@ -31,17 +32,15 @@ ODD = {
 @pytest.fixture(params=["file", "memory", "lasting"])
 async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rows]:
     """Rows of each kind."""
-    kind: Rows
     if request.param == "file":
-        kind = await SqlLedgerRows.open(tmp_path / "elbowroom.db")
-    elif request.param == "memory":
-        kind = MemoryLedgerRows()
-    else:
-        opened = open_ledger_rows(StoreSettings(), {"ELBOWROOM_DATA_DIR": str(tmp_path)})
-        assert isinstance(opened, LastingLedgerRows)
-        kind = opened
-    yield kind
-    await kind.aclose()
+        async with sql_rows(tmp_path / "elbowroom.db") as kind:
+            yield kind
+        return
+    settings = StoreSettings(url="sqlite+aiosqlite:///:memory:" if request.param == "memory" else "")
+    store = open_store(settings, {"ELBOWROOM_DATA_DIR": str(tmp_path)})
+    assert isinstance(store.ledger, MemoryLedgerRows if request.param == "memory" else LastingLedgerRows)
+    yield store.ledger
+    await store.aclose()
 
 
 async def test_nothing_is_there_at_first(rows: Rows) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from ledger_files import (
     SOON,
+    OwnLedgerRows,
     bytes_of,
     held_by_another_program,
     keys_in,
@@ -24,8 +25,8 @@ from ledger_samples import compaction, conversation, spoken
 
 from elbowroom.context.ledger import Entry
 from elbowroom.store.errors import StoreUnavailable
-from elbowroom.store.lasting_rows import LastingLedgerRows, Patience
-from elbowroom.store.ledger_rows import SqlLedgerRows
+from elbowroom.store.lasting_store import LastingStore, Patience
+from elbowroom.store.sql_store import SqlStore
 
 FULL_DISK = """
 import asyncio, resource, sys
@@ -225,7 +226,7 @@ async def test_damage_while_the_store_is_open(tmp_path: Path, caplog: pytest.Log
 
 async def test_a_file_held_by_another_program(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As long as it is held, compactions are in memory; then all of them are in the file. Each is said once."""
-    caplog.set_level("INFO", logger="elbowroom.store.lasting_rows")
+    caplog.set_level("INFO", logger="elbowroom.store.lasting_store")
     path = tmp_path / "elbowroom.db"
     keys = await filled(path)
     rows = lasting_rows(path, Patience(opening=30, again=1, closing=30))
@@ -320,11 +321,11 @@ async def test_a_store_that_takes_long_to_open(tmp_path: Path, caplog: pytest.Lo
     path = tmp_path / "elbowroom.db"
     may_open = asyncio.Event()
 
-    async def open_slowly() -> SqlLedgerRows:
+    async def open_slowly() -> SqlStore:
         await may_open.wait()
-        return await SqlLedgerRows.open(path)
+        return await SqlStore.open(path)
 
-    rows = LastingLedgerRows(str(path), open_slowly, Patience(opening=0.05, again=0, closing=30))
+    rows = OwnLedgerRows(LastingStore(str(path), open_slowly, Patience(opening=0.05, again=0, closing=30)))
     entry, archive = compaction(conversation(2))
     assert list(await rows.keys()) == []
     await rows.save(entry, archive)
@@ -355,12 +356,12 @@ async def test_many_requests_while_the_store_fails_and_comes_back(tmp_path: Path
     path = tmp_path / "elbowroom.db"
     fails = True
 
-    async def open_when_told() -> SqlLedgerRows:
+    async def open_when_told() -> SqlStore:
         if fails:
             raise StoreUnavailable("not yet")
-        return await SqlLedgerRows.open(path)
+        return await SqlStore.open(path)
 
-    rows = LastingLedgerRows(str(path), open_when_told, SOON)
+    rows = OwnLedgerRows(LastingStore(str(path), open_when_told, SOON))
     samples = [compaction(conversation(5, f"subject {number}")) for number in range(100)]
 
     async def save(number: int) -> None:

@@ -10,7 +10,7 @@ from ledger_files import bytes_of, counted_statements, keys_in, query, sql_rows
 from ledger_samples import compaction, conversation, spoken
 
 from elbowroom.store.errors import StoreUnavailable
-from elbowroom.store.ledger_rows import SqlLedgerRows
+from elbowroom.store.sql_store import SqlStore
 
 DAY = 86400.0
 HOUR = 3600.0
@@ -181,14 +181,14 @@ async def test_a_save_is_whole_or_not_there_wherever_it_is_cancelled(path: Path)
 async def test_closing_waits_for_a_save_whose_caller_has_gone(path: Path) -> None:
     """A save that was begun is finished before the file is closed."""
     entry, archive = compaction(conversation(20))
-    rows = await SqlLedgerRows.open(path)
-    saving = asyncio.create_task(rows.save(entry, archive))
+    store = await SqlStore.open(path)
+    saving = asyncio.create_task(store.ledger.save(entry, archive))
     await asyncio.sleep(0)
     saving.cancel()
-    await rows.aclose()
+    await store.aclose()
     assert keys_in(path) == {entry.key}
     with pytest.raises(StoreUnavailable, match="closed"):
-        await rows.find([entry.key])
+        await store.ledger.find([entry.key])
 
 
 async def test_many_requests_at_the_same_time(path: Path) -> None:
@@ -228,11 +228,11 @@ async def test_tables_of_a_newer_version_are_left_alone(path: Path) -> None:
     """What a newer elbowroom wrote is neither read nor changed by this one."""
     async with sql_rows(path) as rows:
         await rows.save(*compaction(conversation(2)))
-    assert query(path, "SELECT version FROM schema_version") == [(1,)]
-    query(path, "UPDATE schema_version SET version = 2")
+    assert query(path, "SELECT version FROM schema_version") == [(2,)]
+    query(path, "UPDATE schema_version SET version = 3")
     before = bytes_of(path)
     with pytest.raises(StoreUnavailable, match="newer elbowroom"):
-        await SqlLedgerRows.open(path)
+        await SqlStore.open(path)
     assert bytes_of(path) == before
 
 

@@ -5,7 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,12 @@ from sqlalchemy import event
 
 from elbowroom.context.ledger import Archived, Entry
 from elbowroom.settings.model import StoreSettings
-from elbowroom.store.lasting_rows import LastingLedgerRows, Patience
+from elbowroom.store.lasting_rows import LastingLedgerRows
+from elbowroom.store.lasting_store import LastingStore, Patience
 from elbowroom.store.ledger_rows import SqlLedgerRows
+from elbowroom.store.limits import Limits
 from elbowroom.store.opening import database_path
+from elbowroom.store.sql_store import SqlStore
 
 SOON = Patience(opening=30, again=0.05, closing=30)
 HOLDER = """
@@ -33,20 +36,45 @@ connection.close()
 
 
 @asynccontextmanager
-async def sql_rows(path: Path, **options: Any) -> AsyncIterator[SqlLedgerRows]:
-    """Open a store's file and close it again."""
-    rows = await SqlLedgerRows.open(path, **options)
+async def sql_store(
+    path: Path, limits: Limits | None = None, clock: Callable[[], float] = time.time
+) -> AsyncIterator[SqlStore]:
+    """Open a store's file, let it go back within its limits, and close it again."""
+    store = await SqlStore.open(path, limits, clock)
     try:
-        yield rows
+        await store._tasks.finished()
+        yield store
     finally:
-        await rows.aclose()
+        await store.aclose()
 
 
-def lasting_rows(path: Path, patience: Patience = SOON) -> LastingLedgerRows:
-    """Return rows that fall back to memory, and soon try the file at this path again."""
+@asynccontextmanager
+async def sql_rows(
+    path: Path, retention_days: int = 0, clock: Callable[[], float] = time.time
+) -> AsyncIterator[SqlLedgerRows]:
+    """Open a store's file for the rows of the ledger and close it again."""
+    async with sql_store(path, Limits(retention_days), clock) as store:
+        yield store.ledger
+
+
+def lasting_store(path: Path, patience: Patience = SOON) -> LastingStore:
+    """Return a store that soon tries the file at this path again."""
     found = database_path(StoreSettings(url=f"sqlite+aiosqlite:///{path}"), {})
     assert found == path
-    return LastingLedgerRows(str(path), lambda: SqlLedgerRows.open(path), patience)
+    return LastingStore(str(path), lambda: SqlStore.open(path), patience)
+
+
+class OwnLedgerRows(LastingLedgerRows):
+    """Rows that close their store with them."""
+
+    async def aclose(self) -> None:
+        """Close the store."""
+        await self._store.aclose()
+
+
+def lasting_rows(path: Path, patience: Patience = SOON) -> OwnLedgerRows:
+    """Return rows that fall back to memory, and soon try the file at this path again."""
+    return OwnLedgerRows(lasting_store(path, patience))
 
 
 @contextmanager

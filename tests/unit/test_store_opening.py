@@ -13,7 +13,7 @@ from elbowroom.settings.model import StoreSettings
 from elbowroom.settings.paths import data_dir
 from elbowroom.store.lasting_rows import LastingLedgerRows
 from elbowroom.store.memory_rows import MemoryLedgerRows
-from elbowroom.store.opening import database_path, open_ledger_rows
+from elbowroom.store.opening import database_path, open_store
 
 TAKES = (
     "it takes an empty text, or sqlite+aiosqlite:/// with the full path of a file after it, such as "
@@ -99,23 +99,27 @@ def test_without_a_url_it_is_in_the_data_folder(tmp_path: Path) -> None:
 
 async def test_opening_touches_nothing_until_it_is_used(tmp_path: Path) -> None:
     """The file is made with the first use, and one that was never used is closed without a trace."""
-    rows = open_ledger_rows(StoreSettings(), {"ELBOWROOM_DATA_DIR": str(tmp_path / "data")})
-    assert isinstance(rows, LastingLedgerRows)
-    await rows.aclose()
+    store = open_store(StoreSettings(), {"ELBOWROOM_DATA_DIR": str(tmp_path / "data")})
+    assert isinstance(store.ledger, LastingLedgerRows)
+    await store.aclose()
     assert names_in(tmp_path) == []
-    rows = open_ledger_rows(StoreSettings(), {"ELBOWROOM_DATA_DIR": str(tmp_path / "data")})
-    await rows.keys()
-    await rows.aclose()
+    store = open_store(StoreSettings(), {"ELBOWROOM_DATA_DIR": str(tmp_path / "data")})
+    await store.ledger.keys()
+    await store.aclose()
     assert names_in(tmp_path / "data") == ["elbowroom.db"]
 
 
 async def test_memory_leaves_no_file(tmp_path: Path) -> None:
     """With `:memory:` the data folder is not even made."""
     environ = {"ELBOWROOM_DATA_DIR": str(tmp_path / "data")}
-    rows = open_ledger_rows(StoreSettings(url="sqlite+aiosqlite:///:memory:"), environ)
-    assert isinstance(rows, MemoryLedgerRows)
-    assert list(await rows.keys()) == []
-    await rows.aclose()
+    store = open_store(StoreSettings(url="sqlite+aiosqlite:///:memory:"), environ)
+    assert isinstance(store.ledger, MemoryLedgerRows)
+    assert list(await store.ledger.keys()) == []
+    ref = await store.tool_outputs.keep("me", "read", "text")
+    assert await store.tool_outputs.find("me", ref.id) == ref
+    memory = await store.memories.save("me", "agent", "text", 0.0)
+    assert await store.memories.all("me", "agent") == [memory]
+    await store.aclose()
     assert names_in(tmp_path) == []
 
 
@@ -123,7 +127,7 @@ def test_sqlalchemy_is_not_loaded_before_the_store_is_used() -> None:
     """The server can be put together without SQLAlchemy, whose import takes a good part of a second."""
     script = (
         "import sys, elbowroom.store.opening as o, elbowroom.settings.model as m; "
-        "o.open_ledger_rows(m.StoreSettings(), {}); "
+        "o.open_store(m.StoreSettings(), {}); "
         "sys.exit(bool({'sqlalchemy', 'aiosqlite', 'sqlite3'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

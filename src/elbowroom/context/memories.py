@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from elbowroom.context.canonical import json_form
+from elbowroom.context.tool_output import ref_to
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -20,7 +23,10 @@ class Memories(Protocol):
     """
 
     async def save(self, owner: str, agent: str, text: str, now: float) -> Memory:
-        """Keep a text; the same one again is the one there was, saved now."""
+        """Keep a text; one that differs from another in white space alone takes its place, under the same id.
+
+        Beyond a thousand of one owner and agent the oldest go.
+        """
         ...
 
     async def all(self, owner: str, agent: str) -> list[Memory]:
@@ -30,3 +36,13 @@ class Memories(Protocol):
     async def delete(self, owner: str, agent: str, memory_id: str) -> bool:
         """Forget one; tells whether it was there."""
         ...
+
+
+def memory_of(owner: str, agent: str, text: str, now: float) -> Memory:
+    """Return what a text is as a memory; its id depends on owner, agent and the words alone."""
+    return Memory(ref_to(room_of(owner, agent), " ".join(text.split())).id, text, now)
+
+
+def room_of(owner: str, agent: str) -> str:
+    """Return one text for an owner and an agent, which no other two have."""
+    return json_form([owner, agent]).decode()

@@ -24,7 +24,7 @@ from elbowroom.server.models import list_models, show_model
 from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime, Toolbox
 from elbowroom.settings.live import LiveSettings
-from elbowroom.store.opening import open_ledger_rows
+from elbowroom.store.opening import open_store
 
 BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
 """What people paste as a base address, in front of a route: nothing, /v1, /v1/, /v1/v1, or a route's own path."""
@@ -50,14 +50,14 @@ def create_app(
     app[TIMING] = timing or Timing()
     app[RUNNING] = RunningAnswers()
     app[RUNTIME] = AgentRuntime(toolbox or SettingsToolbox(live.current, environ))
-    rows = open_ledger_rows(live.current().settings.store, environ)
-    app[SHARED] = Shared.over(rows, quiet_seconds=app[TIMING].quiet)
+    store = open_store(live.current().settings.store, environ)
+    app[SHARED] = Shared.over(store.ledger, quiet_seconds=app[TIMING].quiet)
     app[STARTED] = int(time.time())
 
     async def open_providers(app: web.Application) -> AsyncIterator[None]:
         async with open_session() as http, AsyncExitStack() as closing:
             app[PROVIDERS] = providers = Providers(http, environ)
-            for opened in (providers, rows, app[SHARED]):  # each is closed before those to its left
+            for opened in (providers, store, app[SHARED]):  # each is closed before those to its left
                 closing.push_async_callback(opened.aclose)
             yield
 

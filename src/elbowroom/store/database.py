@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from elbowroom.store.database_file import prepare_file, set_aside
@@ -97,3 +97,5 @@ async def _prepare_tables(connection: AsyncConnection, path: Path) -> None:
     await connection.run_sync(metadata.create_all)
     if found is None:
         await connection.execute(insert(schema_version).values(version=SCHEMA_VERSION))
+    elif found < SCHEMA_VERSION:  # all that an older file lacks is tables
+        await connection.execute(update(schema_version).values(version=SCHEMA_VERSION))

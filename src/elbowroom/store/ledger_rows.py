@@ -3,10 +3,8 @@
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from sqlalchemy import CTE, ColumnElement, Row, Table, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,17 +13,16 @@ from elbowroom.context.ledger import Archived, Entry
 from elbowroom.context.transcript import Message
 from elbowroom.store.database import Database
 from elbowroom.store.errors import StoreUnavailable
+from elbowroom.store.limits import TOUCH_SECONDS
 from elbowroom.store.message_json import Written, written
 from elbowroom.store.sqlite import MOST_VARIABLES
 from elbowroom.store.tables import archived_messages, ledger_entries
+from elbowroom.store.tool_output_uses import delete_lost_uses, save_uses, uses_in
 from elbowroom.store.tracked_tasks import TrackedTasks
 
 log = logging.getLogger(__name__)
 UNREADABLE: Final = (TypeError, ValueError, RecursionError)
 """What reading raises where something other than elbowroom has written into the database."""
-SECONDS_A_DAY: Final = 86400
-TOUCH_SECONDS: Final = 3600
-"""An entry's last use is written down again after this time, not with every request."""
 
 
 class SqlLedgerRows:
@@ -35,28 +32,30 @@ class SqlLedgerRows:
     costs no query. All methods raise StoreUnavailable.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database, tasks: TrackedTasks, clock: Callable[[], float]) -> None:
         self._database = database
+        self._tasks = tasks
         self._clock = clock
         self._last_used: dict[str, float] = {}
-        self._tasks = TrackedTasks()
 
-    @classmethod
-    async def open(cls, path: Path, retention_days: int = 0, clock: Callable[[], float] = time.time) -> Self:
-        """Open the database at this path, or make it, and delete what nobody came back to for so many days.
+    async def load(self) -> None:
+        """Read the keys of all entries; nothing is found before."""
+        async with self._database.reading() as connection:
+            found = await connection.execute(select(ledger_entries.c.key, ledger_entries.c.last_used))
+            self._last_used = {row.key: row.last_used for row in found}
 
-        0 days keep everything for ever.
-        """
-        database = await Database.open(path)
-        rows = cls(database, clock)
-        try:
-            if retention_days:
-                await rows._delete_unused_since(clock() - retention_days * SECONDS_A_DAY)
-            await rows._read_keys()
-        except BaseException:
-            await database.aclose()
-            raise
-        return rows
+    async def delete_unused_since(self, limit: float) -> None:
+        """Delete entries unused since then, and older messages that no entry which is left covers."""
+        needed = _chain_up_from(archived_messages.c.key.in_(select(ledger_entries.c.key)))
+        async with self._database.writing() as connection:
+            await connection.execute(delete(ledger_entries).where(ledger_entries.c.last_used < limit))
+            await connection.execute(
+                delete(archived_messages).where(
+                    archived_messages.c.saved < limit, archived_messages.c.key.not_in(select(needed.c.key))
+                )
+            )
+            await delete_lost_uses(connection)
+        self._last_used = {key: used for key, used in self._last_used.items() if used >= limit}
 
     async def keys(self) -> Collection[str]:
         """Return the keys of all entries, as a view that is always up to date."""
@@ -81,16 +80,6 @@ class SqlLedgerRows:
         """
         nodes = await self._tasks.run(self._read_chain(key))
         return await asyncio.to_thread(_messages_up_to, key, nodes)
-
-    async def aclose(self) -> None:
-        """Finish what is under way and close the database."""
-        await self._tasks.finished()
-        await self._database.aclose()
-
-    async def _read_keys(self) -> None:
-        async with self._database.reading() as connection:
-            found = await connection.execute(select(ledger_entries.c.key, ledger_entries.c.last_used))
-            self._last_used = {row.key: row.last_used for row in found}
 
     async def _read(self, keys: Sequence[str]) -> list[Entry]:
         rows: list[Row[Any]] = []
@@ -118,6 +107,7 @@ class SqlLedgerRows:
         content = await asyncio.to_thread(written, entry, archive)
         if content is None:
             return
+        uses = await asyncio.to_thread(uses_in, content)
         now = self._clock()
         async with self._database.writing() as connection:
             await connection.execute(delete(ledger_entries).where(ledger_entries.c.key == entry.key))
@@ -127,6 +117,7 @@ class SqlLedgerRows:
             if missing:
                 values = [_node_values(node, content, now) for node in missing.values()]
                 await connection.execute(insert(archived_messages), values)
+            await save_uses(connection, entry.key, uses, missing)
         self._last_used[entry.key] = now
 
     async def _read_chain(self, key: str) -> dict[str, Row[Any]]:
@@ -134,17 +125,6 @@ class SqlLedgerRows:
         statement = select(archived_messages).join(chain, archived_messages.c.key == chain.c.key)
         async with self._database.reading() as connection:
             return {row.key: row for row in await connection.execute(statement)}
-
-    async def _delete_unused_since(self, limit: float) -> None:
-        """Delete entries unused since then, and older messages that no entry which is left covers."""
-        needed = _chain_up_from(archived_messages.c.key.in_(select(ledger_entries.c.key)))
-        async with self._database.writing() as connection:
-            await connection.execute(delete(ledger_entries).where(ledger_entries.c.last_used < limit))
-            await connection.execute(
-                delete(archived_messages).where(
-                    archived_messages.c.saved < limit, archived_messages.c.key.not_in(select(needed.c.key))
-                )
-            )
 
 
 def _chain_up_from(start: ColumnElement[bool]) -> CTE:

@@ -36,9 +36,7 @@ class MemoryLedgerRows:
 
     async def find(self, keys: Sequence[str]) -> list[Entry]:
         """Return the entries with these keys, which count as used now."""
-        found = [self._held.pop(key) for key in dict.fromkeys(keys) if key in self._held]
-        self._held |= {held.entry.key: held for held in found}
-        return [held.entry for held in found]
+        return [held.entry for key in dict.fromkeys(keys) if (held := self.used(key))]
 
     async def save(self, entry: Entry, archive: Sequence[Archived]) -> None:
         """Keep an entry in place of one with the same key, and the messages it was made from.
@@ -69,6 +67,12 @@ class MemoryLedgerRows:
     def all(self) -> list[Held]:
         """Return everything that is held, what nobody used for longest first."""
         return list(self._held.values())
+
+    def used(self, key: str) -> Held | None:
+        """Return what is held under a key, which counts as used now."""
+        if held := self._held.pop(key, None):
+            self._held[key] = held
+        return held
 
     def put(self, held: Held) -> None:
         """Hold an entry in place of one with the same key, whatever the bounds."""

@@ -1,4 +1,4 @@
-"""Messages as JSON in plain ASCII, in which lone surrogates, NUL and NaN survive any database."""
+"""Messages and texts as JSON in plain ASCII, in which lone surrogates, NUL and NaN survive any database."""
 
 import json
 import logging
@@ -36,8 +36,17 @@ def written(entry: Entry, archive: Sequence[Archived]) -> Written | None:
 
 
 def encoded(value: Any) -> str:
-    """Return a message or several as JSON. Raises TypeError, ValueError or RecursionError for what is none."""
+    """Return a message, several, or a text as JSON. Raises TypeError, ValueError or RecursionError for what is none."""
     return json.dumps(value, separators=(",", ":"), default=_plain)
+
+
+def decoded_text(text: str) -> str:
+    """Return a text that was written as JSON; one that something else has written is taken as it is."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, str) else text
 
 
 def _plain(value: Any) -> dict[Any, Any]:

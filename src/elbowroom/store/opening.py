@@ -1,19 +1,28 @@
 """Opens the store where the settings say; SQLAlchemy is loaded in a thread when the store is first used."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from elbowroom.context.ledger import LedgerRows
+from elbowroom.context.memories import Memories
+from elbowroom.context.tool_output import ToolOutputs
 from elbowroom.context.transcript import Message
 from elbowroom.settings.model import StoreSettings
 from elbowroom.settings.paths import data_dir
 from elbowroom.store.lasting_rows import LastingLedgerRows
+from elbowroom.store.lasting_store import LastingStore
+from elbowroom.store.limits import Limits
+from elbowroom.store.memories_lasting import LastingMemories
+from elbowroom.store.memories_memory import MemoryMemories
 from elbowroom.store.memory_rows import MemoryLedgerRows
+from elbowroom.store.tool_outputs_lasting import LastingToolOutputs
+from elbowroom.store.tool_outputs_memory import MemoryToolOutputs
 
 if TYPE_CHECKING:
-    from elbowroom.store.ledger_rows import SqlLedgerRows
+    from elbowroom.store.sql_store import SqlStore
 
 FILE_NAME: Final = "elbowroom.db"
 SCHEME: Final = "sqlite+aiosqlite://"
@@ -27,25 +36,36 @@ class StoredLedgerRows(LedgerRows, Protocol):
         """Return the messages that a key covers as the client sent them, in order, all but the system's."""
         ...
 
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """All that outlives a request, in one database or in memory; none of it raises anything when that fails."""
+
+    ledger: StoredLedgerRows
+    tool_outputs: ToolOutputs
+    memories: Memories
+    _close: Callable[[], Awaitable[None]]
+
     async def aclose(self) -> None:
         """Finish what is under way and close the store."""
-        ...
+        await self._close()
 
 
-def open_ledger_rows(settings: StoreSettings, environ: Mapping[str, str]) -> StoredLedgerRows:
-    """Return the rows of the ledger; nothing is read or loaded before they are used, and they raise nothing then.
+def open_store(settings: StoreSettings, environ: Mapping[str, str]) -> Store:
+    """Return the store; nothing is read or loaded before it is used.
 
     Raises SettingsError where `ELBOWROOM_DATA_DIR` is wrong.
     """
     path = database_path(settings, environ)
     if path is None:
-        return MemoryLedgerRows()
+        return _in_memory()
 
-    async def begin() -> "SqlLedgerRows":
-        rows = await asyncio.to_thread(_load)
-        return await rows.open(path, settings.retention_days)
+    async def begin() -> "SqlStore":
+        store = await asyncio.to_thread(_load)
+        return await store.open(path, Limits.of(settings))
 
-    return LastingLedgerRows(str(path), begin)
+    lasting = LastingStore(str(path), begin)
+    return Store(LastingLedgerRows(lasting), LastingToolOutputs(lasting), LastingMemories(lasting), lasting.aclose)
 
 
 def database_path(settings: StoreSettings, environ: Mapping[str, str]) -> Path | None:
@@ -56,7 +76,17 @@ def database_path(settings: StoreSettings, environ: Mapping[str, str]) -> Path |
     return None if place in IN_MEMORY else Path(place.removeprefix("/"))
 
 
-def _load() -> "type[SqlLedgerRows]":
-    from elbowroom.store.ledger_rows import SqlLedgerRows  # most of it is the import of SQLAlchemy
+def _in_memory() -> Store:
+    ledger, tool_outputs, memories = MemoryLedgerRows(), MemoryToolOutputs(), MemoryMemories()
 
-    return SqlLedgerRows
+    async def forget() -> None:
+        for rows in (ledger, tool_outputs, memories):
+            await rows.aclose()
+
+    return Store(ledger, tool_outputs, memories, forget)
+
+
+def _load() -> "type[SqlStore]":
+    from elbowroom.store.sql_store import SqlStore  # most of it is the import of SQLAlchemy
+
+    return SqlStore

@@ -48,6 +48,11 @@ class PackedOutput:
         """Return how many bytes this takes."""
         return sum(len(chunk.content) for chunk in self.chunks) + OVERHEAD
 
+    def from_place(self, line: int, column: int) -> Sequence[Chunk]:
+        """Return the chunks from the one on in which a place is, or behind which it is."""
+        first = bisect_right(self.chunks, (line, column), key=lambda chunk: (chunk.line, chunk.column)) - 1
+        return self.chunks[max(0, first) :]
+
 
 def packed(owner: str, tool: str, text: str, ref: ToolOutputRef | None = None) -> PackedOutput:
     """Return a text as it is kept."""
@@ -57,11 +62,6 @@ def packed(owner: str, tool: str, text: str, ref: ToolOutputRef | None = None) -
 def packed_media(owner: str, tool: str, mime_type: str, data: bytes, ref: ToolOutputRef | None = None) -> PackedOutput:
     """Return what is no text as it is kept."""
     return PackedOutput(owner, tool, ref or ref_to_media(owner, mime_type, data), tuple(_data_chunks(data)))
-
-
-def first_chunk(chunks: Sequence[Chunk], line: int, column: int) -> int:
-    """Return the index of the chunk in which a place is, or behind which it is."""
-    return max(0, bisect_right(chunks, (line, column), key=lambda chunk: (chunk.line, chunk.column)) - 1)
 
 
 def block_from(chunk: Chunk, line: int, column: int) -> Block | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from elbowroom.context.tool_output import Block, ToolOutputRef, ref_to, ref_to_media
-from elbowroom.store.tool_output_chunks import PackedOutput, block_from, first_chunk, packed, packed_media, unpacked
+from elbowroom.store.tool_output_chunks import PackedOutput, block_from, packed, packed_media, unpacked
 
 MOST_BYTES: Final = 256 * 2**20
 SAFE_SECONDS: Final = 60.0
@@ -60,7 +60,7 @@ class MemoryToolOutputs:
         """Yield the text from the first character at or behind a place; nothing where no text is kept."""
         output = self.used(owner, ref_id)
         if output and not output.ref.mime_type:
-            for chunk in output.chunks[first_chunk(output.chunks, line, column) :]:
+            for chunk in output.from_place(line, column):
                 if block := await asyncio.to_thread(block_from, chunk, line, column):
                     yield block
 
