@@ -124,6 +124,7 @@ def test_a_view_keeps_the_limits_and_the_words(text: str, limits: Limits, size_o
     assert len(view.text.encode("utf-8", "surrogatepass")) <= limits.max_bytes
     assert size_of(view.text) <= limits.max_tokens
     assert ref_in_view(view.text) == ref.id
+    assert view_of(view.text, ref_to("anna", view.text), limits, size_of).text == view.text
     shown, own = lines_of(view.text), lines_of(text)
     at = next(n for n, line in enumerate(shown) if ref.id in line)
     tail = shown[at + 1 :]

@@ -16,6 +16,8 @@ EXCERPT_BEFORE: Final = 100
 EXCERPT: Final = 400
 WIDEST: Final = 10_000
 SECONDS: Final = 20.0
+SECONDS_TO_COUNT: Final = 3.0
+"""For how long a search goes on once it has as many hits as are wanted."""
 LOOK_BEHIND: Final = 4 * EXCERPT_BEFORE
 """How many bytes in front of where a search goes on are held: they hold the excerpt's beginning."""
 
@@ -194,12 +196,12 @@ async def run_search(
 
     The loop waits for one block at a time, and where it is cancelled no further one is searched.
     """
-    deadline = clock() + SECONDS
+    began = clock()
     line, column = place
     async with reading(outputs, owner, ref.id, (line, max(1, column - EXCERPT_BEFORE))) as blocks:
         async for block in blocks:
             await asyncio.to_thread(search.feed, block)
-            if clock() > deadline:
+            if clock() - began > (SECONDS_TO_COUNT if search.next else SECONDS):
                 return False
     await asyncio.to_thread(search.finish)
     return True

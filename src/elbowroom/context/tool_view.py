@@ -94,6 +94,11 @@ def _count_lines(text: str) -> int:
     return text.count("\n") + (not text.endswith("\n") if text else 0)
 
 
+def _is_too_long(line: str, limits: Limits) -> bool:
+    """Say whether a line has to be cut; a note never has, so that the view of a view is that view."""
+    return len(line) > limits.max_line_length and not NOTE.fullmatch(line)
+
+
 def _share(view: str, limits: Limits, size_of: Callable[[str], int]) -> float:
     """Return how far a view uses up the limit that it is nearest to, 1.0 where it just keeps it."""
     in_bytes = _byte_size(view) / max(1, limits.max_bytes)
@@ -105,7 +110,7 @@ def _byte_size(text: str) -> int:
 
 
 def _fits(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str], int]) -> bool:
-    if ref.bytes > limits.max_bytes or any(len(line) > limits.max_line_length for line in text.split("\n")):
+    if ref.bytes > limits.max_bytes or any(_is_too_long(line, limits) for line in text.split("\n")):
         return False
     sample = max(1024, limits.max_tokens * 8)
     while sample < len(text):  # a long text is measured by its beginning first
