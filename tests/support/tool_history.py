@@ -42,6 +42,12 @@ FRAME: Final = 8  # tokens that a chat template needs around a message
 PRINTED: Final = re.compile(r"text=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"), annotations")
 
 
+@cache
+def tokens(text: str) -> int:
+    """Return the tokens of a text, by the vocabulary of Qwen 2.5."""
+    return qwen().count_text(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Growth:
     """One conversation in one window: tokens of tool history, whole and pruned, and what was kept.
@@ -207,13 +213,8 @@ def tool_tokens(messages: Sequence[Message]) -> int:
 def prompt_tokens(messages: Sequence[Message]) -> int:
     """Return the tokens of a prompt."""
     said = sum(tokens(text_of(message)) + FRAME for message in messages if message.get("role") != "tool")
-    return said + FRAME * sum(message.get("role") == "tool" for message in messages) + tool_tokens(messages)
-
-
-@cache
-def tokens(text: str) -> int:
-    """Return the tokens of a text, by the vocabulary of Qwen 2.5."""
-    return int(qwen().count_text(text))
+    results = [message for message in messages if message.get("role") == "tool"]
+    return said + FRAME * len(results) + tool_tokens(messages)
 
 
 def own_words_of_error(message: Message) -> str:

@@ -33,7 +33,7 @@ NOUNS: Final[dict[ToolKind, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One call: its kind, its tool, what it was about, what its tests gave, and the error it ended in, if any."""
+    """One call: its kind, its tool, what it was about, and what its tests gave or the error it ended in, if any."""
 
     kind: ToolKind
     tool: str
@@ -73,7 +73,8 @@ def _calls(groups: Sequence[Group], kinds: Mapping[str, ToolKind]) -> Iterator[D
             kind, text = kind_of(tool, kinds), texts.get(call_id, "")
             below = error_below(text)
             error = error_in(text) if below is None else below
-            yield Done(kind, tool, target_of(kind, arguments), _outcome(kind, text), error)
+            outcome = _outcome(kind, text)
+            yield Done(kind, tool, target_of(kind, arguments), outcome, None if outcome else error)
 
 
 def _with_function(calls: object) -> list[Mapping[str, Any]]:

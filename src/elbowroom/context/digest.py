@@ -51,17 +51,17 @@ def _runs(groups: Sequence[Group]) -> Iterator[tuple[Group, ...]]:
 
 
 def _told(run: Sequence[Group], size: Callable[[str], int], room: int, for_calls: int) -> list[str]:
-    """Return the lines for a run: of several groups with calls what they did, and above it what was said, if it fits.
+    """Return the lines for a run: of several groups with calls what they did, and above it what was said with them.
 
-    Of what was said the newest stays.
+    Of what was said the newest stays. A quarter of the room is left for the words of the user before it.
     """
     if len(run) == 1:
         return _lines(run[0])
-    done = summary_of_calls(run, lambda text: size(f"- It {text}\n"), min(room, for_calls))
+    done = summary_of_calls(run, lambda text: size(f"- It {text}\n"), min(room // 2, for_calls))
     if not done:
         return []
     lines = [f"- It {done}"]
-    left = room - size(f"{lines[0]}\n")
+    left = room - room // 4 - size(f"{lines[0]}\n")
     for said in filter(None, (_first(readable(group.messages[0]), LONGEST_ASSISTANT) for group in reversed(run))):
         line = f"- The assistant said: {said}"
         left -= size(f"{line}\n")
