@@ -13,9 +13,10 @@ from scripted_pruner import is_prune_order, text_of, valid_plan
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import Overflow, Script, SimulatedLMStudio, SimulatedModel
+from elbowroom.demo.journal import RecordedRequest
 
 Body = dict[str, Any]
-Lines = Mapping[str, Sequence[Script | str]]
+Lines = Mapping[str, Any]
 WINDOW: Final = 32_768
 
 
@@ -28,6 +29,21 @@ def agent(agent_id: str, *, model: str = MODEL, **fields: Any) -> str:
 def speaker(body: Body) -> str:
     """Return the id of the agent whose instructions stand in a request."""
     return text_of(body["messages"][0]).split("\n")[0].removeprefix("You are the ").rstrip(".")
+
+
+def chats_of(studio: SimulatedLMStudio, agent_id: str) -> list[RecordedRequest]:
+    """Return the requests with the instructions of an agent that were no orders to prune."""
+    return [chat for chat in studio.chats if speaker(chat.body) == agent_id and not is_prune_order(chat.body)]
+
+
+def results_of(body: Body) -> list[str]:
+    """Return the results of tool calls in a request, as the model gets them."""
+    return [text_of(message) for message in body["messages"] if message["role"] == "tool"]
+
+
+def notices_of(chunks: Sequence[Body]) -> list[tuple[str, str]]:
+    """Return the kind and the text of each notice in a stream."""
+    return [(chunk["elbowroom"]["kind"], chunk["event"]["data"]["description"]) for chunk in chunks if "event" in chunk]
 
 
 def tools_of(body: Body) -> list[str]:
@@ -46,7 +62,7 @@ async def team(
     compaction: str = "",
     overflow: Overflow | None = None,
 ) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
-    """Run both; each agent says its `lines` one after another, the last again and again.
+    """Run both; each agent says its `lines`, scripts or texts, one after another, the last again and again.
 
     At the end no request may be open upstream, and no task may be left.
     """
@@ -57,7 +73,8 @@ async def team(
             return valid_plan(body)
         who = speaker(body)
         spoken[who] = spoken.get(who, -1) + 1
-        return lines[who][min(spoken[who], len(lines[who]) - 1)]
+        said: Script | str = lines[who][min(spoken[who], len(lines[who]) - 1)] if who in lines else "Loaded."
+        return said
 
     before = asyncio.all_tasks()
     loaded = [*models] or [SimulatedModel(MODEL, loaded_context_length=WINDOW)]
