@@ -1,11 +1,9 @@
-"""Agents: their instructions and sampling, other agents behind them."""
+"""Agents: their instructions, sampling and names."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent, RunConfig, Runner
 from chatting import (
     AGENT,
     MODEL,
@@ -15,15 +13,10 @@ from chatting import (
     elbowroom_with_studio,
     stream_bytes,
 )
-from own_tools import own_tool
 from serving import text_of
 
-from elbowroom.agents.answer import AnswerEvent
-from elbowroom.agents.managed_model import STAND_IN, ManagedModel, RunModels
-from elbowroom.agents.request import own_request
-from elbowroom.agents.turn import Turn
-from elbowroom.demo import Script, SimulatedModel, ToolCall
-from elbowroom.server.keys import PROVIDERS, SETTINGS, catalog_of, run_settings_of
+from elbowroom.demo import SimulatedModel
+from elbowroom.server.keys import PROVIDERS, SETTINGS
 
 SAMPLED = AGENT + 'sampling = { temperature = 0.7, max_tokens = 50, stop = ["END"], min_p = 0.05 }\n'
 INSTRUCTIONS = "You help with notes."
@@ -161,74 +154,6 @@ async def test_agent_by_id_or_name(tmp_path: Path, name: str) -> None:
         answer = await served.chat(name)
         assert answer["model"] == name
         assert studio.chats[0].body["model"] == MODEL
-
-
-async def test_agent_as_tool(tmp_path: Path) -> None:
-    """An agent that serves as a tool is asked the tool's input alone; its words are the result, not shown."""
-
-    @own_tool
-    async def count(text: str) -> int:
-        """Count the words."""
-        return len(text.split())
-
-    helper = Agent[Any](name="helper", instructions="You count.", tools=[count]).as_tool("ask_helper", "Counts.")
-    agents = SAMPLED
-    async with elbowroom_with_studio(tmp_path, agents=agents, toolbox=lambda target: [helper]) as (served, studio):
-        studio.enqueue(
-            Script("Asking. ", ToolCall("ask_helper", {"input": "a b c"})),
-            Script("Counting. ", ToolCall("count", {"text": "a b c"})),
-            "Three words.",
-            "There are three.",
-        )
-        body = chat_body("How many?", response_format={"type": "text"}, tools=None)
-        assert text_of(chunks_of(await stream_bytes(served, body))) == "Asking. \n\nThere are three."
-        _, asked, counted, last = (chat.body for chat in studio.chats)
-        assert asked["messages"] == [
-            {"role": "system", "content": "You count."},
-            {"role": "user", "content": "a b c"},
-        ]
-        assert [tool["function"]["name"] for tool in asked["tools"]] == ["count"]
-        assert "response_format" not in asked
-        assert asked["temperature"] == 0.7
-        assert [message["role"] for message in counted["messages"]] == ["system", "user", "assistant", "tool"]
-        assert counted["messages"][-1]["content"] == "3"
-        assert last["messages"][-1]["content"] == "Three words."
-
-
-async def test_agent_as_tool_with_a_model_of_its_own(tmp_path: Path) -> None:
-    """An agent that names another model is answered by that one, at the same provider."""
-    helper = Agent[Any](name="helper", model="tiny").as_tool("ask_helper", "Helps.")
-    async with elbowroom_with_studio(tmp_path, toolbox=lambda target: [helper]) as (served, studio):
-        studio.residency.models["tiny"] = SimulatedModel("tiny")
-        studio.load("tiny", 4096)
-        studio.enqueue(Script(ToolCall("ask_helper", {"input": "a"})), "Helped.", "Done.")
-        await stream_bytes(served, chat_body())
-        assert [chat.body["model"] for chat in studio.chats] == [MODEL, "tiny", MODEL]
-
-
-async def test_handoff(tmp_path: Path) -> None:
-    """After a handoff the other agent answers, with its own instructions and the client's whole conversation."""
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        target = await catalog_of(served.app).resolve(RAW_MODEL)
-        seen: list[AnswerEvent] = []
-
-        async def sink(events: Sequence[AnswerEvent]) -> None:
-            seen.extend(events)
-
-        request = own_request(target.name, [{"role": "user", "content": "Bonjour"}])
-        model = ManagedModel(Turn(target, request, sink, run_settings_of(served.app)), ())
-        french = Agent[Any](name="French", instructions="Tu parles français.")
-        triage = Agent[Any](name="Triage", instructions="Hand over.", model=model, handoffs=[french])
-        studio.enqueue(Script(ToolCall("transfer_to_french")), "Salut!")
-        await Runner.run(triage, [STAND_IN], run_config=RunConfig(model_provider=RunModels(model)))
-        first, second = (chat.body for chat in studio.chats)
-        assert [tool["function"]["name"] for tool in first["tools"]] == ["transfer_to_french"]
-        assert second["messages"][:2] == [
-            {"role": "system", "content": "Tu parles français."},
-            {"role": "user", "content": "Bonjour"},
-        ]
-        assert [message["role"] for message in second["messages"][2:]] == ["assistant", "tool"]
-        assert "".join(getattr(event, "text", "") for event in seen) == "Salut!"
 
 
 async def test_settings_changed_between_requests(tmp_path: Path) -> None:

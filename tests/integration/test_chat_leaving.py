@@ -9,8 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from agents import Agent
-from chatting import MODEL, RAW_MODEL, chat_body, elbowroom_with_studio, eventually
+from chatting import AGENT, MODEL, RAW_MODEL, chat_body, elbowroom_with_studio, eventually
 from own_tools import own_tool
 from serving import Served, serve, settings_for
 
@@ -187,10 +186,10 @@ async def test_in_a_later_step(tmp_path: Path) -> None:
 
 async def test_while_an_agent_serves_as_a_tool(tmp_path: Path) -> None:
     """The client leaves while an agent behind the agent is answered."""
-    helper = Agent[Any](name="helper").as_tool("ask_helper", "Helps.")
-    async with elbowroom_with_studio(tmp_path, toolbox=lambda target: [helper]) as (served, studio):
+    agents = AGENT + f'agent_tools = ["helper"]\n[[agents]]\nid = "helper"\nmodel = "{MODEL}"\n'
+    async with elbowroom_with_studio(tmp_path, agents=agents) as (served, studio):
         studio.tokens_per_second = 200
-        studio.enqueue(Script(ToolCall("ask_helper", {"input": "a"})), "word " * 4000)
+        studio.enqueue(Script(ToolCall("ask_helper", {"request": "a"})), "word " * 4000)
         left = await leave(
             served,
             chat_body(stream=True),

@@ -34,21 +34,20 @@ WATCH = """
 TOOL_RUN = """
     import asyncio, json
     from pathlib import Path
-    from chatting import chat_body, chunks_of, elbowroom_with_studio, stream_bytes
+    from chatting import AGENT, MODEL, chat_body, elbowroom_with_studio, stream_bytes
     from elbowroom.demo import Script, ToolCall
+    from own_tools import own_tool
 
-    def toolbox(target):
-        from agents import Agent
+    @own_tool
+    async def secret(name: str) -> str:
+        return f"the secret of {name}"
 
-        @own_tool
-        def secret(name: str) -> str:
-            return f"the secret of {name}"
-
-        return [secret, Agent(name="helper").as_tool("ask_helper", "Helps.")]
+    HELPER = f'agent_tools = ["helper"]\\n[[agents]]\\nid = "helper"\\nmodel = "{MODEL}"\\n'
 
     async def main():
-        async with elbowroom_with_studio(Path(sys.argv[1]), toolbox=toolbox) as (served, studio):
-            calls = ToolCall("secret", {"name": "Ada"}), ToolCall("ask_helper", {"input": "private"})
+        toolbox = lambda target: [secret]
+        async with elbowroom_with_studio(Path(sys.argv[1]), agents=AGENT + HELPER, toolbox=toolbox) as (served, studio):
+            calls = ToolCall("secret", {"name": "Ada"}), ToolCall("ask_helper", {"request": "private"})
             studio.enqueue(Script(*calls), "Helped.", "Done.", "Raw.")
             await stream_bytes(served, chat_body())
             await stream_bytes(served, chat_body(model="lmstudio/qwen2.5-7b-instruct"))

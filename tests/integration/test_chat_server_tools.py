@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from chatting import (
-    AGENT,
     READERS,
     calls_of,
     chat_body,
@@ -236,17 +235,6 @@ async def test_forced_tool_choice_is_obeyed_once(tmp_path: Path) -> None:
         studio.enqueue(Script(ToolCall("vault.list")), "Two.")
         await stream_bytes(served, chat_body(tool_choice="required"))
         assert [chat.body.get("tool_choice") for chat in studio.chats] == ["required", None]
-
-
-async def test_turn_limit(tmp_path: Path) -> None:
-    """A run that never ends is stopped at the agent's limit, with a message that names it."""
-    async with tooled(tmp_path, agents=f"{AGENT}max_turns = 3\n") as (served, studio):
-        studio.enqueue(Script("Again. ", ToolCall("vault.list")), repeat=True)
-        frames = split_frames(await stream_bytes(served, chat_body()))
-        error = json.loads(frames[-1])["error"]
-        assert error["code"] == "max_turns_exceeded"
-        assert "3" in error["message"]
-        assert len(studio.chats) == 3
 
 
 async def test_error_after_text_of_an_earlier_step(tmp_path: Path) -> None:

@@ -35,7 +35,16 @@ class Notice:
     """
 
     kind: Literal[
-        "loading", "loaded", "compacting", "compacted", "not compacted", "tight", "cut", "truncated", "waiting"
+        "loading",
+        "loaded",
+        "compacting",
+        "compacted",
+        "not compacted",
+        "tight",
+        "cut",
+        "truncated",
+        "waiting",
+        "handed over",
     ]
     text: str
     is_done: bool = True
@@ -65,6 +74,7 @@ class Answer:
     usages: list[dict[str, Any]] = field(default_factory=list)
     upstream_finish: str = "stop"
     steps: int = 0
+    is_stopped: bool = False
     _text_before: int = 0
     _reasoning_before: int = 0
 
@@ -92,6 +102,19 @@ class Answer:
             case Notice():
                 pass  # it is no part of what was said
         return event
+
+    def stop(self, why: str) -> AnswerEvent:
+        """End an answer whose model would go on: a last paragraph says why. Return it as the client sees it."""
+        self.is_stopped = True
+        self.upstream_finish = "length"
+        self._text_before = len(self.text)
+        return self.take(TextDelta(why))
+
+    @property
+    def conclusion(self) -> str:
+        """Return what the last step has said; where that was nothing, or the answer was stopped, the whole text."""
+        said = "".join(self.text[self._text_before :]).strip()
+        return said if said and not self.is_stopped else "".join(self.text).strip()
 
     def as_message(self) -> dict[str, Any]:
         """Return the answer as the message that a client makes of it."""

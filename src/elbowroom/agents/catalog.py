@@ -51,7 +51,7 @@ class Catalog:
         Raises ModelNotFound with the list of what there is, or what a provider raises where none answers.
         """
         if agent := self._agent(name):
-            return Target(agent.id, self._providers[agent.provider], agent.model, agent)
+            return self._target(agent)
         provider_id, slash, model = name.partition("/")
         if slash and model and (provider := self._providers.get(provider_id)):
             return Target(name, provider, model)
@@ -67,6 +67,11 @@ class Catalog:
         named = ", ".join(there[:MOST_NAMED]) or "none: no agent is configured and the providers have no models"
         more = f" and {len(there) - MOST_NAMED} more" if len(there) > MOST_NAMED else ""
         raise ModelNotFound(f"There is no model {name!r}. Available: {named}{more}.")
+
+    def of_agent(self, agent_id: str) -> Target | None:
+        """Return what stands behind the id of an agent, None where there is no such agent, or it is switched off."""
+        agent = next((agent for agent in self._agents if agent.id == agent_id), None)
+        return self._target(agent) if agent else None
 
     async def rows(self) -> list[CatalogRow]:
         """Return all models clients can name: agents first, then raw models as `<provider>/<model id>`."""
@@ -89,6 +94,9 @@ class Catalog:
                 if info.kind != "embedding"
             ]
         return rows
+
+    def _target(self, agent: AgentSettings) -> Target:
+        return Target(agent.id, self._providers[agent.provider], agent.model, agent)
 
     def _agent(self, name: str) -> AgentSettings | None:
         by_id = next((agent for agent in self._agents if agent.id == name), None)

@@ -18,13 +18,16 @@ NOTHING: Final = "(The tool returned nothing.)"
 
 Shown = Callable[[OwnTool, ToolResult], Awaitable[str]]
 """Takes what a tool returned and gives what the model is shown of it."""
+Called = Callable[[OwnTool, str], Awaitable[ToolResult]]
+"""Calls a tool with arguments as the model wrote them, as `result_of` does."""
 
 
-def as_function_tool(tool: OwnTool, shown: Shown) -> FunctionTool:
-    """Return a tool as the SDK runs it."""
+def as_function_tool(tool: OwnTool, shown: Shown, called: Called | None = None) -> FunctionTool:
+    """Return a tool as the SDK runs it; `called` stands in the place of `result_of`."""
+    called = called or result_of
 
     async def invoke(context: RunContextWrapper[Any], written: str) -> str:
-        return await shown(tool, await result_of(tool, written))
+        return await shown(tool, await called(tool, written))
 
     return FunctionTool(
         name=tool.name,

@@ -43,6 +43,12 @@ class History:
         self._order: list[Message] = []
         self.has_taken_in_own = False
 
+    def begin_anew_with(self, messages: Sequence[Message], untouched: int) -> None:
+        """Take these for what the client has sent, and leave what the run has added behind it."""
+        appended = self._appended
+        self.begin_with(messages, untouched)
+        self.extend_to(appended)
+
     @property
     def messages(self) -> list[Message]:
         """Return the conversation, with the pieces of a stopped answer at its end."""

@@ -1,16 +1,15 @@
 """Gives each agent the tools that its settings name."""
 
-import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from elbowroom.agents.caller import Caller
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.memory_tools import memory_tools
 from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.vault_tools import vault_tools
 from elbowroom.context.memories import Memories
 from elbowroom.settings.layers import LoadedSettings
 from elbowroom.settings.model import AgentSettings
@@ -48,13 +47,10 @@ class SettingsToolbox:
         return tools
 
     def _vault_tools(self, agent: AgentSettings, settings: VaultSettings) -> list[OwnTool]:
-        from elbowroom.agents.vault_tools import vault_tools
-
         if not settings.path or VAULT_TOOLS.isdisjoint(agent.tools):
             return []
         changes = self._changes(agent, settings)
-        tools = vault_tools(agent.tools, may_write=settings.write and agent.vault.write)
-        return [_as_own(tool, changes) for tool in tools]
+        return vault_tools(agent.tools, changes, may_write=settings.write and agent.vault.write)
 
     def _changes(self, agent: AgentSettings, settings: VaultSettings) -> Changes:
         root = str(expanded(settings.path))
@@ -68,20 +64,3 @@ class SettingsToolbox:
     def _undo_folder(self, root: str) -> Path:
         """Return where the changes of a vault are noted down: outside of it, and of what is synchronised with it."""
         return data_dir(self._environ) / "vault-undo" / hashlib.sha256(root.encode()).hexdigest()[:16]
-
-
-def _as_own(tool: Any, changes: Changes) -> OwnTool:
-    from pydantic import ValidationError
-
-    from elbowroom.agents.vault_tools import _misfit, _schema
-    from elbowroom.errors import ElbowroomError
-
-    async def call(written: Mapping[str, Any]) -> str:
-        try:
-            arguments = tool.arguments.model_validate(dict(written))
-        except ValidationError as error:
-            raise ElbowroomError(_misfit(tool, error)) from None
-        result: str = await asyncio.to_thread(tool.work, changes, arguments)
-        return result
-
-    return OwnTool(tool.name.replace(".", "_"), tool.description, _schema(tool.arguments), call)

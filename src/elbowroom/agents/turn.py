@@ -2,10 +2,9 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from elbowroom.agents.answer import Answer, Sink
+from elbowroom.agents.answer import Answer, Sink, assistant_message
 from elbowroom.agents.background import Job
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.compactor import Compactor
@@ -39,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Turn:
-    """Asks the target's model for one client request; `answer` grows with every step.
+    """Asks the target's model for one client request; `answer` grows with every step, whoever began it.
 
     `keeper` keeps what tools return where the model can read it again.
     """
@@ -50,13 +49,14 @@ class Turn:
         request: ChatRequest,
         sink: Sink,
         settings: RunSettings,
+        answer: Answer | None = None,
         keeper: OutputKeeper | None = None,
     ) -> None:
         messages = without_notices(request.messages)
         self.target = target
         self.request = request
         self.settings = settings
-        self.answer = Answer()
+        self.answer = answer or Answer()
         self.manager: AgentContextManager | None = None
         self._history = History(messages)
         self._memory = TurnMemory(settings.shared.ledger, request.caller.owner, target.name, messages)
@@ -65,13 +65,6 @@ class Turn:
         self._sink = sink
         self._keeper = keeper
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
-
-    def with_model(self, model: str) -> "Turn":
-        """Return the same turn, answer and history and all, going on with another model of the provider."""
-        other = Turn(replace(self.target, model=model), self.request, self._sink, self.settings, self._keeper)
-        other.answer = self.answer
-        other._history, other._memory, other._last = self._history, self._memory, self._last
-        return other
 
     async def step(
         self,
@@ -112,6 +105,11 @@ class Turn:
         if managed.size is not None:
             await managed.size.learn(step.usage, reply)
         return reply
+
+    async def stop(self, appended: Sequence[dict[str, Any]], why: str) -> None:
+        """End the answer with a paragraph that says why, though the model would go on behind `appended`."""
+        self._history.extend_to([*appended, assistant_message(why, ())])
+        await self._sink([self.answer.stop(why)])
 
     async def compact(self, instructions: str | None) -> tuple[Sequence[Message], int, Compaction | Cannot]:
         """Compact what stands for the client's history; return that, its size in tokens, and what became of it."""

@@ -79,7 +79,7 @@ class TurnMemory:
             found = found[-1:]
         place, entry = found[0]
         self._began_with = self._restored(place, entry)
-        history.begin_with(self._began_with, len(self._messages) - self.chain.ends[place])
+        history.begin_anew_with(self._began_with, len(self._messages) - self.chain.ends[place])
         return True
 
     def keep(self, history: History, written: Written) -> None:

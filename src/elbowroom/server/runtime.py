@@ -2,8 +2,8 @@
 
 import asyncio
 import importlib
-from collections.abc import Awaitable, Callable
 
+from elbowroom.agents.agent_tools import RunAgent
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.client_tools import with_arranged_tools
@@ -13,8 +13,6 @@ from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.sdk import load_sdk
 from elbowroom.agents.task_request import answer_task
 from elbowroom.settings.model import AgentSettings
-
-RunAgent = Callable[[Target, AgentSettings, ChatRequest, Sink, RunSettings], Awaitable[Answer]]
 
 
 class AgentRuntime:
@@ -32,31 +30,37 @@ class AgentRuntime:
 
         Raises ElbowroomError. Cancelling it closes the upstream at once.
         """
-        if not target.is_relay:
-            request = with_arranged_tools(request, target.agent.client_tools if target.agent else settings.client_tools)
-            admission, chat = settings.shared.admission, (target.provider.id, target.model, request.caller.chat_id)
-            if request.caller.is_task:
-                await admission.before_task(chat)
-                return await answer_task(target, request, sink, settings)
-            with admission.chat(chat):
-                return await self._answer_chat(target, request, sink, settings)
-        return await self._answer_chat(target, request, sink, settings)
-
-    async def _answer_chat(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
-        if target.agent is None:
+        if target.is_relay:
             return await answer_raw(target, request, sink, settings)
+        admission, chat = settings.shared.admission, (target.provider.id, target.model, request.caller.chat_id)
+        if request.caller.is_task:
+            await admission.before_task(chat)
+            return await answer_task(target, _arranged(target, request, settings), sink, settings)
+        with admission.chat(chat):
+            if target.agent is None:
+                return await answer_raw(target, _arranged(target, request, settings), sink, settings)
+            return await self._answer_by_agent(target, target.agent, request, sink, settings)
+
+    async def _answer_by_agent(
+        self, target: Target, agent: AgentSettings, request: ChatRequest, sink: Sink, settings: RunSettings
+    ) -> Answer:
         loading = self._begin_loading()
         if not loading.done():
             # What the provider has to say does not wait for the SDK, and a model is loaded meanwhile.
             await target.provider.ready(target.model)
         # A client that leaves while the SDK is being loaded must not take the loading with it.
         await asyncio.wait([loading])
-        return await loading.result()(target, target.agent, request, sink, settings)
+        return await loading.result()(target, agent, request, sink, settings)
 
     def _begin_loading(self) -> "asyncio.Task[RunAgent]":
         if self._loading is None or (self._loading.done() and self._loading.exception()):
             self._loading = asyncio.create_task(asyncio.to_thread(_load))
         return self._loading
+
+
+def _arranged(target: Target, request: ChatRequest, settings: RunSettings) -> ChatRequest:
+    """Return the request with its tools as the target's model is to see them; a run of agents does that for each."""
+    return with_arranged_tools(request, target.agent.client_tools if target.agent else settings.client_tools)
 
 
 def _load() -> RunAgent:

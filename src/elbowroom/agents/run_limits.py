@@ -1,0 +1,75 @@
+"""Where a run ends whose model would call tools for ever: at a number of steps, or of failures of the same call."""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from elbowroom.agents.answer import Answer
+from elbowroom.agents.function_tools import result_of
+from elbowroom.agents.own_tool import OwnTool, ToolResult
+
+log = logging.getLogger(__name__)
+WARNED_FROM: Final = 3
+MOST_FAILURES: Final = 6
+"""So many steps with the very same failing call, and nothing that worked in between, are the end."""
+
+
+@dataclass(slots=True)
+class RunLimits:
+    """Watches the run of the agent `name`, which may take `max_turns` model calls; `answer` counts them.
+
+    Calls of one step count once: the model has made them without knowing that they fail.
+    """
+
+    name: str
+    max_turns: int
+    answer: Answer
+    _failed_in: dict[tuple[str, str], set[int]] = field(default_factory=dict)
+
+    async def called(self, tool: OwnTool, written: str) -> ToolResult:
+        """Call a tool as `result_of` does; an error that comes again and again says so."""
+        result = await result_of(tool, written)
+        if not result.is_error:
+            self._failed_in.clear()
+            return result
+        times = self.note_failure(tool.name, written)
+        if times < WARNED_FROM:
+            return result
+        return replace(
+            result,
+            text=f"{result.text}\nThis very call has failed {times} times now, and will fail again. Call it with other "
+            "arguments, find another way, or tell the user what does not work.",
+        )
+
+    def note_failure(self, name: str, written: str) -> int:
+        """Take note of a call that has failed; return in how many steps it has since a call last succeeded."""
+        steps = self._failed_in.setdefault((name, written.strip()), set())
+        steps.add(self.answer.steps)
+        return len(steps)
+
+    def why_stop(self, done: Sequence[Mapping[str, Any]]) -> str | None:
+        """Return what the person is told where the model is not to be asked again; `done` is the run so far."""
+        stuck = [name for (name, _), steps in self._failed_in.items() if len(steps) >= MOST_FAILURES]
+        if stuck:
+            ended = f"Stopped: the same call of {stuck[0]} has failed {MOST_FAILURES} times"
+            remedy = "Ask me to go on, or to try another way."
+        elif self.answer.steps >= self.max_turns:
+            ended = f"Stopped after {_counted(self.max_turns, 'model call')} without finishing"
+            remedy = f"Ask me to go on, or raise max_turns of the agent {self.name}."
+        else:
+            return None
+        log.warning("The run of %s was ended. %s.", self.name, ended)
+        summary = calls_by_name(done)
+        return f"[{ended}.{f' Done so far: {summary}.' if summary else ''} {remedy}]"
+
+
+def calls_by_name(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return how often each tool was called, in the order of the first calls."""
+    names = Counter(call["function"]["name"] for message in messages for call in message.get("tool_calls") or ())
+    return "; ".join(f"{name} {_counted(times, 'call')}" for name, times in names.items())
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
