@@ -212,8 +212,9 @@ async def test_every_reference_can_be_read_after_ten_rounds() -> None:
             view = view_of(view, await outputs.keep("anna", "shell", view), limits, quarter).text
         named = ref_in_view(view)
         assert named is not None
-        ref = await outputs.find("anna", named)  # type: ignore[assignment]
-        assert await read_back(reader, ref, quota, 5000) == text
+        found = await outputs.find("anna", named)
+        assert found is not None
+        assert await read_back(reader, found, quota, 5000) == text
 
 
 @pytest.mark.parametrize("owner", ["anna", "ben"])

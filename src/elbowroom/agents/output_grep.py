@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from elbowroom.agents.output_reading import Row, Span, read_rows, shown_within
 from elbowroom.agents.output_search import LONGEST_MATCH, Hit, Search
 from elbowroom.context.tool_output import ToolOutputRef, ToolOutputs
+from elbowroom.context.tool_view import READ_TOOL
 
-CONTEXT_BYTES = 51_200
+CONTEXT_BYTES: Final = 51_200
+"""How much of the lines around hits is read, for each run of lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def _parts(found: Found, count: int) -> Iterator[str]:
         if shown_to and found.lines and hit.line - len(before) > shown_to + 1:
             yield "--\n"
         yield from (row.shown("-") for row in reversed(before))
-        yield Row(hit.line, hit.column, hit.text, "cut").shown()
+        yield Row(hit.line, hit.column, hit.text, "more").shown()
         shown_to = hit.line
         if index + 1 == len(hits) or hits[index + 1].line > hit.line:
             behind = _near(found, range(hit.line + 1, hit.line + 1 + found.lines), own)
@@ -87,7 +90,7 @@ def _notes(found: Found, hits: Sequence[Hit]) -> Iterator[str]:
     if part := next((hit for hit in hits if hit.is_part), None):
         yield (
             "[Of a long line only the part around a match is shown. To read on in one: "
-            f'tool_output_cache(ref_id="{ref.id}", offset={part.line}, column={part.column})]\n'
+            f'{READ_TOOL}(ref_id="{ref.id}", offset={part.line}, column={part.column})]\n'
         )
     if search.has_windows:
         yield f"[In the longest lines, matches of more than {LONGEST_MATCH} bytes may not be found.]\n"
