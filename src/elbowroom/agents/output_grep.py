@@ -1,7 +1,7 @@
 """What the model is told of a search: the lines that match, with lines around them, and how to go on."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from elbowroom.agents.output_reading import Row, Span, read_rows, shown_within
@@ -52,13 +52,28 @@ def _ranges(numbers: Sequence[int], lines: int, last: int) -> Iterator[tuple[int
 
 
 def grep_page(found: Found, max_bytes: int, tokens: int, size_of: Callable[[str], int]) -> str:
-    """Return as many hits as fit, with a note how to go on; "" where not even one fits."""
-    hits = len(found.search.hits)
-    return shown_within(lambda count: "".join(_parts(found, count)), hits, max_bytes, tokens, size_of)
+    """Return as many hits as fit, with a note how to go on.
+
+    Of the first one at least a beginning is shown, without lines around it; "" where not even that fits.
+    """
+    hits = found.search.hits
+    text = shown_within(lambda count: _text_of(found, hits[:count]), len(hits), max_bytes, tokens, size_of)
+    if text or not hits:
+        return text
+    alone, first = replace(found, lines=0), hits[0]
+
+    def beginning(length: int) -> str:
+        cut = length < len(first.text)
+        return _text_of(alone, [replace(first, text=first.text[:length], is_part=first.is_part or cut)])
+
+    return shown_within(beginning, len(first.text), max_bytes, tokens, size_of) if first.text else ""
 
 
-def _parts(found: Found, count: int) -> Iterator[str]:
-    hits = found.search.hits[:count]
+def _text_of(found: Found, hits: Sequence[Hit]) -> str:
+    return "".join(_parts(found, hits))
+
+
+def _parts(found: Found, hits: Sequence[Hit]) -> Iterator[str]:
     own = {hit.line for hit in hits}
     shown_to = 0
     for index, hit in enumerate(hits):
