@@ -79,6 +79,18 @@ async def test_lines_around_a_match_are_shown_once() -> None:
     )
 
 
+async def test_of_a_match_that_is_too_large_the_beginning_is_shown() -> None:
+    """A small quota shows less of a line, or none of the lines around it, before it shows nothing."""
+    text = "before " * 200 + "\n" + "word " * 300 + "\nword\n"
+    _, searcher, ref, _ = await tools_on(text, tokens=150)
+    answer = await searcher.call({"ref_id": ref.id, "pattern": "word", "context": 1})
+    assert isinstance(answer, str)
+    assert 120 < quarter(answer) <= 150
+    assert answer.startswith("    2| word word word ")
+    assert f'To read on in one: tool_output_cache(ref_id="{ref.id}", offset=2, column=1)]' in answer
+    assert answer.endswith("[2 matches; 1 shown. To go on: the same call with offset_line=3]")
+
+
 async def test_in_a_long_line_each_place_can_be_gone_on_from() -> None:
     """Matches in one line are shown with their surroundings, and the next call begins at a column of it."""
     line = ("." * 996 + "HERE") * 20
@@ -212,8 +224,9 @@ async def test_every_reference_can_be_read_after_ten_rounds() -> None:
             view = view_of(view, await outputs.keep("anna", "shell", view), limits, quarter).text
         named = ref_in_view(view)
         assert named is not None
-        ref = await outputs.find("anna", named)  # type: ignore[assignment]
-        assert await read_back(reader, ref, quota, 5000) == text
+        found = await outputs.find("anna", named)
+        assert found is not None
+        assert await read_back(reader, found, quota, 5000) == text
 
 
 @pytest.mark.parametrize("owner", ["anna", "ben"])

@@ -72,6 +72,24 @@ def test_no_page_takes_more_than_it_may(text: str, tokens: int, max_bytes: int, 
     assert bytes_of(page) <= min(tokens, max_bytes) or page.startswith("[There is no room")
 
 
+@given(texts, st.sampled_from(["a", "b|é", "^", "x$"]), st.integers(0, 900), st.integers(250, 900), st.integers(0, 3))
+@settings(deadline=None, max_examples=60)
+def test_no_search_tells_more_than_it_may(text: str, pattern: str, tokens: int, max_bytes: int, context: int) -> None:
+    """What is bound for pages is bound for searches, with lines around what they find."""
+
+    async def search() -> str:
+        outputs, quota = SmallBlocks(30), Quota(tokens, bytes_of)
+        ref = await outputs.keep("anna", "shell", text)
+        _, searcher = output_tools(outputs, "anna", quota, max_line_length=80, max_bytes=max_bytes)
+        answer = await searcher.call({"ref_id": ref.id, "pattern": pattern, "context": context})
+        assert isinstance(answer, str)
+        assert quota.left == (tokens if answer.startswith("[There is no room") else tokens - bytes_of(answer))
+        return answer
+
+    answer = asyncio.run(search())
+    assert bytes_of(answer) <= min(tokens, max_bytes) or answer.startswith("[There is no room")
+
+
 async def test_a_page_numbers_lines_and_says_how_to_read_on() -> None:
     """The form that the model sees."""
     reader, ref, quota = await kept("".join(f"line {n}\n" for n in range(1, 101)), 65_536, 2000, 51_200)

@@ -95,6 +95,16 @@ def test_a_search_goes_on_where_it_is_told_to(text: str, pattern: str, limit: in
     assert [(hit.line, hit.at) for hit in rest.hits] == [(hit.line, hit.at) for hit in everything.hits[limit:]]
 
 
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_a_column_behind_a_line_begins_with_the_next_line(size: int) -> None:
+    """Nothing of the next line is passed over."""
+    search = Search(LinearPattern("ab"), 2000, 10, (1, 99))
+    for block in blocks_of("ab\nab\nab", size):
+        search.feed(block)
+    search.finish()
+    assert [hit.line for hit in search.hits] == [2, 3]
+
+
 @pytest.mark.parametrize("size", [65_536, 10_007, 1000])
 @pytest.mark.parametrize("filler", ["x", "é", "😀"])
 def test_one_huge_line_is_searched_across_its_blocks(size: int, filler: str) -> None:

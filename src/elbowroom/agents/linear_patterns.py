@@ -11,8 +11,15 @@ LONGEST_PATTERN: Final = 1000
 LARGEST_PROGRAM: Final = 10_000
 """How many instructions a pattern may become: each of them may have to be tried at each byte."""
 MEMORY: Final = 8 * 2**20
+MEMORY_TO_TRY: Final = 2**20
+"""With so much a pattern that is far too large is refused before much time goes into it."""
 
-_LAZY = re.compile(r"[*+?}]\?")
+TOO_LARGE: Final = (
+    "The pattern is too large. Use smaller numbers of repetitions, or * and + instead of numbers, and fewer classes "
+    "such as \\pL."
+)
+
+_LAZY: Final = re.compile(r"[*+?}]\?")
 
 
 class LinearPattern:
@@ -33,14 +40,15 @@ class LinearPattern:
         # Where a match begins does not depend on greed. A match that ends early is found early.
         flags = "(?m)" if _LAZY.search(pattern) else "(?mU)"
         try:
-            self._compiled = re2.compile((flags + pattern).encode("utf-8", "surrogatepass"), _options(ignore_case))
+            content = (flags + pattern).encode("utf-8", "surrogatepass")
+            is_too_large = re2.compile(content, _options(ignore_case, MEMORY_TO_TRY)).programsize > LARGEST_PROGRAM
+            self._compiled = re2.compile(content, _options(ignore_case, MEMORY))
         except re2.error as error:
             raise RequestError(_refusal(error)) from error
-        re2.purge()  # it would keep the last 128 patterns with all the memory they took
-        if self._compiled.programsize > LARGEST_PROGRAM:
-            raise RequestError(
-                "The pattern is too large. Use smaller numbers of repetitions, or * and + instead of numbers."
-            )
+        finally:
+            re2.purge()  # it would keep the last 128 patterns with all the memory they took
+        if is_too_large:
+            raise RequestError(TOO_LARGE)
 
     def search(self, text: bytes, begin: int, end: int) -> tuple[int, int] | None:
         """Return where the first match in `text[begin:end]` begins and ends; what is around it counts as around it."""
@@ -48,19 +56,21 @@ class LinearPattern:
         return match.span() if match else None
 
 
-def _options(ignore_case: bool) -> re2.Options:
+def _options(ignore_case: bool, memory: int) -> re2.Options:
     options = re2.Options()
     options.log_errors = False
     options.never_nl = True
     options.never_capture = True
     options.case_sensitive = not ignore_case
-    options.max_mem = MEMORY
+    options.max_mem = memory
     return options
 
 
 def _refusal(error: Exception) -> str:
     reason = error.args[0] if error.args else ""
     words = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+    if "too large" in words:
+        return TOO_LARGE
     return (
         f"The pattern cannot be searched for: {words}. The syntax is RE2's: look-ahead, look-behind, back references "
         "and possessive or atomic groups do not exist in it. Search for a simpler pattern and look through what it "

@@ -1,13 +1,16 @@
 """What the model is told of a search: the lines that match, with lines around them, and how to go on."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from elbowroom.agents.output_reading import Row, Span, read_rows, shown_within
 from elbowroom.agents.output_search import LONGEST_MATCH, Hit, Search
 from elbowroom.context.tool_output import ToolOutputRef, ToolOutputs
+from elbowroom.context.tool_view import READ_TOOL
 
-CONTEXT_BYTES = 51_200
+CONTEXT_BYTES: Final = 51_200
+"""How much of the lines around hits is read, for each run of lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,28 @@ def _ranges(numbers: Sequence[int], lines: int, last: int) -> Iterator[tuple[int
 
 
 def grep_page(found: Found, max_bytes: int, tokens: int, size_of: Callable[[str], int]) -> str:
-    """Return as many hits as fit, with a note how to go on; "" where not even one fits."""
-    hits = len(found.search.hits)
-    return shown_within(lambda count: "".join(_parts(found, count)), hits, max_bytes, tokens, size_of)
+    """Return as many hits as fit, with a note how to go on.
+
+    Of the first one at least a beginning is shown, without lines around it; "" where not even that fits.
+    """
+    hits = found.search.hits
+    text = shown_within(lambda count: _text_of(found, hits[:count]), len(hits), max_bytes, tokens, size_of)
+    if text or not hits:
+        return text
+    alone, first = replace(found, lines=0), hits[0]
+
+    def beginning(length: int) -> str:
+        cut = length < len(first.text)
+        return _text_of(alone, [replace(first, text=first.text[:length], is_part=first.is_part or cut)])
+
+    return shown_within(beginning, len(first.text), max_bytes, tokens, size_of) if first.text else ""
 
 
-def _parts(found: Found, count: int) -> Iterator[str]:
-    hits = found.search.hits[:count]
+def _text_of(found: Found, hits: Sequence[Hit]) -> str:
+    return "".join(_parts(found, hits))
+
+
+def _parts(found: Found, hits: Sequence[Hit]) -> Iterator[str]:
     own = {hit.line for hit in hits}
     shown_to = 0
     for index, hit in enumerate(hits):
@@ -63,7 +81,7 @@ def _parts(found: Found, count: int) -> Iterator[str]:
         if shown_to and found.lines and hit.line - len(before) > shown_to + 1:
             yield "--\n"
         yield from (row.shown("-") for row in reversed(before))
-        yield Row(hit.line, hit.column, hit.text, "cut").shown()
+        yield Row(hit.line, hit.column, hit.text, "more").shown()
         shown_to = hit.line
         if index + 1 == len(hits) or hits[index + 1].line > hit.line:
             behind = _near(found, range(hit.line + 1, hit.line + 1 + found.lines), own)
@@ -87,7 +105,7 @@ def _notes(found: Found, hits: Sequence[Hit]) -> Iterator[str]:
     if part := next((hit for hit in hits if hit.is_part), None):
         yield (
             "[Of a long line only the part around a match is shown. To read on in one: "
-            f'tool_output_cache(ref_id="{ref.id}", offset={part.line}, column={part.column})]\n'
+            f'{READ_TOOL}(ref_id="{ref.id}", offset={part.line}, column={part.column})]\n'
         )
     if search.has_windows:
         yield f"[In the longest lines, matches of more than {LONGEST_MATCH} bytes may not be found.]\n"

@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from elbowroom.context.largest_fit import largest_fit
 from elbowroom.context.tool_output import Block, ToolOutputRef, ToolOutputs, utf8
+from elbowroom.context.tool_view import READ_TOOL
 
 Rest = Literal["break", "end", "more", "cut"]
 MOST_ROWS: Final = 10_000
@@ -43,9 +44,10 @@ class Row:
         return self.column + len(self.text)
 
     def shown(self, sign: str = "|") -> str:
-        """Return the row as it stands in a page."""
+        """Return the row as it stands in a page, with a note behind it where its line goes on elsewhere."""
         column = f":{self.column}" if self.column > 1 else ""
-        return f"{self.line:>5}{column}{sign} {self.text}\n"
+        note = f"[line {self.line} goes on at column={self.end}]\n" if self.rest == "cut" else ""
+        return f"{self.line:>5}{column}{sign} {self.text}\n{note}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +203,7 @@ def _parts_of_page(rows: Sequence[Row], ref: ToolOutputRef, span: Span) -> Itera
         return
     if rows[0].line > span.line:
         yield f"[line {span.line} ends before column {span.column}]\n"
-    for row in rows:
-        yield row.shown()
-        if row.rest == "cut":
-            yield f"[line {row.line} goes on at column={row.end}]\n"
+    yield from (row.shown() for row in rows)
     first, last = rows[0], rows[-1]
     lines = (
         f"Lines {first.line}-{last.line} of {ref.lines}"
@@ -218,7 +217,7 @@ def _parts_of_page(rows: Sequence[Row], ref: ToolOutputRef, span: Span) -> Itera
         yield f"[{lines}: the end]"
     else:
         place = f"offset={line}" + (f", column={column}" if column > 1 else "")
-        yield f'[{lines}. To read on: tool_output_cache(ref_id="{ref.id}", {place})]'
+        yield f'[{lines}. To read on: {READ_TOOL}(ref_id="{ref.id}", {place})]'
 
 
 def _nothing_there(ref: ToolOutputRef, span: Span) -> str:

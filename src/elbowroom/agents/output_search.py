@@ -91,9 +91,10 @@ class Search:
         if self._start:
             self._begin(block)
         if self._skip:
-            skipped = text[: self._skip]
+            line_break = text.find("\n", 0, self._skip)
+            skipped = text[: line_break + 1 or self._skip]
             self._data += utf8(skipped)
-            self._skip -= len(skipped)
+            self._skip = 0 if line_break >= 0 else self._skip - len(skipped)
             self._advance(len(self._data))
             text = text[len(skipped) :]
         self._held = "\r" if text.endswith("\r") else ""
@@ -103,10 +104,7 @@ class Search:
         line, column = self._start or (1, 1)
         self._start = None
         self._place = block.line, block.column
-        line_break = block.text.find("\n")
         self._skip = max(0, column - block.column) if block.line == line else 0
-        if 0 <= line_break < self._skip:
-            self._skip = line_break + 1
         if block.line > 1 and block.column == 1:  # the text does not begin here
             self._data, self._at, self._placed = b"\n", 1, 1
 

@@ -10,13 +10,17 @@ from elbowroom.context.tool_output import ToolOutputRef
 
 TAIL_SHARE: Final = 3  # one part in so many is the end: commands name their error last
 LEAST_CUT: Final = 80  # a line cut to less than this would be little more than its mark
-CHARACTERS_PER_TOKEN: Final = 16  # more than text has, white space aside; a view has no more of them
+CHARACTERS_PER_TOKEN: Final = 8  # more than text has, white space aside; a view has no more of them
 
-NOTE = re.compile(
+READ_TOOL: Final = "tool_output_cache"
+SEARCH_TOOL: Final = "tool_output_cache_grep"
+NOTE: Final = re.compile(
     r"^\[(?:Lines (?P<first>[0-9]{1,12})-(?P<last>[0-9]{1,12}) of (?P<total>[0-9]{1,12}) are left out here; "
     r"the whole output has|Long lines are cut where marked; the whole output has (?P<lines>[0-9]{1,12}) lines and) "
-    r'[0-9]+ bytes\. To read on: tool_output_cache\(ref_id="(?P<ref>[a-z0-9]{12})", offset=[0-9]+(?:, column=[0-9]+)?\)'
-    r'\. To search: tool_output_cache_grep\(ref_id="(?P=ref)", pattern="…"\)\]$',
+    r"[0-9]+ bytes\. To read on: "
+    + READ_TOOL
+    + r'\(ref_id="(?P<ref>[a-z0-9]{12})", offset=[0-9]+(?:, column=[0-9]+)?\)'
+    r"\. To search: " + SEARCH_TOOL + r'\(ref_id="(?P=ref)", pattern="…"\)\]$',
     re.MULTILINE,
 )
 
@@ -236,6 +240,6 @@ def _mark(line: _Line, left_out: int, column: int) -> str:
 
 def _note(ref: ToolOutputRef, what: str, place: str) -> str:
     return (
-        f'[{what} {ref.bytes} bytes. To read on: tool_output_cache(ref_id="{ref.id}", {place}). '
-        f'To search: tool_output_cache_grep(ref_id="{ref.id}", pattern="…")]'
+        f'[{what} {ref.bytes} bytes. To read on: {READ_TOOL}(ref_id="{ref.id}", {place}). '
+        f'To search: {SEARCH_TOOL}(ref_id="{ref.id}", pattern="…")]'
     )
