@@ -7,7 +7,7 @@ from typing import Final
 from elbowroom.agents.caller import Caller
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.output_quota import Quota
-from elbowroom.agents.output_tools import READER, SEARCHER, output_tools
+from elbowroom.agents.output_tools import output_tools
 from elbowroom.agents.own_tool import Media, OwnTool, ToolResult
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.context.message_content import whole_characters
@@ -16,7 +16,7 @@ from elbowroom.context.tool_output import ToolOutputRef, ToolOutputs
 from elbowroom.context.tool_stubs import ref_of as ref_in_stub
 from elbowroom.context.tool_stubs import target_of
 from elbowroom.context.tool_tiers import TierLimits, pruned
-from elbowroom.context.tool_view import Limits, ref_in_view, view_of
+from elbowroom.context.tool_view import READ_TOOL, SEARCH_TOOL, Limits, ref_in_view, view_of
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.settings.model import AgentSettings
 from elbowroom.settings.tool_names import TOOL_OUTPUT_CACHE
@@ -31,7 +31,7 @@ LONG: Final = 250_000
 UNMEASURED: Final = TierLimits(budget=2000)
 """What counts as long as a prompt could not be counted."""
 NOTHING: Final = "(The tool returned nothing.)"
-READERS: Final[dict[str, ToolKind]] = {READER: "read", SEARCHER: "query"}
+READERS: Final[dict[str, ToolKind]] = {READ_TOOL: "read", SEARCH_TOOL: "query"}
 
 
 class OutputKeeper:
