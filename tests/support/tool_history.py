@@ -25,6 +25,7 @@ from elbowroom.context.budget import Budget
 from elbowroom.context.repair import repair
 from elbowroom.context.tool_calls import calls_of
 from elbowroom.context.tool_output import ref_to
+from elbowroom.context.tool_stubs import ref_of
 from elbowroom.context.tool_tiers import TierLimits, pruned
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, text_of
 from elbowroom.settings.tool_sections import ToolOutputSettings
@@ -175,7 +176,7 @@ class Views:
 
     def _shorter(self, history: list[Message], limits: TierLimits, refs: dict[str, str]) -> list[Message] | None:
         def ref_of_result(message: Message) -> str | None:
-            return refs.get(text_of(message))
+            return refs.get(text_of(message)) or ref_of(text_of(message))
 
         shorter = pruned(history, limits, {}, ref_of_result, tokens)
         if not self._is_full(shorter or history):
