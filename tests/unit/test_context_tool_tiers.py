@@ -170,7 +170,7 @@ def test_what_cannot_be_read_back_stays() -> None:
 
 
 def test_histories_that_are_not_sound() -> None:
-    """Calls without a result, results without a call, arguments that are no text: passed over, and the rest is pruned."""
+    """Calls without a result, results without a call, arguments that are no text are passed over."""
     orphan: Message = {"role": "tool", "tool_call_id": "none", "content": text(5000)}
     odd: Message = {"role": "assistant", "tool_calls": [{"id": "o"}, {"id": "p", "function": {"arguments": {"a": 1}}}]}
     answer: Message = {"role": "tool", "tool_call_id": "p", "content": text(5000)}

@@ -7,7 +7,8 @@ is left alone where less than a quarter of the budget or 20,000 tokens would com
 budget at most, so that at random sizes there are some six steps from one pruning to the next, in small windows as in
 large ones; with half the budget as the low mark there would be five, with bad luck four. While a result that no turn
 has consumed fills the low mark by itself, pruning waits for the turn behind it, up to twice the budget. Where the
-prompt has reached the compaction's trigger (`must_shrink`), it acts before the budget is full, if a fifth of it comes free.
+prompt has reached the compaction's trigger (`must_shrink`), it acts before the budget is full, if a fifth of it comes
+free: that may spare the compaction.
 
 **What.** From old to new, until the low mark is reached:
 
