@@ -21,7 +21,7 @@ TEXT: Final = re.compile(
 SAYS_ERROR: Final = re.compile(r"\bisError=True\s*\Z")
 BEGINNING: Final = re.compile(
     r"[\s\[(<!*❌✗-]{0,4}(?:Traceback \(most recent call last\)|panic:|fatal\b"
-    r"|(?:error|exception|failure|failed)\b"
+    r"|(?:error|exception|failure|failed)\b(?![./_-]\w)"
     r"|[\w.]*(?:Error|Exception)\b\s*[:(\[]"
     r"|[^\n:]{0,40}\b(?:error|exception)\b\s*[:\[(]"
     r"|(?:the |this )?(?:tool|call|tool call|request|command)\b[^\n]{0,40}\b(?:failed|timed out|not found)\b)",
@@ -76,9 +76,9 @@ def _is_enveloped(text: str) -> bool:
 
 def _plain_error(text: str) -> str | None:
     is_short = len(text) <= LONGEST_PLAIN_ERROR
-    ends = f"{text[:LAST_WORDS]}\n{text[-LAST_WORDS:]}"
+    first, last = text[:LAST_WORDS].partition("\n")[0], text[-LAST_WORDS:].rstrip().rpartition("\n")[2]
     begins = BEGINNING.match(text) if is_short or text.startswith("Traceback (most") else None
-    return text if begins or EXIT.search(ends) else None
+    return text if begins or EXIT.search(f"{first}\n{last}") else None
 
 
 def _opened(text: str) -> Unwrapped | None:
