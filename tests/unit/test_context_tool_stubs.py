@@ -142,7 +142,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.text(max_size=80), VALUES, max_size=20))
 def test_arguments_stay_an_object(value: dict[str, object]) -> None:
     """Whatever they were: a JSON object within the bound, the same for the same; short ones are untouched."""

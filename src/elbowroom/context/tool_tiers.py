@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
 from elbowroom.context.message_content import is_text, parts_of
-from elbowroom.context.tool_calls import calls_of, with_calls
+from elbowroom.context.tool_calls import UNKNOWN_TOOL, calls_of, with_calls
 from elbowroom.context.tool_errors import error_in
 from elbowroom.context.tool_kinds import kind_of
 from elbowroom.context.tool_stubs import (
@@ -134,7 +134,7 @@ class Use:
     @property
     def name(self) -> str:
         """Return the tool's name."""
-        return str(self.call["function"]["name"])
+        return str(self.call["function"].get("name") or UNKNOWN_TOOL)
 
     @property
     def arguments(self) -> str:
