@@ -25,6 +25,7 @@ from elbowroom.context.budget import Budget
 from elbowroom.context.repair import repair
 from elbowroom.context.tool_calls import calls_of
 from elbowroom.context.tool_output import ref_to
+from elbowroom.context.tool_stubs import ref_of
 from elbowroom.context.tool_tiers import TierLimits, pruned
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, text_of
 from elbowroom.settings.tool_sections import ToolOutputSettings
@@ -175,7 +176,7 @@ class Views:
 
     def _shorter(self, history: list[Message], limits: TierLimits, refs: dict[str, str]) -> list[Message] | None:
         def ref_of_result(message: Message) -> str | None:
-            return refs.get(text_of(message))
+            return refs.get(text_of(message)) or ref_of(text_of(message))
 
         shorter = pruned(history, limits, {}, ref_of_result, tokens)
         if not self._is_full(shorter or history):
@@ -272,6 +273,13 @@ def total(grown: Sequence[Growth], window: int) -> Growth:
     )
 
 
+def total_lasting(lasted: Sequence[Lasting], window: int) -> Lasting:
+    """Return the turns of all conversations in a window together."""
+    rows = [each for each in lasted if each.window == window]
+    turns = sum(each.turns_whole for each in rows), sum(each.turns_pruned for each in rows)
+    return Lasting("all", window, *turns, sum(each.changes for each in rows))
+
+
 def tables(grown: Sequence[Growth], lasted: Sequence[Lasting]) -> Iterator[str]:
     """Yield the lines of both tables."""
     yield "| window | conversation | turns | tool history, mean: whole | pruned | left | at the end: whole "
@@ -283,7 +291,7 @@ def tables(grown: Sequence[Growth], lasted: Sequence[Lasting]) -> Iterator[str]:
         yield f"| {each.window} | {each.name} | {each.turns} | {mean} | {end} | {kept} |\n"
     yield "\n| window | begins with | turns before a model has to compact: whole | pruned | times as many "
     yield "| turns that changed the prompt's beginning |\n|--:|---|--:|--:|--:|--:|\n"
-    for row in lasted:
+    for row in [*lasted, *(total_lasting(lasted, window) for window in WINDOWS)]:
         more = f"{row.turns_whole} | {row.turns_pruned} | {row.turns_pruned / row.turns_whole:.1f}"
         yield f"| {row.window} | {row.name} | {more} | {row.changes} ({row.changes / row.turns_pruned:.0%}) |\n"
 

@@ -1,13 +1,16 @@
 """What pruning by rules is worth, over real agents' conversations with real tool servers."""
 
 import pytest
-from tool_history import ABSENT, RECORDED, WINDOWS, measured, recorded, total
+from tool_history import ABSENT, DOCUMENT, RECORDED, WINDOWS, measured, recorded, tables, total
 
 pytestmark = pytest.mark.skipif(not recorded(RECORDED), reason=ABSENT)
 
 
 def test_pruning_pays() -> None:
-    """Half of tool history goes at least, no error does, a window lasts twice as long, few turns change the prefix."""
+    """Half of tool history goes, no error does, a window lasts twice as long, few turns change the prefix.
+
+    The table in the document is the one that is measured.
+    """
     grown, lasted = measured(RECORDED)
     for each in grown:
         assert each.all_errors
@@ -18,3 +21,4 @@ def test_pruning_pays() -> None:
     for row in lasted:
         assert row.turns_pruned >= 2 * row.turns_whole
     assert sum(row.changes for row in lasted) * 5 <= sum(row.turns_pruned for row in lasted)
+    assert "".join(tables(grown, lasted)) in DOCUMENT.read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ from elbowroom.context.transcript import Message, text_of
 from elbowroom.settings.tool_sections import ToolOutputSettings
 
 LIMITS = TierLimits(budget=2000)
+GO_ON: Message = {"role": "user", "content": "Go on."}
 TOOLS = ("read_file", "search_notes", "run_tests", "write_note", "route")
 
 
@@ -53,6 +54,7 @@ def chat(*lengths: int) -> list[Message]:
         {"role": "user", "content": "u" * 9000},
         *(message for step in steps for message in step),
         {"role": "assistant", "content": "a" * 9000},
+        GO_ON,
     ]
 
 
@@ -95,7 +97,8 @@ def test_what_is_not_consumed_is_never_touched() -> None:
         {"role": "assistant", "content": None, "tool_calls": wide},
         *({"role": "tool", "tool_call_id": name, "content": text(30_000, name)} for name in "xyz"),
     ]
-    for behind in ([], [{"role": "user", "content": "Go on."}]):
+    begun: Message = {"role": "assistant", "content": "They say "}
+    for behind in ([], [GO_ON], [begun], [begun, begun]):
         after = prune([*chat(*[1000] * 9), *fresh, *behind], must_shrink=True)
         assert after is not None
         assert results(after)[-3:] == results(fresh)
@@ -107,7 +110,7 @@ def test_it_waits_while_a_large_result_is_not_consumed() -> None:
     before = chat(*[1000] * 6)
     large = used("x", text(5000))
     assert prune([*before, *large]) is None
-    assert prune([*before, *large, {"role": "assistant", "content": "Read."}]) is not None
+    assert prune([*before, *large, {"role": "assistant", "content": "Read."}, GO_ON]) is not None
     assert prune([*before, *used("x", text(12_000))]) is not None
 
 
@@ -115,7 +118,7 @@ def test_queries_go_first() -> None:
     """Above the threshold results of queries go before older reads do."""
     tools = ("read_file", "search") * 4
     steps = [used(str(at), text(4000 if tool == "search" else 1000), tool) for at, tool in enumerate(tools)]
-    before = [*(message for step in steps for message in step), {"role": "assistant", "content": "a"}]
+    before = [*(message for step in steps for message in step), {"role": "assistant", "content": "a"}, GO_ON]
     after = prune(before, TierLimits(4500, recent_calls_to_keep=1, keep_last_turns=1))
     assert after is not None
     assert [is_stub(each) for each in results(after)] == [True, True, True, True, False, True, False, False]
@@ -164,6 +167,31 @@ def test_what_cannot_be_read_back_stays() -> None:
     mixed = pruned(before, LIMITS, {}, lambda message: None if message["tool_call_id"] == "a" else "r", size)
     assert mixed is not None
     assert mixed[:2] == before[:2]
+
+
+def test_histories_that_are_not_sound() -> None:
+    """Calls without a result, results without a call, arguments that are no text are passed over."""
+    orphan: Message = {"role": "tool", "tool_call_id": "none", "content": text(5000)}
+    odd: Message = {"role": "assistant", "tool_calls": [{"id": "o"}, {"id": "p", "function": {"arguments": {"a": 1}}}]}
+    answer: Message = {"role": "tool", "tool_call_id": "p", "content": text(5000)}
+    nameless: Message = {"role": "assistant", "tool_calls": [{"id": "n", "function": {"arguments": "{}"}}]}
+    back: Message = {"role": "tool", "tool_call_id": "n", "content": text(600)}
+    before = [
+        orphan,
+        used("x", "")[0],
+        {"role": "user", "content": "Hm"},
+        odd,
+        answer,
+        orphan,
+        nameless,
+        back,
+        *chat(*[1000] * 9),
+    ]
+    after = prune(before)
+    assert after is not None
+    assert after[:6] == before[:6]
+    assert text_of(after[7]).startswith("[tool output trimmed; ref=refn; unknown_tool; 600 characters")
+    assert sum(map(is_stub, results(after))) == 7
 
 
 def test_images_stay() -> None:
@@ -286,7 +314,7 @@ def test_prefix_changes_rarely(window: int) -> None:
         assert 0 < loop.changes <= 20
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(TOOLS), st.integers(0, 9000)), max_size=25), st.integers(1, 6000), st.booleans()
 )

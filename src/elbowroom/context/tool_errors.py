@@ -5,19 +5,23 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 LONGEST_PLAIN_ERROR: Final = 4000
 """Characters up to which the first words of a text can make it an error; a longer one is a document that has them."""
 
 LAST_WORDS: Final = 200
+REMEMBERED: Final = 512  # texts: every step of a run asks about the same ones
 MOST_ENVELOPES: Final = 3
 CONTENT: Final = re.compile(r"(?:meta=.{0,200}?\s)?content=\[TextContent\(", re.DOTALL)
-TEXT: Final = re.compile(r"""TextContent\(type='text', text=('(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")""", re.DOTALL)
+TEXT: Final = re.compile(
+    r"""TextContent\(type='text', text=('[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+")""", re.DOTALL
+)
 SAYS_ERROR: Final = re.compile(r"\bisError=True\s*\Z")
 BEGINNING: Final = re.compile(
     r"[\s\[(<!*❌✗-]{0,4}(?:Traceback \(most recent call last\)|panic:|fatal\b"
-    r"|(?:error|exception|failure|failed)\b"
+    r"|(?:error|exception|failure|failed)\b(?![./_-]\w)"
     r"|[\w.]*(?:Error|Exception)\b\s*[:(\[]"
     r"|[^\n:]{0,40}\b(?:error|exception)\b\s*[:\[(]"
     r"|(?:the |this )?(?:tool|call|tool call|request|command)\b[^\n]{0,40}\b(?:failed|timed out|not found)\b)",
@@ -46,6 +50,7 @@ def is_error(text: str) -> bool:
     return error_in(text) is not None
 
 
+@lru_cache(maxsize=REMEMBERED)
 def error_in(text: str) -> str | None:
     """Return an error's own words, without an envelope around them and otherwise word for word; None for a success."""
     if _is_enveloped(text) and not HINTS.search(text) and not SAYS_ERROR.search(text[-LAST_WORDS:]):
@@ -71,9 +76,9 @@ def _is_enveloped(text: str) -> bool:
 
 def _plain_error(text: str) -> str | None:
     is_short = len(text) <= LONGEST_PLAIN_ERROR
-    ends = f"{text[:LAST_WORDS]}\n{text[-LAST_WORDS:]}"
+    first, last = text[:LAST_WORDS].partition("\n")[0], text[-LAST_WORDS:].rstrip().rpartition("\n")[2]
     begins = BEGINNING.match(text) if is_short or text.startswith("Traceback (most") else None
-    return text if begins or EXIT.search(ends) else None
+    return text if begins or EXIT.search(f"{first}\n{last}") else None
 
 
 def _opened(text: str) -> Unwrapped | None:

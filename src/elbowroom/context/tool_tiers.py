@@ -5,8 +5,10 @@ waits for need and then does a lot at once: it begins when the calls and results
 the budget (the high mark), and goes on until they take three eighths of it (the low mark, 40,000 tokens at most). It
 is left alone where less than a quarter of the budget or 20,000 tokens would come free. Results hold a quarter of the
 budget at most, so that at random sizes there are some six steps from one pruning to the next, in small windows as in
-large ones; with half the budget as the low mark there would be five, with bad luck four. Where the prompt has reached
-the compaction's trigger (`must_shrink`), it acts before the budget is full, if a fifth of it comes free.
+large ones; with half the budget as the low mark there would be five, with bad luck four. While a result that no turn
+has consumed fills the low mark by itself, pruning waits for the turn behind it, up to twice the budget. Where the
+prompt has reached the compaction's trigger (`must_shrink`), it acts before the budget is full, if a fifth of it comes
+free: that may spare the compaction.
 
 **What.** From old to new, until the low mark is reached:
 
@@ -33,7 +35,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
 from elbowroom.context.message_content import is_text, parts_of
-from elbowroom.context.tool_calls import calls_of, with_calls
+from elbowroom.context.tool_calls import UNKNOWN_TOOL, calls_of, with_calls
 from elbowroom.context.tool_errors import error_in
 from elbowroom.context.tool_kinds import kind_of
 from elbowroom.context.tool_stubs import (
@@ -43,7 +45,6 @@ from elbowroom.context.tool_stubs import (
     MARK,
     is_soft_trimmed,
     is_stub,
-    ref_of,
     shorter_arguments,
     soft_trimmed,
     stub,
@@ -72,7 +73,10 @@ LEAST_ENVELOPE: Final = 150
 """Characters around an error's own words from which it pays to write a stub's line above them instead."""
 
 RefOfResult = Callable[[Message], str | None]
-"""Returns the id under which the model can read a result again, None where it cannot."""
+"""Returns the id under which the model can read a result again, None where it cannot.
+
+It is asked about trimmed results too: their text names the id (`tool_stubs.ref_of`).
+"""
 
 Form = Literal["trimmed", "stub"]
 
@@ -130,7 +134,7 @@ class Use:
     @property
     def name(self) -> str:
         """Return the tool's name."""
-        return str(self.call["function"]["name"])
+        return str(self.call["function"].get("name") or UNKNOWN_TOOL)
 
     @property
     def arguments(self) -> str:
@@ -161,8 +165,8 @@ def pruned(
 ) -> list[Message] | None:
     """Return the history with old calls and results shortened; None where nothing changes.
 
-    The history has to be sound, as `repair` leaves it; it stays so, with the same messages in the same places, and
-    those that do not change are the same objects. `kinds` are the declared ones. `size_of` returns the tokens of a
+    The same messages stay in the same places, and those that do not change are the same objects; a call without a
+    result right behind it is passed over. `kinds` are the declared ones. `size_of` returns the tokens of a
     text and is asked for the same texts on every step: it should remember them. With `must_shrink` the prompt is at
     the trigger of a compaction, which this may spare.
     """
@@ -172,9 +176,10 @@ def pruned(
         return None
     forms = _chosen(uses, live, limits, kinds, must_shrink=must_shrink)
     shorter = _written(messages, forms, kinds)
-    freed = sum(
-        use.tokens - _tokens_of(shorter[use.caller], use.position, shorter[use.result], size_of) for use, _ in forms
+    left = sum(
+        _tokens_of(calls_of(shorter[use.caller])[use.position], shorter[use.result], size_of) for use, _ in forms
     )
+    freed = sum(use.tokens for use, _ in forms) - left
     return shorter if freed >= limits.least_gain(must_shrink=must_shrink) else None
 
 
@@ -189,28 +194,48 @@ def _share(whole: int, share: tuple[int, int]) -> int:
 
 
 def _uses(messages: Sequence[Message], ref_of_result: RefOfResult, size_of: Callable[[str], int]) -> Iterator[Use]:
-    """Yield what can still be shortened, from new to old."""
+    """Yield what can still be shortened, from new to old.
+
+    An answer at the very end is still being written, and the results before it are what it is about.
+    """
     age = rank = 0
-    for caller in range(len(messages) - 1, -1, -1):
+    end = len(messages)
+    while end and messages[end - 1].get("role") == "assistant" and not calls_of(messages[end - 1]):
+        end -= 1
+    for caller in range(end - 1, -1, -1):
         message = messages[caller]
         if message.get("role") != "assistant":
             continue
         age += 1
         calls = calls_of(message)
-        rank += len(calls)
-        for position, call in reversed(list(enumerate(calls))):
-            result = caller + 1 + position
-            text = text_of(messages[result])
-            tokens = _tokens_of(message, position, messages[result], size_of)
-            ref = (ref_of(text) or ref_of_result(messages[result])) if tokens else None
-            if ref is not None:
-                place = (caller, position, result)
-                yield Use(*place, call, text, ref, age, rank - position, tokens, is_consumed=age > 1)
+        results = _results(messages, caller) if calls else {}
+        for position in range(len(calls) - 1, -1, -1):
+            rank += 1
+            call = calls[position]
+            result = results.get(call.get("id"))
+            tokens = _tokens_of(call, messages[result], size_of) if result is not None else 0
+            ref = ref_of_result(messages[result]) if result is not None and tokens else None
+            if result is not None and ref is not None:
+                text = text_of(messages[result])
+                yield Use(caller, position, result, call, text, ref, age, rank, tokens, is_consumed=age > 1)
 
 
-def _tokens_of(caller: Message, position: int, result: Message, size_of: Callable[[str], int]) -> int:
-    """Return how many tokens of a call and its result can still come free, less what would stand for them."""
-    arguments = str(calls_of(caller)[position]["function"]["arguments"])
+def _results(messages: Sequence[Message], caller: int) -> dict[object, int]:
+    """Return the places of the results right behind a message with calls, by the ids that they answer."""
+    places: dict[object, int] = {}
+    at = caller + 1
+    while at < len(messages) and messages[at].get("role") == "tool":
+        places.setdefault(messages[at].get("tool_call_id"), at)
+        at += 1
+    return places
+
+
+def _tokens_of(call: Mapping[str, Any], result: Message, size_of: Callable[[str], int]) -> int:
+    """Return the tokens of what can still be shortened of a call and its result; of a call that is not sound none."""
+    function = call.get("function")
+    arguments = function.get("arguments") if isinstance(function, Mapping) else None
+    if not isinstance(arguments, str):
+        return 0
     text = text_of(result)
     in_arguments = size_of(arguments) if len(arguments) > LONG_ARGUMENTS else 0
     return in_arguments + (0 if _is_settled(text) else size_of(text))
