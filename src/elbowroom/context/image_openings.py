@@ -12,6 +12,8 @@ from elbowroom.context.remote_address import is_remote
 
 MARK: Final = re.compile(r"\\[\s\S]|`+|[\[\]<]|\n[ \t>]*\n")
 """What counts in an image's text: escapes, code, brackets, tags, and the blank line that ends its paragraph."""
+MOST_MARKS: Final = 100
+"""What is not clear after so many is taken for a remote image."""
 LABEL: Final = re.compile(r"\[((?:\\[\s\S]|[^\]\\])*)\]")
 BEFORE_ADDRESS: Final = re.compile(r"[\s>]*")
 BLANK_LINE: Final = re.compile(r"\n[ \t>]*\n")
@@ -61,8 +63,10 @@ class _Reading:
     is_short: bool = False
 
     def result(self) -> Opening | None:
-        for mark in MARK.finditer(self.text):
+        for number, mark in enumerate(MARK.finditer(self.text)):
             found = mark[0]
+            if number == MOST_MARKS:
+                return self._ended(is_remote=True)
             if found == "]":
                 self.depth -= 1
             if found in ("]", "\\]"):

@@ -26,6 +26,8 @@ def is_remote(written: str, *, is_whole: bool = True) -> bool | None:
     if not is_whole:
         written = UNFINISHED.sub("", written)
     bare = BACKSLASH.sub(r"\1", written)
+    if not is_whole:
+        bare = UNFINISHED.sub("", bare)
     found = [_leads_elsewhere(form, is_whole) for form in {written, unescape(written), bare, unescape(bare)}]
     return True if True in found else None if None in found else False
 

@@ -5,31 +5,11 @@ from typing import Final
 
 from elbowroom.context.remote_address import is_remote
 
-TAGS: Final = frozenset(
-    [
-        "audio",
-        "base",
-        "body",
-        "embed",
-        "feimage",
-        "frame",
-        "iframe",
-        "image",
-        "img",
-        "input",
-        "link",
-        "object",
-        "source",
-        "table",
-        "tbody",
-        "td",
-        "th",
-        "tr",
-        "track",
-        "use",
-        "video",
-    ]
+PICTURES: Final = frozenset(
+    {"img", "image", "feimage", "use", "source", "input", "body", "table", "tbody", "tr", "th", "td"}
 )
+OTHERS: Final = frozenset({"audio", "video", "track", "embed", "object", "frame", "iframe", "link", "base"})
+TAGS: Final = PICTURES | OTHERS
 """Those that show something by themselves, or change where relative addresses lead."""
 ADDRESSES: Final = frozenset(["background", "data", "dynsrc", "href", "lowsrc", "poster", "src", "xlink:href"])
 LISTS_OF_ADDRESSES: Final = frozenset({"srcset", "imagesrcset"})
@@ -39,6 +19,8 @@ BETWEEN: Final = re.compile(r"[\t\n\f\r /]*")
 ATTRIBUTE: Final = re.compile(r"=?[^\t\n\f\r />=]*")
 EQUALS: Final = re.compile(r"[\t\n\f\r ]*(?:(=)[\t\n\f\r ]*)?")
 VALUE: Final = re.compile(r"\"(?P<double>[^\"]*)(?P<end>\"?)|'(?P<single>[^']*)(?P<stop>'?)|(?P<bare>[^\t\n\f\r >]*)")
+BECOMES_LINK: Final = re.compile(r"<|\]\(|^(?:https?|ftp):|^www\.", re.IGNORECASE)
+"""What programs may make a link of where they do not see that it is in a tag: then the tag has that link's address."""
 BETWEEN_ADDRESSES: Final = re.compile(r"[\s,]+")
 STYLE_FETCHES: Final = re.compile(r"(?:url|src|image|image-set|cross-fade)\s*\(|[\\&]", re.IGNORECASE)
 QUOTE_MARKS: Final = re.compile(r"(?<=\n)[ \t>]*>")
@@ -73,10 +55,14 @@ def _attributes_fetch(text: str, *, is_whole: bool) -> bool | None:
     while at < len(text) and text[at] != ">":
         behind_name = _end(ATTRIBUTE, text, at)
         name = text[at:behind_name].lower()
+        if BECOMES_LINK.search(name):
+            return True
         at = _end(EQUALS, text, behind_name)
         if "=" in text[behind_name:at] and (value := VALUE.match(text, at)):
             at = value.end()
             is_closed = is_whole or at < len(text) or bool(value["end"] or value["stop"])
+            if BECOMES_LINK.search(value["bare"] or ""):
+                return True
             written = value["double"] or value["single"] or value["bare"] or ""
             if (fetches := _fetches(name, written, is_whole=is_closed)) is not False:
                 return fetches
