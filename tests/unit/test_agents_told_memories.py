@@ -262,7 +262,7 @@ async def test_what_conversations_were_told_is_bounded(memories: HeldMemories) -
         await Talk(memories, told_before).turn(f"Other {number}")
         assert await lasting.turn(f"Question {number}") == ""
     assert "new" in await forgotten.turn("More")
-    assert len(told_before) == 6
+    assert len(told_before._told) == 6
 
 
 async def test_a_restart_tells_anew(memories: HeldMemories, told_before: ToldBefore) -> None:

@@ -62,6 +62,8 @@ REMOTE = [
     ('<img src="\x01 http://evil">', '&lt;img src="\x01 http://evil">'),
     ('<img src="a.png" srcset="a.png 1x, //evil 2x">', '&lt;img src="a.png" srcset="a.png 1x, //evil 2x">'),
     ("> <img\n> src=http://evil>", "> &lt;img\n> src=http://evil>"),
+    ("> <img\r> src=http://evil>", "> &lt;img\r> src=http://evil>"),
+    ("> ![x](\r\n> http://evil)", "> [image: x](\r\n> http://evil)"),
     ("<img src=http://evil", "&lt;img src=http://evil"),
     ("<img <http://evil/>", "&lt;img <http://evil/>"),
     ('<img style="background:url(//evil)">', '&lt;img style="background:url(//evil)">'),

@@ -59,9 +59,6 @@ class ToldBefore:
         self._most_keys = most_keys
         self._told: dict[str, tuple[Memory, ...]] = {}  # in the order of last use
 
-    def __len__(self) -> int:
-        return len(self._told)
-
     def find(self, chain: Chain) -> tuple[Memory, ...] | None:
         """Return what the conversation was told, by its longest beginning that is known; None where none is."""
         for key in reversed(chain.keys):

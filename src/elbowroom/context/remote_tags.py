@@ -23,7 +23,7 @@ BECOMES_LINK: Final = re.compile(r"<|\]\(|^(?:https?|ftp):|^www\.", re.IGNORECAS
 """What programs may make a link of where they do not see that it is in a tag: then the tag has that link's address."""
 BETWEEN_ADDRESSES: Final = re.compile(r"[\s,]+")
 STYLE_FETCHES: Final = re.compile(r"(?:url|src|image|image-set|cross-fade)\s*\(|[\\&]", re.IGNORECASE)
-QUOTE_MARKS: Final = re.compile(r"(?<=\n)[ \t>]*>")
+QUOTE_MARKS: Final = re.compile(r"(?<=[\n\r])[ \t>]*>")
 """What stands before the lines of a quotation in Markdown and is no part of a tag that goes on there."""
 BLANK_LINE: Final = re.compile(r"\n[ \t]*\n")
 
