@@ -10,7 +10,7 @@ from typing import Final
 
 from elbowroom.context.remote_address import is_remote
 
-MARK: Final = re.compile(r"\\[\s\S]|`+|[\[\]<]|\n[ \t>]*\n")
+MARK: Final = re.compile(r"\\[\s\S]|`+|[\[\]]|<(?=[A-Za-z/!?])|\n[ \t>]*\n")
 """What counts in an image's text: escapes, code, brackets, tags, and the blank line that ends its paragraph."""
 MOST_MARKS: Final = 100
 """What is not clear after so many is taken for a remote image."""
