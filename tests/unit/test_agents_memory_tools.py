@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from held_memories import HeldMemories
 
 from elbowroom.agents.memory_tools import LONGEST_MEMORY, memory_tools, remembers
 from elbowroom.agents.own_tool import OwnTool
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.tool_names import TOOLS
 from elbowroom.settings.tool_sections import MemorySettings
+from elbowroom.store.memories_memory import MemoryMemories
 
 DAY = 86_400.0
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
@@ -30,7 +30,7 @@ class Clock:
 class Agent:
     """An agent with both tools."""
 
-    def __init__(self, memories: HeldMemories, clock: Clock, owner: str = "", agent: str = "writer") -> None:
+    def __init__(self, memories: MemoryMemories, clock: Clock, owner: str = "", agent: str = "writer") -> None:
         self.save, self.search = memory_tools(TOOLS, memories, owner, agent, clock)
 
     async def saves(self, text: str) -> str:
@@ -48,9 +48,9 @@ async def answer(tool: OwnTool, arguments: Mapping[str, Any]) -> str:
 
 
 @pytest.fixture
-def memories() -> HeldMemories:
+def memories() -> MemoryMemories:
     """Return memories without anything in them."""
-    return HeldMemories()
+    return MemoryMemories()
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def clock() -> Clock:
     return Clock()
 
 
-async def test_what_was_saved_is_found_with_its_date(memories: HeldMemories, clock: Clock) -> None:
+async def test_what_was_saved_is_found_with_its_date(memories: MemoryMemories, clock: Clock) -> None:
     """A fact is one line with the day on which it was saved; the newest comes first."""
     agent = Agent(memories, clock)
     assert await agent.saves("The user is\n called  Ana.") == "Remembered."
@@ -71,7 +71,7 @@ async def test_what_was_saved_is_found_with_its_date(memories: HeldMemories, clo
     assert await agent.finds(query="called") == "1 of 2 memories:\n- 2026-03-01: The user is called Ana."
 
 
-async def test_an_equal_fact_is_renewed_and_told(memories: HeldMemories, clock: Clock) -> None:
+async def test_an_equal_fact_is_renewed_and_told(memories: MemoryMemories, clock: Clock) -> None:
     """The same words again are no second memory, but the newest one; the model is told so."""
     agent = Agent(memories, clock)
     await agent.saves("Ana has a dog.")
@@ -87,7 +87,7 @@ async def test_an_equal_fact_is_renewed_and_told(memories: HeldMemories, clock: 
 
 @pytest.mark.parametrize("text", ["", " \n\t", "x" * (LONGEST_MEMORY + 1)])
 async def test_what_cannot_be_remembered_is_refused_in_a_sentence(
-    memories: HeldMemories, clock: Clock, text: str
+    memories: MemoryMemories, clock: Clock, text: str
 ) -> None:
     """Nothing and too much are errors that say what to do; nothing is saved."""
     with pytest.raises(ElbowroomError, match=r"^text: .*\.$"):
@@ -95,7 +95,7 @@ async def test_what_cannot_be_remembered_is_refused_in_a_sentence(
     assert await memories.all("", "writer") == []
 
 
-async def test_the_longest_fact_is_remembered_whole(memories: HeldMemories, clock: Clock) -> None:
+async def test_the_longest_fact_is_remembered_whole(memories: MemoryMemories, clock: Clock) -> None:
     """White space around it does not count."""
     await Agent(memories, clock).saves("\n" + "ü" * LONGEST_MEMORY + "\n")
     assert [memory.text for memory in await memories.all("", "writer")] == ["ü" * LONGEST_MEMORY]
@@ -106,14 +106,14 @@ async def test_the_longest_fact_is_remembered_whole(memories: HeldMemories, cloc
     [({}, "text"), ({"text": None}, "text"), ({"text": ["a"]}, "text"), ({"text": "a", "tags": 1}, "tags")],
 )
 async def test_arguments_that_do_not_fit_are_named(
-    memories: HeldMemories, clock: Clock, arguments: dict[str, Any], where: str
+    memories: MemoryMemories, clock: Clock, arguments: dict[str, Any], where: str
 ) -> None:
     """The error names the argument and what the tool takes."""
     with pytest.raises(ElbowroomError, match=rf"^{where}: .* It takes: text\.$"):
         await answer(Agent(memories, clock).save, arguments)
 
 
-async def test_search_takes_what_models_send(memories: HeldMemories, clock: Clock) -> None:
+async def test_search_takes_what_models_send(memories: MemoryMemories, clock: Clock) -> None:
     """Null is what was left out, a number may be text, and a limit has a bound of its own."""
     agent = Agent(memories, clock)
     for number in range(60):
@@ -126,7 +126,7 @@ async def test_search_takes_what_models_send(memories: HeldMemories, clock: Cloc
         await agent.finds(limit=0)
 
 
-async def test_nothing_found_says_what_there_is(memories: HeldMemories, clock: Clock) -> None:
+async def test_nothing_found_says_what_there_is(memories: MemoryMemories, clock: Clock) -> None:
     """No memory at all is told from none with these words."""
     agent = Agent(memories, clock)
     assert await agent.finds(query="dog") == "Nothing has been remembered yet."
@@ -134,14 +134,14 @@ async def test_nothing_found_says_what_there_is(memories: HeldMemories, clock: C
     assert (await agent.finds(query="dog")).startswith("None of 1 memories")
 
 
-async def test_owners_and_agents_do_not_see_each_other(memories: HeldMemories, clock: Clock) -> None:
+async def test_owners_and_agents_do_not_see_each_other(memories: MemoryMemories, clock: Clock) -> None:
     """What one agent saves of one owner is found by that agent for that owner only."""
     await Agent(memories, clock, "ana", "writer").saves("Secret of Ana")
     for owner, agent in (("bob", "writer"), ("ana", "coder"), ("", "writer")):
         assert await Agent(memories, clock, owner, agent).finds() == "Nothing has been remembered yet."
 
 
-def test_only_named_tools_are_there_in_one_order(memories: HeldMemories, clock: Clock) -> None:
+def test_only_named_tools_are_there_in_one_order(memories: MemoryMemories, clock: Clock) -> None:
     """The prompt begins with the tools: their order and bytes never change."""
     names = [tool.name for tool in memory_tools(["search_memory", "save_memory"], memories, "", "a", clock)]
     assert names == ["save_memory", "search_memory"]

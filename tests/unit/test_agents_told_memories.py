@@ -3,14 +3,24 @@
 from typing import Any
 
 import pytest
-from held_memories import HeldMemories
 
 from elbowroom.agents.told_memories import INTRODUCTION, MOST_MISFITS, ToldBefore, TurnMemories, fitting, told
 from elbowroom.context.ledger import Chain
 from elbowroom.context.memories import Memory
 from elbowroom.settings.tool_sections import MemorySettings
+from elbowroom.store.memories_memory import MemoryMemories
 
 FIRST, DAY = 1_767_225_600.0, 86_400.0  # midnight at the beginning of 2026
+
+
+class CountedMemories(MemoryMemories):
+    """`reads` is how often they have been read."""
+
+    reads = 0
+
+    async def all(self, owner: str, agent: str) -> list[Memory]:
+        self.reads += 1
+        return await super().all(owner, agent)
 
 
 def of(*texts: str) -> list[Memory]:
@@ -22,7 +32,12 @@ class Talk:
     """A client's conversation with an agent: each turn sends the whole history, as clients do."""
 
     def __init__(
-        self, memories: HeldMemories, told_before: ToldBefore, owner: str = "", agent: str = "writer", **settings: Any
+        self,
+        memories: CountedMemories,
+        told_before: ToldBefore,
+        owner: str = "",
+        agent: str = "writer",
+        **settings: Any,
     ) -> None:
         self._memories, self._told_before = memories, told_before
         self._owner, self._agent = owner, agent
@@ -50,9 +65,9 @@ class Talk:
 
 
 @pytest.fixture
-def memories() -> HeldMemories:
+def memories() -> CountedMemories:
     """Return memories without anything in them."""
-    return HeldMemories()
+    return CountedMemories()
 
 
 @pytest.fixture
@@ -121,7 +136,7 @@ def test_not_every_memory_is_measured() -> None:
 
 
 async def test_a_conversation_is_told_the_same_bytes_in_every_turn(
-    memories: HeldMemories, told_before: ToldBefore
+    memories: CountedMemories, told_before: ToldBefore
 ) -> None:
     """What is saved in between waits, although every turn is a request of its own; a new conversation is told it."""
     await memories.save("", "writer", "old", FIRST)
@@ -135,7 +150,7 @@ async def test_a_conversation_is_told_the_same_bytes_in_every_turn(
 
 
 async def test_a_conversation_that_began_with_nothing_is_told_nothing(
-    memories: HeldMemories, told_before: ToldBefore
+    memories: CountedMemories, told_before: ToldBefore
 ) -> None:
     """Nothing is something, too: it stays the same."""
     talk = Talk(memories, told_before)
@@ -145,7 +160,7 @@ async def test_a_conversation_that_began_with_nothing_is_told_nothing(
 
 
 async def test_the_same_first_question_opens_a_new_conversation(
-    memories: HeldMemories, told_before: ToldBefore
+    memories: CountedMemories, told_before: ToldBefore
 ) -> None:
     """Who asks "What is my name?" in a new chat is answered by what was saved since the last one."""
     assert await Talk(memories, told_before).turn("What is my name?") == ""
@@ -153,7 +168,7 @@ async def test_the_same_first_question_opens_a_new_conversation(
     assert "Ana" in await Talk(memories, told_before).turn("What is my name?")
 
 
-async def test_a_compaction_refreshes(memories: HeldMemories, told_before: ToldBefore) -> None:
+async def test_a_compaction_refreshes(memories: CountedMemories, told_before: ToldBefore) -> None:
     """From then on the conversation is told what there was at its compaction."""
     await memories.save("", "writer", "old", FIRST)
     talk = Talk(memories, told_before)
@@ -167,7 +182,7 @@ async def test_a_compaction_refreshes(memories: HeldMemories, told_before: ToldB
 
 
 async def test_an_answer_that_is_asked_for_again_is_told_the_same(
-    memories: HeldMemories, told_before: ToldBefore
+    memories: CountedMemories, told_before: ToldBefore
 ) -> None:
     """Regenerating, also behind a compaction in that very turn, and editing an earlier question keep the prefix."""
     talk = Talk(memories, told_before)
@@ -183,7 +198,7 @@ async def test_an_answer_that_is_asked_for_again_is_told_the_same(
 
 
 async def test_what_is_saved_again_changes_nothing_before_a_compaction(
-    memories: HeldMemories, told_before: ToldBefore
+    memories: CountedMemories, told_before: ToldBefore
 ) -> None:
     """A renewed memory keeps its place and its day where it has been told already."""
     await memories.save("", "writer", "one", FIRST)
@@ -197,7 +212,7 @@ async def test_what_is_saved_again_changes_nothing_before_a_compaction(
     assert after.index("one\n") < after.index("two\n")
 
 
-async def test_what_is_deleted_is_not_told_any_more(memories: HeldMemories, told_before: ToldBefore) -> None:
+async def test_what_is_deleted_is_not_told_any_more(memories: CountedMemories, told_before: ToldBefore) -> None:
     """Only its line goes, and nothing that was saved later takes its place."""
     await memories.save("", "writer", "keep", FIRST)
     unwanted = await memories.save("", "writer", "forget", FIRST + DAY)
@@ -210,7 +225,7 @@ async def test_what_is_deleted_is_not_told_any_more(memories: HeldMemories, told
     assert await talk.turn("Even more") == after
 
 
-async def test_owners_and_agents_are_apart(memories: HeldMemories, told_before: ToldBefore) -> None:
+async def test_owners_and_agents_are_apart(memories: CountedMemories, told_before: ToldBefore) -> None:
     """The same words to another agent, or of another owner, are another conversation with other memories."""
     told_to = {("ana", "writer"): "one", ("bob", "writer"): "two", ("ana", "coder"): "three"}
     talks = [Talk(memories, told_before, owner, agent) for owner, agent in told_to]
@@ -222,14 +237,14 @@ async def test_owners_and_agents_are_apart(memories: HeldMemories, told_before: 
             assert [text for text in told_to.values() if f": {text}\n" in block] == [own]
 
 
-async def test_nothing_is_told_where_memory_is_off(memories: HeldMemories, told_before: ToldBefore) -> None:
+async def test_nothing_is_told_where_memory_is_off(memories: CountedMemories, told_before: ToldBefore) -> None:
     """Turned off, nothing is read, and a conversation goes on without."""
     await memories.save("", "writer", "old", FIRST)
     assert await Talk(memories, told_before, enabled=False).turn("Hello") == ""
     assert memories.reads == 0
 
 
-async def test_the_limit_of_the_settings_holds(memories: HeldMemories, told_before: ToldBefore) -> None:
+async def test_the_limit_of_the_settings_holds(memories: CountedMemories, told_before: ToldBefore) -> None:
     """`max_tokens` bounds the lines together."""
     for number in range(100):
         await memories.save("", "writer", f"Fact {number}", FIRST + number)
@@ -239,7 +254,7 @@ async def test_the_limit_of_the_settings_holds(memories: HeldMemories, told_befo
     assert len(lines) == 4
 
 
-async def test_one_turn_reads_once(memories: HeldMemories, told_before: ToldBefore) -> None:
+async def test_one_turn_reads_once(memories: CountedMemories, told_before: ToldBefore) -> None:
     """A turn of many steps is told the same by the first answer of the store."""
     turn = TurnMemories(memories, told_before, "", "writer", MemorySettings(enabled=True))
     chain = Chain.of("", "writer", [{"role": "user", "content": "Hello"}])
@@ -251,7 +266,7 @@ async def test_one_turn_reads_once(memories: HeldMemories, told_before: ToldBefo
     assert memories.reads == 1
 
 
-async def test_what_conversations_were_told_is_bounded(memories: HeldMemories) -> None:
+async def test_what_conversations_were_told_is_bounded(memories: CountedMemories) -> None:
     """The conversation that nobody went on with for longest is told anew, the others go on as they were."""
     told_before = ToldBefore(most_keys=6)
     forgotten, lasting = Talk(memories, told_before), Talk(memories, told_before)
@@ -265,7 +280,7 @@ async def test_what_conversations_were_told_is_bounded(memories: HeldMemories) -
     assert len(told_before._told) == 6
 
 
-async def test_a_restart_tells_anew(memories: HeldMemories, told_before: ToldBefore) -> None:
+async def test_a_restart_tells_anew(memories: CountedMemories, told_before: ToldBefore) -> None:
     """A server that has just started knows no conversation: the memories there are now are told from then on."""
     talk = Talk(memories, told_before)
     await talk.turn("Hello")

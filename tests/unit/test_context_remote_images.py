@@ -36,6 +36,9 @@ REMOTE = [
     ("![x](http&colon;//evil)", "[image: x](http&colon;//evil)"),
     ("![x](&#x2F;&sol;evil)", "[image: x](&#x2F;&sol;evil)"),
     (r"![x](http\://evil)", r"[image: x](http\://evil)"),
+    (r"![x](&#104;ttp\://evil)", r"[image: x](&#104;ttp\://evil)"),
+    (r"![a\](http://evil)", r"[image: a\](http://evil)"),
+    (f"![x]\n\n[x]:{' ' * 1500}http://evil", f"![x]\n\n[x]\\:{' ' * 1500}http://evil"),
     (r"![x](\/\/evil)", r"[image: x](\/\/evil)"),
     (r"![x](\\evil\share)", r"[image: x](\\evil\share)"),
     (r"![x](/\evil)", r"[image: x](/\evil)"),
@@ -86,7 +89,8 @@ HARMLESS = [
     "(?![!#$%&*+./<=>?@^|_~:]) and (?<![<>]) and [a link](http://here)",
     "![note][1]\n\n[1]: note.png\n[2]: http://here\n\nAs [said][2].",
     "[Note]: something else. List[int]: numbers. {a[0]: 1}",
-    "<img src=a.png> <img alt='see http://here' src='a.png' width=10 /> <img src=\"data:image/png;base64,AA\">",
+    "<img src=a.png> <img src='file:///a.png'>",
+    "<img alt='see http://here' src='a.png' width=10 /> <img src=\"data:image/png;base64,AA\">",
     '<img\n  src="a.png"\n>\n\nMore <i>text</i> > 3.',
     "<a href=http://here>link</a> <image-viewer src=http://here> <images src=http://here> < img src=http://here>",
     '<td style="text-align: center">a</td> <td style="background: rgb(0, 0, 0)">b</td>',
@@ -210,6 +214,20 @@ def test_many_labels_are_not_remembered_one_by_one() -> None:
     assert guarded(f"{many}\n![last]\n\n[last]: http://evil").endswith("[last]\\: http://evil")
     many = "".join(f"[{number}]: http://e\n" for number in range(MOST_LABELS + 1))
     assert guarded(f"{many}\n[last]: http://evil\n\n![last]").endswith("image: [last]")
+
+
+def test_a_label_that_is_too_long_may_be_any() -> None:
+    """Where the beginning of a label is out of sight, its address counts for every image."""
+    assert guarded(f"[{'a' * MOST_HELD}]: http://evil ![x]").endswith(" image: [x]")
+    assert guarded(f"![x] [{'a' * MOST_HELD}]: http://evil").endswith("]\\: http://evil")
+
+
+def test_an_image_with_too_many_brackets_is_a_link() -> None:
+    """What would take long to read is not read to its end."""
+    text = f"![{'[a]' * 40}](p.png)"
+    assert guarded(text) == text
+    text = f"![{'[a]' * 60}](p.png)"
+    assert guarded(text) == f"[image: {text[2:]}"
 
 
 def test_hostile_openings_take_bounded_time() -> None:

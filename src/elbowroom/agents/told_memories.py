@@ -57,13 +57,12 @@ class ToldBefore:
 
     def __init__(self, most_keys: int = MOST_KEYS) -> None:
         self._most_keys = most_keys
-        self._told: dict[str, tuple[Memory, ...]] = {}  # in the order of last use
+        self._told: dict[str, tuple[Memory, ...]] = {}  # in the order in which it was told
 
     def find(self, chain: Chain) -> tuple[Memory, ...] | None:
         """Return what the conversation was told, by its longest beginning that is known; None where none is."""
         for key in reversed(chain.keys):
-            if (told_before := self._told.pop(key, None)) is not None:
-                self._told[key] = told_before
+            if (told_before := self._told.get(key)) is not None:
                 return told_before
         return None
 

@@ -20,15 +20,15 @@ UNFINISHED: Final = re.compile(r"(?:\\|&[#\w]{0,40})\Z")
 def is_remote(written: str, *, is_whole: bool = True) -> bool | None:
     """Tell whether an address, as written in Markdown or HTML, leads elsewhere; None where its end is needed to tell.
 
-    Escapes are read in every way that some program might read them. More text behind the beginning of an address
-    never changes an answer that is not None.
+    A backslash is read as an escape and as a slash, since programs do either. More text behind the beginning of an
+    address never changes an answer that is not None.
     """
     if not is_whole:
         written = UNFINISHED.sub("", written)
     bare = BACKSLASH.sub(r"\1", written)
     if not is_whole:
         bare = UNFINISHED.sub("", bare)
-    found = [_leads_elsewhere(form, is_whole) for form in {written, unescape(written), bare, unescape(bare)}]
+    found = [_leads_elsewhere(form, is_whole) for form in {unescape(written), unescape(bare)}]
     return True if True in found else None if None in found else False
 
 
