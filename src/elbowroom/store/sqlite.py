@@ -36,7 +36,12 @@ WRITES: Final = "elbowroom_writes"
 
 
 def create_engine(path: Path) -> AsyncEngine:
-    """Return an engine for the file, which is not opened yet; errors never quote what was to be written."""
+    """Return an engine for a file that can be opened; errors never quote what was to be written.
+
+    Raises sqlite3.Error.
+    """
+    # The driver's thread outlives a connection that fails, and may speak to an event loop that is closed by then.
+    sqlite3.connect(path).close()
     engine = create_async_engine(
         URL.create("sqlite+aiosqlite", database=str(path)),
         connect_args={"isolation_level": None},  # the transaction is begun below, not by the driver

@@ -1,0 +1,94 @@
+"""Outputs of tools in the hands of a test: kinds of stores, texts that are hard to keep, and reading back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from ledger_files import SOON, lasting_store
+
+from elbowroom.context.memories import Memories
+from elbowroom.context.tool_output import Block, ToolOutputs
+from elbowroom.store.lasting_rows import LastingLedgerRows
+from elbowroom.store.lasting_store import LastingStore, Patience
+from elbowroom.store.memories_lasting import LastingMemories
+from elbowroom.store.opening import Store
+from elbowroom.store.tool_outputs_lasting import LastingToolOutputs
+
+ME: Final = "me"
+TEXTS: Final = {
+    "empty": "",
+    "one line": "hello",
+    "ended line": "hello\n",
+    "line breaks alone": "\n\n\n",
+    "Windows": "one\r\ntwo\r\n\r\nthree",
+    "other line separators": "a\u2028b\u2029c\x85d\x0be\x0cf\rg",
+    "NUL": "\0a\0\n\0",
+    "lone surrogates": "\ud800\n\udfff\udc00 \U0001f600",
+    "many blocks": "".join(f"line {number} of many, \u00e9\u4e2d\n" for number in range(6_000)),
+    "one huge line": "0123456789abcdef" * 9_000,
+    "emoji in one line": "\U0001f600" * 70_000,
+    "a break at each end of a block": ("x" * 65_535 + "\n") * 3,
+    "a break behind each block": "x" * 65_536 + "\n" + "y" * 65_535 + "\n\n" + "z" * 65_536,
+}
+
+
+@asynccontextmanager
+async def file_store(path: Path, patience: Patience = SOON) -> AsyncIterator[Store]:
+    """Give a store with its rows in the file at this path, or in memory as long as that fails."""
+    store = store_over(lasting_store(path, patience))
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+def store_over(lasting: LastingStore) -> Store:
+    """Return all kinds of rows of a store."""
+    return Store(LastingLedgerRows(lasting), LastingToolOutputs(lasting), LastingMemories(lasting), lasting.aclose)
+
+
+async def read(outputs: ToolOutputs, ref_id: str, line: int = 1, column: int = 1, owner: str = ME) -> list[Block]:
+    """Return all blocks from a place on."""
+    return [block async for block in outputs.blocks(owner, ref_id, line, column)]
+
+
+async def text_of(outputs: ToolOutputs, ref_id: str, line: int = 1, column: int = 1, owner: str = ME) -> str:
+    """Return the text from a place on."""
+    return "".join(block.text for block in await read(outputs, ref_id, line, column, owner))
+
+
+async def first_block(outputs: ToolOutputs, ref_id: str, line: int, column: int) -> Block:
+    """Return the block with which reading from a place begins."""
+    async for block in outputs.blocks(ME, ref_id, line, column):
+        return block
+    raise AssertionError("there is no block")
+
+
+@cache
+def places_of(text: str) -> Sequence[tuple[int, int]]:
+    """Return the line and column of each character."""
+    places = []
+    line = column = 1
+    for character in text:
+        places.append((line, column))
+        line, column = (line + 1, 1) if character == "\n" else (line, column + 1)
+    return places
+
+
+async def longest_stall(until: "asyncio.Task[object]") -> float:
+    """Return for how long at most, in seconds, the event loop was held until a task was done."""
+    clock = asyncio.get_running_loop().time
+    longest = 0.0
+    while not until.done():
+        before = clock()
+        await asyncio.sleep(0)
+        longest = max(longest, clock() - before)
+    return longest
+
+
+async def written_down(memories: Memories, agent: str = "agent") -> list[str]:
+    """Return the texts that an agent of ours remembers."""
+    return [memory.text for memory in await memories.all(ME, agent)]
