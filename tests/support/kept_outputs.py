@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ledger_files import SOON, lasting_store
 
@@ -78,15 +78,15 @@ def places_of(text: str) -> Sequence[tuple[int, int]]:
     return places
 
 
-async def longest_stall(until: "asyncio.Task[object]") -> float:
-    """Return for how long at most, in seconds, the event loop was held until a task was done."""
+async def largest_stall(until: "asyncio.Task[Any]") -> float:
+    """Return how much of the time until a task was done the event loop was held at a stretch, from 0 to 1."""
     clock = asyncio.get_running_loop().time
-    longest = 0.0
+    begun, longest = clock(), 0.0
     while not until.done():
         before = clock()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
         longest = max(longest, clock() - before)
-    return longest
+    return longest / (clock() - begun)
 
 
 async def written_down(memories: Memories, agent: str = "agent") -> list[str]:
