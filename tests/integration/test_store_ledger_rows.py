@@ -8,22 +8,10 @@ from pathlib import Path
 import pytest
 from ledger_files import bytes_of, counted_statements, keys_in, query, sql_rows
 from ledger_samples import compaction, conversation, spoken
+from standing_clock import DAY, HOUR, Clock
 
 from elbowroom.store.errors import StoreUnavailable
 from elbowroom.store.sql_store import SqlStore
-
-DAY = 86400.0
-HOUR = 3600.0
-
-
-class Clock:
-    """A clock that stands still until it is told otherwise."""
-
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
