@@ -70,7 +70,7 @@ asyncio.run(keep_and_read(Path(sys.argv[1])))
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait only a moment for another program that holds the file."""
-    monkeypatch.setattr("elbowroom.store.sqlite.PRAGMAS", (*PRAGMAS, "busy_timeout = 50"))
+    monkeypatch.setattr("elbowroom.store.sqlite.PRAGMAS", ("busy_timeout = 50", *PRAGMAS[1:]))
 
 
 def run(script: str, path: Path) -> subprocess.CompletedProcess[str]:
@@ -160,9 +160,9 @@ def test_a_read_only_folder() -> None:
     ]
 
 
-@pytest.mark.parametrize("content", [b"no zlib", b"", b"x\x9c\x01\x01\x00\xfe\xff\xff\x01\xfe\x01\x00"])
+@pytest.mark.parametrize("content", [b"no zlib", b"", "text", b"x\x9c\x01\x01\x00\xfe\xff\xff\x01\xfe\x01\x00"])
 async def test_a_chunk_that_somebody_else_wrote(
-    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, content: bytes | str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Reading ends where the text is broken, with a line in the log; an image is whole or not there."""
     path = tmp_path / "elbowroom.db"
