@@ -1,6 +1,8 @@
 """Outputs go when they are too old or too many, but never one that something refers to."""
 
+import asyncio
 import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +14,10 @@ from standing_clock import DAY, HOUR, Clock
 
 from elbowroom.context.ledger import Entry
 from elbowroom.context.tool_output import ToolOutputRef
+from elbowroom.settings.model import StoreSettings
 from elbowroom.store.lasting_store import LastingStore
 from elbowroom.store.limits import Limits
+from elbowroom.store.opening import FILE_NAME, open_store
 from elbowroom.store.sql_store import SqlStore
 from elbowroom.store.tool_output_chunks import packed
 from elbowroom.store.tool_outputs_lasting import LastingToolOutputs
@@ -215,3 +219,24 @@ async def test_the_same_text_is_written_once(path: Path) -> None:
         before = path.with_name("elbowroom.db-wal").read_bytes()
         await store.tool_outputs.keep(ME, "search", "text" * 100_000)
         assert path.with_name("elbowroom.db-wal").read_bytes() == before
+
+
+async def test_the_settings_set_the_limits(tmp_path: Path) -> None:
+    """`store.retention_days` and `store.max_gb` are what a server's store keeps to."""
+    path, clock = tmp_path / FILE_NAME, Clock()
+    clock.now = time.time() - 2 * DAY
+    async with sql_store(path, Limits(), clock) as store:
+        refs = [await keep(store, f"text {number}") for number in range(2)]
+        store.tool_outputs.name(ME, [refs[0].id])
+    for settings, expected in [
+        (StoreSettings(retention_days=3, max_gb=1), 2),
+        (StoreSettings(retention_days=3, max_gb=1e-9), 1),
+        (StoreSettings(retention_days=1, max_gb=1), 0),
+    ]:
+        opened = open_store(settings, {"ELBOWROOM_DATA_DIR": str(tmp_path)})
+        await opened.ledger.keys()
+        deadline = time.monotonic() + 60
+        while query(path, "SELECT count(*) FROM tool_outputs") != [(expected,)]:
+            assert time.monotonic() < deadline, "they were never deleted"
+            await asyncio.sleep(0.02)
+        await opened.aclose()

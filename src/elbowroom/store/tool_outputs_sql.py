@@ -28,7 +28,7 @@ MOST_NAMES: Final = 10_000
 class SqlToolOutputs:
     """Outputs in a database; `clock` gives Unix seconds. What is begun is finished, whoever is cancelled.
 
-    All methods that return something raise StoreUnavailable.
+    All methods but `name` raise StoreUnavailable.
     """
 
     def __init__(self, database: Database, tasks: TrackedTasks, clock: Callable[[], float]) -> None:
