@@ -134,6 +134,26 @@ async def test_what_an_archived_message_refers_to_stays(path: Path) -> None:
         assert query(path, "SELECT * FROM tool_output_uses") == []
 
 
+async def test_what_a_kept_list_names_stays(path: Path) -> None:
+    """A compaction that names a list of outputs keeps all that are in it; they go with it, one behind the other."""
+    clock = Clock()
+    async with sql_store(path, NINETY, clock) as store:
+        refs = [await keep(store, f"text {number}") for number in range(3)]
+        refs.append(await keep(store, f"read one; ref={refs[0].id}\nread two; ref={refs[1].id}"))
+        entry, archive = compaction(conversation(2))
+        note = {"role": "user", "content": f"2 calls; ref={refs[3].id}"}
+        await store.ledger.save(Entry(entry.key, (note,), 1, 1, 1, "digest", 0.0), archive)
+        clock.now += 80 * DAY
+        await store.ledger.find([entry.key])
+    clock.now += 80 * DAY
+    async with sql_store(path, NINETY, clock) as store:
+        assert await left(store, refs) == [0, 1, 3]
+    clock.now += 80 * DAY
+    async with sql_store(path, NINETY, clock) as store:
+        assert await left(store, refs) == []
+        assert query(path, "SELECT * FROM tool_output_uses") == []
+
+
 async def test_the_oldest_use_goes_when_all_take_too_much(path: Path) -> None:
     """Beyond max_gb those go that nobody used for longest, no more than it takes, and never what is in work."""
     clock, generator = Clock(), random.Random(1)
