@@ -1,6 +1,8 @@
 """Outputs go when they are too old or too many, but never one that something refers to."""
 
+import asyncio
 import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +14,10 @@ from standing_clock import DAY, HOUR, Clock
 
 from elbowroom.context.ledger import Entry
 from elbowroom.context.tool_output import ToolOutputRef
+from elbowroom.settings.model import StoreSettings
 from elbowroom.store.lasting_store import LastingStore
 from elbowroom.store.limits import Limits
+from elbowroom.store.opening import FILE_NAME, open_store
 from elbowroom.store.sql_store import SqlStore
 from elbowroom.store.tool_output_chunks import packed
 from elbowroom.store.tool_outputs_lasting import LastingToolOutputs
@@ -130,6 +134,26 @@ async def test_what_an_archived_message_refers_to_stays(path: Path) -> None:
         assert query(path, "SELECT * FROM tool_output_uses") == []
 
 
+async def test_what_a_kept_list_names_stays(path: Path) -> None:
+    """A compaction that names a list of outputs keeps all that are in it; they go with it, one behind the other."""
+    clock = Clock()
+    async with sql_store(path, NINETY, clock) as store:
+        refs = [await keep(store, f"text {number}") for number in range(3)]
+        refs.append(await keep(store, f"read one; ref={refs[0].id}\nread two; ref={refs[1].id}"))
+        entry, archive = compaction(conversation(2))
+        note = {"role": "user", "content": f"2 calls; ref={refs[3].id}"}
+        await store.ledger.save(Entry(entry.key, (note,), 1, 1, 1, "digest", 0.0), archive)
+        clock.now += 80 * DAY
+        await store.ledger.find([entry.key])
+    clock.now += 80 * DAY
+    async with sql_store(path, NINETY, clock) as store:
+        assert await left(store, refs) == [0, 1, 3]
+    clock.now += 80 * DAY
+    async with sql_store(path, NINETY, clock) as store:
+        assert await left(store, refs) == []
+        assert query(path, "SELECT * FROM tool_output_uses") == []
+
+
 async def test_the_oldest_use_goes_when_all_take_too_much(path: Path) -> None:
     """Beyond max_gb those go that nobody used for longest, no more than it takes, and never what is in work."""
     clock, generator = Clock(), random.Random(1)
@@ -215,3 +239,24 @@ async def test_the_same_text_is_written_once(path: Path) -> None:
         before = path.with_name("elbowroom.db-wal").read_bytes()
         await store.tool_outputs.keep(ME, "search", "text" * 100_000)
         assert path.with_name("elbowroom.db-wal").read_bytes() == before
+
+
+async def test_the_settings_set_the_limits(tmp_path: Path) -> None:
+    """`store.retention_days` and `store.max_gb` are what a server's store keeps to."""
+    path, clock = tmp_path / FILE_NAME, Clock()
+    clock.now = time.time() - 2 * DAY
+    async with sql_store(path, Limits(), clock) as store:
+        refs = [await keep(store, f"text {number}") for number in range(2)]
+        store.tool_outputs.name(ME, [refs[0].id])
+    for settings, expected in [
+        (StoreSettings(retention_days=3, max_gb=1), 2),
+        (StoreSettings(retention_days=3, max_gb=1e-9), 1),
+        (StoreSettings(retention_days=1, max_gb=1), 0),
+    ]:
+        opened = open_store(settings, {"ELBOWROOM_DATA_DIR": str(tmp_path)})
+        await opened.ledger.keys()
+        deadline = time.monotonic() + 60
+        while query(path, "SELECT count(*) FROM tool_outputs") != [(expected,)]:
+            assert time.monotonic() < deadline, "they were never deleted"
+            await asyncio.sleep(0.02)
+        await opened.aclose()

@@ -13,7 +13,7 @@ BLOCK_CHARACTERS: Final = 65_536
 """How long a block may be; also how much is worked on at once, so that other threads get their turn."""
 
 _ID: Final = re.compile(rf"[{ALPHABET}]{{{ID_LENGTH}}}")
-_REFERENCE: Final = re.compile(rf"ref(?:_id)?[^A-Za-z0-9]{{1,16}}({_ID.pattern})(?![A-Za-z0-9_])")
+_REFERENCE: Final = re.compile(rf"ref(?:_id)?[^A-Za-z0-9]{{1,40}}({_ID.pattern})(?![A-Za-z0-9_])")
 
 
 @dataclass(frozen=True, slots=True)

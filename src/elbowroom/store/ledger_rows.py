@@ -17,7 +17,7 @@ from elbowroom.store.limits import TOUCH_SECONDS
 from elbowroom.store.message_json import Written, written
 from elbowroom.store.sqlite import MOST_VARIABLES
 from elbowroom.store.tables import archived_messages, ledger_entries
-from elbowroom.store.tool_output_uses import delete_lost_uses, save_uses, uses_in
+from elbowroom.store.tool_output_uses import delete_lost_uses, save_compaction_uses, uses_in
 from elbowroom.store.tracked_tasks import TrackedTasks
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class SqlLedgerRows:
             if missing:
                 values = [_node_values(node, content, now) for node in missing.values()]
                 await connection.execute(insert(archived_messages), values)
-            await save_uses(connection, entry.key, uses, missing)
+            await save_compaction_uses(connection, entry.key, uses, missing)
         self._last_used[entry.key] = now
 
     async def _read_chain(self, key: str) -> dict[str, Row[Any]]:

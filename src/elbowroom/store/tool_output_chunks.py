@@ -13,11 +13,14 @@ from elbowroom.context.tool_output import (
     pieces,
     ref_to,
     ref_to_media,
+    references_in,
     utf8,
 )
 
 LEVEL: Final = 1
 """How hard zlib tries; more would take several times as long and save little."""
+MOST_SEARCHED: Final = 2**20
+"""How many characters a text has at most in which references are looked for; lists of outputs are far smaller."""
 OVERHEAD: Final = 500
 """What an output takes beside its content, in bytes."""
 
@@ -36,12 +39,13 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class PackedOutput:
-    """An output with whose it is, which tool returned it, and its reference."""
+    """An output with whose it is, which tool returned it, its reference, and the ids of outputs that it names."""
 
     owner: str
     tool: str
     ref: ToolOutputRef
     chunks: tuple[Chunk, ...]
+    names: frozenset[str] = frozenset()
 
     @property
     def size(self) -> int:
@@ -56,7 +60,8 @@ class PackedOutput:
 
 def packed(owner: str, tool: str, text: str, ref: ToolOutputRef | None = None) -> PackedOutput:
     """Return a text as it is kept."""
-    return PackedOutput(owner, tool, ref or ref_to(owner, text), tuple(_text_chunks(text)))
+    names = frozenset(references_in(text) if len(text) <= MOST_SEARCHED else ())
+    return PackedOutput(owner, tool, ref or ref_to(owner, text), tuple(_text_chunks(text)), names)
 
 
 def packed_media(owner: str, tool: str, mime_type: str, data: bytes, ref: ToolOutputRef | None = None) -> PackedOutput:

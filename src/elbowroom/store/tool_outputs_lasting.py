@@ -4,7 +4,7 @@ import asyncio
 import logging
 import zlib
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from elbowroom.context.tool_output import Block, ToolOutputRef, ref_to, ref_to_media
 from elbowroom.store.errors import StoreUnavailable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from elbowroom.store.sql_store import SqlStore
 
 log = logging.getLogger(__name__)
-UNREADABLE = (zlib.error, UnicodeDecodeError)
+UNREADABLE: Final = (zlib.error, UnicodeDecodeError, TypeError)
 """What reading raises where something other than elbowroom has written into the database."""
 
 

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from elbowroom.store.database import Database
 from elbowroom.store.limits import TOUCH_SECONDS, Limits
 from elbowroom.store.tables import tool_output_chunks, tool_output_uses, tool_outputs
+from elbowroom.store.tool_output_uses import delete_uses
 
 log = logging.getLogger(__name__)
 OUTPUTS_A_TRANSACTION: Final = 20
@@ -21,8 +22,8 @@ SAFE_SECONDS: Final = 2 * TOUCH_SECONDS
 class ToolOutputLimits:
     """Deletes outputs that nothing refers to; `clock` gives Unix seconds.
 
-    An output is referred to while its id stands in a compaction or in an archived message, and for the days of
-    retention after it last stood in a prompt.
+    An output is referred to while its id stands in a compaction, in an archived message or in another output that is
+    kept, such as a list of them, and for the days of retention after it last stood in a prompt.
     """
 
     def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
@@ -81,5 +82,6 @@ class ToolOutputLimits:
 
 
 async def _delete(connection: AsyncConnection, owner: str, ref_id: str) -> None:
+    await delete_uses(connection, tool_outputs.name, ref_id)
     for table in (tool_output_chunks, tool_outputs):
         await connection.execute(delete(table).filter_by(owner=owner, id=ref_id))

@@ -15,6 +15,7 @@ from elbowroom.store.owner_key import owner_key
 from elbowroom.store.sqlite import MOST_VARIABLES
 from elbowroom.store.tables import tool_output_chunks, tool_outputs
 from elbowroom.store.tool_output_chunks import Chunk, PackedOutput
+from elbowroom.store.tool_output_uses import save_uses
 from elbowroom.store.tracked_tasks import TrackedTasks
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ MOST_NAMES: Final = 10_000
 class SqlToolOutputs:
     """Outputs in a database; `clock` gives Unix seconds. What is begun is finished, whoever is cancelled.
 
-    All methods that return something raise StoreUnavailable.
+    All methods but `name` raise StoreUnavailable.
     """
 
     def __init__(self, database: Database, tasks: TrackedTasks, clock: Callable[[], float]) -> None:
@@ -79,6 +80,7 @@ class SqlToolOutputs:
             for start in range(0, len(output.chunks), CHUNKS_A_STATEMENT):
                 some = output.chunks[start : start + CHUNKS_A_STATEMENT]
                 await connection.execute(insert(tool_output_chunks), [key | _chunk_values(chunk) for chunk in some])
+            await save_uses(connection, tool_outputs.name, output.ref.id, output.names)
 
     async def _find(self, owner: str, ref_id: str) -> ToolOutputRef | None:
         statement = select(tool_outputs).filter_by(owner=owner_key(owner), id=ref_id)
