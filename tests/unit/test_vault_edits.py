@@ -161,3 +161,33 @@ def test_frontmatter_values_stay_valid() -> None:
     assert patched(note, "frontmatter", "up", "replace", "[[Home]]") == '---\na: 1\nup: "[[Home]]"\n---\n'
     with pytest.raises(VaultError, match="cannot be a key"):
         patched(note, "frontmatter", "a: b\nc", "replace", "x")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("k:\n- 1  # one\n- 'it''s'\nx: y\n", "k:\n- 1  # one\n- 'it''s'\n- new\nx: y\n"),
+        ("k:\n    - a\n\nx: y\n", "k:\n    - a\n    - new\n\nx: y\n"),
+        ("k: []\n", "k:\n  - new\n"),
+        ("k:\n", "k:\n  - new\n"),
+        ("k: [a, '1']\n", 'k:\n  - a\n  - "1"\n  - new\n'),
+        ("k: 2026-01-02\n", "k:\n  - 2026-01-02\n  - new\n"),
+        ("'k': a\n", "'k':\n  - a\n  - new\n"),
+        ("k:\n  - new\n", "k:\n  - new\n"),
+    ],
+)
+def test_items_are_added_to_what_is_there(before: str, after: str) -> None:
+    """The items that a list has stay as they are written, with their comments, quotes and types."""
+    note = Note(f"---\n{before}---\n")
+    assert patched(note, "frontmatter", "k", "append", "new") == f"---\n{after}---\n"
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["k: |\n  a text\n  of lines\n", "k: >-\n  a\n", "k:\n  a: 1\n  b: 2\n", "k: {a: 1}\n", "k: &x [a]\n", "k: *x\n",
+     "k: [a,\n  b]\n", "k: !!set\n", "k:\n  - a: 1\n    b: 2\n", "k: one\n  two\n"],
+)  # fmt: skip
+def test_items_are_added_to_nothing_else(written: str) -> None:
+    """A block of text, a mapping, an anchor or what goes on in the next line would be lost: it is refused."""
+    with pytest.raises(VaultError, match="not a plain list or text"):
+        patched(Note(f"---\n{written}---\n"), "frontmatter", "k", "append", "new")

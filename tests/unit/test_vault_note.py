@@ -167,6 +167,6 @@ def test_hostile_notes_take_linear_time(piece: str) -> None:
     renaming = Renaming(("Old.md",), ("New.md",), [("Old.md",)])
     began = time.process_time()
     for start in ("", "---\n", "x"):
-        IndexedNote(("a.md",), (0, 0, 0), "a", start + text).facts()
+        IndexedNote(("a.md",), (0, 0, 0, 0), "a", start + text).facts()
         with_links_updated(start + text, ("a.md",), renaming, renaming.link_targets())
     assert time.process_time() - began < 20  # quadratic work would take hours

@@ -2,6 +2,7 @@
 
 import os
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +104,52 @@ def test_what_is_on_disk_now(tmp_path: Path) -> None:
     assert find(vault, "makrer") == []
 
 
+def test_changes_that_leave_no_other_sign(tmp_path: Path) -> None:
+    """A note of the same size is found as it is, also when its time was put back, and when it changes at once."""
+    vault = vault_of(tmp_path, {"Note.md": "marker 000"})
+    note = Path(vault.root) / "Note.md"
+    status = note.stat()
+    for number in range(100):
+        note.write_text(f"marker {number:03}")
+        if number % 2:
+            os.utime(note, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert find(vault, f"{number:03}") == ["Note.md"]
+
+
+def test_the_memory_that_notes_take_is_bounded(tmp_path: Path) -> None:
+    """By bytes: characters that take more of them count for more. What is beyond is found all the same."""
+    vault = vault_of(tmp_path, {f"{n}.md": "\U0001f331" * 1000 for n in range(50)})
+    small = replace(vault, index=Index(most_bytes=40_000))
+    assert len(find(small, "\U0001f331")) == 20
+    kept = [note.folded for note in small.index.notes.values() if note.folded is not None]
+    assert 40_000 <= sum(map(sys.getsizeof, kept)) <= 45_000
+
+
+def test_tags_without_end_are_not_kept(tmp_path: Path) -> None:
+    """A note with very many tags is found by each of them, and they take no memory afterwards."""
+    vault = vault_of(tmp_path, {"Note.md": "".join(f"#t{n} " for n in range(50_000)), "Few.md": "#t1"})
+    for note in Path(vault.root).iterdir():
+        os.utime(note, (1, 1.5))
+    assert sorted(find(vault, tag="t1")) == ["Few.md", "Note.md"]
+    assert find(vault, tag="t49999") == ["Note.md"]
+    assert {note.name for note in vault.index.notes.values() if note._facts is not None} == {"few"}
+
+
+def test_a_line_that_begins_like_a_heading(tmp_path: Path) -> None:
+    """A tag or a far beginning of the note makes no heading of the line in which a word stands."""
+    notes = {"A.md": "# needle\n", "B.md": "#tag needle needle\n", "C.md": f"# x\n{' y' * 500} needle\n"}
+    assert find(vault_of(tmp_path, notes), "needle") == ["A.md", "B.md", "C.md"]
+
+
+@pytest.mark.parametrize(
+    "written", ["[ [" + "[" * 100_000 + "]", '[ {"a":' * 20_000 + "]", "[ a" + "'" * 500_000 + "]"]
+)
+def test_one_hostile_note_stops_no_search(tmp_path: Path, written: str) -> None:
+    """Brackets nested without end in one note's frontmatter do not keep others from being found."""
+    vault = vault_of(tmp_path, {"Bad.md": f"---\nstatus: {written}\n---\n", "Good.md": "---\nstatus: done\n---\n"})
+    assert find(vault, frontmatter="status=done") == ["Good.md"]
+
+
 def test_results_show_where(tmp_path: Path) -> None:
     """The lines that match, with numbers to read from; long ones around the match; bounded, with how to go on."""
     notes = {f"{n:03}.md": f"first\n{'x' * 5000} needle {'y' * 5000}\n" for n in range(50)}
@@ -161,7 +208,7 @@ def test_ten_thousand_notes(tmp_path: Path) -> None:
 def test_a_vault_that_is_too_large_for_memory(tmp_path: Path) -> None:
     """Notes that are not kept are read for each search: it finds the same, and renaming updates the same links."""
     whole = vault_of(tmp_path, NOTES)
-    small = replace(whole, index=Index(most_characters=30))
+    small = replace(whole, index=Index(most_bytes=200))
     for query in ("garden", "plan spring", "café", "nothing"):
         assert find(small, query) == find(whole, query)
     assert find(small, tag="project") == find(whole, tag="project")

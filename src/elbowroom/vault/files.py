@@ -60,24 +60,26 @@ def decoded(data: bytes, parts: Parts) -> str:
 def read_whole(folder: Folder, name: str) -> Content:
     """Read a file of at most `MAX_NOTE_BYTES`; raises VaultError for a larger one, Closed, and OSError."""
     descriptor = folder.open_file(name)
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
+    try:
         status = os.fstat(descriptor)
-        data = _up_to(file.fileno(), MAX_NOTE_BYTES + 1) if status.st_size <= MAX_NOTE_BYTES else b""
-        if status.st_size > MAX_NOTE_BYTES or len(data) > MAX_NOTE_BYTES:
-            size = max(status.st_size, len(data))
-            raise VaultError(
-                f"{path_text((*folder.parts, name))} is too large to be taken whole ({size:,} bytes). "
-                "Read ranges of its lines instead."
-            )
+        data = read_open(descriptor, status.st_size) if status.st_size <= MAX_NOTE_BYTES else b""
+    finally:
+        os.close(descriptor)
+    if (size := max(status.st_size, len(data))) > MAX_NOTE_BYTES:
+        raise VaultError(
+            f"{path_text((*folder.parts, name))} is too large to be taken whole ({size:,} bytes). "
+            "Read ranges of its lines instead."
+        )
     return Content((*folder.parts, name), data, status.st_mode & 0o7777)
 
 
-def _up_to(descriptor: int, limit: int) -> bytes:
-    parts, size = [], 0
-    while size < limit and (part := os.read(descriptor, limit - size)):
-        parts.append(part)
-        size += len(part)
-    return b"".join(parts)
+def read_open(descriptor: int, size: int) -> bytes:
+    """Read an open file that is said to have `size` bytes; no more than one byte beyond `MAX_NOTE_BYTES` of it."""
+    data = os.read(descriptor, size + 1)
+    # Another length: it came in parts, or has grown meanwhile.
+    while len(data) != size and (more := os.read(descriptor, max(0, MAX_NOTE_BYTES + 1 - len(data)))):
+        data += more
+    return data
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ HAS_DESCRIPTORS: Final = (
 ) and hasattr(os, "O_NOFOLLOW")
 NEVER_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 BINARY: Final = getattr(os, "O_BINARY", 0)
+FILE_FLAGS: Final = os.O_RDONLY | BINARY | NEVER_FOLLOW
 FOLDER_FLAGS: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 SURROGATE_TAG: Final = 0x20000000
 """The bit that marks a reparse point which stands for another place; clouds' placeholders do not have it."""
@@ -103,7 +104,7 @@ class Folder:
             return folder
         try:
             return Folder(path, parts, os.open(name, FOLDER_FLAGS | NEVER_FOLLOW, dir_fd=self.descriptor))
-        except (NotADirectoryError, OSError) as error:
+        except OSError as error:
             raise Closed(f"{path_text(parts)} cannot be opened as a folder: {error.strerror}.") from error
 
     def check_place(self) -> None:
@@ -116,22 +117,30 @@ class Folder:
 
         A device or pipe is not opened, and if one takes the file's place in that very moment, it is not waited for.
         """
-        parts = (*self.parts, name)
-        _check_plain(self.status(name), parts)
+        _check_plain(self.status(name), (*self.parts, name))
+        return self.open_seen_file(name)[0]
+
+    def open_seen_file(self, name: str) -> tuple[int, os.stat_result]:
+        """Open a file, like `open_file`, that was a plain one when its folder was looked through.
+
+        Returns its status, too.
+        """
         try:
-            opened = os.open(self.place(name), os.O_RDONLY | BINARY | NEVER_FOLLOW, dir_fd=self.descriptor)
+            opened = os.open(self.place(name), FILE_FLAGS, dir_fd=self.descriptor)
         except OSError as error:
             if isinstance(error, FileNotFoundError):
                 raise
-            raise Closed(f"{path_text(parts)} cannot be opened: {error.strerror}.") from error
+            raise Closed(f"{path_text((*self.parts, name))} cannot be opened: {error.strerror}.") from error
         try:
-            _check_plain(os.fstat(opened), parts)
+            status = os.fstat(opened)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+                _check_plain(status, (*self.parts, name))
             if self.descriptor is None:
                 self._check_opened(opened, name)
         except BaseException:
             os.close(opened)
             raise
-        return opened
+        return opened, status
 
     def _check_opened(self, opened: int, name: str) -> None:
         self.check_place()

@@ -18,6 +18,8 @@ KEY: Final = re.compile(
 ITEM: Final = re.compile(r"[ \t]*-(?:[ \t]+(.*))?$")
 PLAIN: Final = re.compile(r"[^\s#&*!|>'\"%@`\[\]{},?:-][^#:\n]*")
 LIKE_ANOTHER_TYPE: Final = re.compile(r"(?:true|false|yes|no|on|off|null|~|[-+.\d][\d._eE+:xo-]*)", re.IGNORECASE)
+NOT_A_TEXT: Final = ("|", ">", "&", "*", "!", "{")
+"""What a value begins with that is a block of text, an anchor, a type or a mapping."""
 Value = str | list[str]
 
 
@@ -71,11 +73,37 @@ def without_key(note: Note, key: str) -> str:
 
 
 def with_items(note: Note, key: str, items: Sequence[str]) -> str:
-    """Return the note's text with items added to a list, which begins where there is none; none is there twice."""
-    before = read_frontmatter(note)
-    old = next((value for found, value in before.items() if fold(found) == fold(key)), [])
+    """Return the note's text with items added to a list, which begins where there is none; none is there twice.
+
+    What stands in the list stays as it is written. Raises VaultError where it is not a plain list or one text.
+    """
+    span = _span(note, key)
+    if span is None:
+        return with_key(note, key, list(dict.fromkeys(items)))
+    start, stop = span
+    match = KEY.match(note.bare[start])
+    written = _without_comment(match[4]) if match else ""
+    old = read_frontmatter(note)[next(found for found, _, _ in _spans(note) if fold(found) == fold(key))]
     there = old if isinstance(old, list) else [old] if old else []
-    return with_key(note, key, [*there, *(item for item in items if item not in there)])
+    new = [_quoted(item) for item in dict.fromkeys(items) if item not in there]
+    below = [line for line in note.bare[start + 1 : stop] if line.strip() and not line.lstrip().startswith("#")]
+    if not new:
+        return "".join(note.lines)
+    if not written and all(ITEM.match(line) and not KEY.match(_item(line)) for line in below):
+        indent = below[-1][: len(below[-1]) - len(below[-1].lstrip())] if below else "  "
+        lines = [f"{indent}- {item}{note.line_end}" for item in new]
+        return "".join([*note.lines[:stop], *lines, *note.lines[stop:]])
+    if below or written.startswith(NOT_A_TEXT) or (written.startswith("[") and not isinstance(old, list)):
+        raise VaultError(f"{key!r} is not a plain list or text, so nothing can be added. Ask the user to change it.")
+    lines = [f"{note.bare[start][: match.start(4)].rstrip()}" if match else ""]
+    kept = [_quoted(item) for item in there] if isinstance(old, list) else [written] if written else []
+    lines += [f"  - {item}" for item in [*kept, *new]]
+    return "".join([*note.lines[:start], *(line + note.line_end for line in lines), *note.lines[stop:]])
+
+
+def _item(line: str) -> str:
+    match = ITEM.match(line)
+    return (match[1] or "") if match else ""
 
 
 def parsed_value(written: str) -> Value:
@@ -139,25 +167,26 @@ def _value(text: str) -> Value:
     if text.startswith("[") and text.endswith("]") and not text.startswith("[["):
         try:
             items = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             items = _split_list(text[1:-1])
         return [item if isinstance(item, str) else json.dumps(item) for item in items]
     return _scalar(text)
 
 
 def _split_list(text: str) -> list[str]:
-    items, item, quote = [], "", ""
-    for character in text:
+    """Return the items of a list in brackets; a comma in quotes divides nothing."""
+    items, start, quote, is_begun = list[str](), 0, "", False
+    for number, character in enumerate(text):
         if character == "," and not quote:
-            items.append(item)
-            item = ""
-            continue
-        if quote == character:
+            items.append(text[start:number])
+            start, is_begun = number + 1, False
+        elif quote == character:
             quote = ""
-        elif not quote and character in "\"'" and not item.strip():
-            quote = character
-        item += character
-    return [_scalar(part.strip()) for part in [*items, item] if part.strip()]
+        elif not is_begun and character in "\"'":
+            quote, is_begun = character, True
+        else:
+            is_begun = is_begun or not character.isspace()
+    return [_scalar(part.strip()) for part in [*items, text[start:]] if part.strip()]
 
 
 def _scalar(text: str) -> str:

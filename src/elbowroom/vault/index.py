@@ -3,7 +3,9 @@
 import os
 import re
 import stat
+import sys
 import threading
+import time
 import unicodedata
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,18 +13,26 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from elbowroom.vault.errors import VaultError
-from elbowroom.vault.files import MAX_NOTE_BYTES, read_whole
+from elbowroom.vault.files import MAX_NOTE_BYTES, read_open
 from elbowroom.vault.folder import Folder
 from elbowroom.vault.frontmatter import Value, read_frontmatter, texts
 from elbowroom.vault.names import Parts, is_note, is_open
 from elbowroom.vault.note import Note
 
-MOST_CHARACTERS: Final = 96 << 20
-"""The most text that is kept in memory; notes beyond it are read again for each search."""
+MOST_BYTES: Final = 128 << 20
+"""The most memory that the texts of notes may take; notes beyond it are read again for each search."""
+MOST_FACTS: Final = 1000
+"""How many tags and keys of a note are kept in memory; of one with more they are found out again each time."""
+FINE_CLOCK: Final = 100_000_000
+COARSE_CLOCK: Final = 2_000_000_000
+"""Nanoseconds within which a note may change twice and have the same time of change: usually, and where a file system
+counts whole seconds.
+"""
 DEEPEST: Final = 64
 TAG: Final = re.compile(r"(?:^|(?<=[\s(\[{]))#([^\s#,;.:!?'\"()\[\]{}<>|`~@$%^&*+=\\]+)")
 CODE: Final = re.compile(r"`[^`\n]*`")
-Signature = tuple[int, int, int]
+Signature = tuple[int, int, int, int]
+"""Time of change of the content and of the entry, both in nanoseconds, size, number of the file."""
 
 
 @dataclass(slots=True)
@@ -39,11 +49,15 @@ class IndexedNote:
 
     def facts(self) -> tuple[frozenset[str], dict[str, Value]]:
         """Return the tags, without `#`, and the frontmatter, both folded; found out once."""
-        if self._facts is None:
-            note = Note(self.folded or "")
-            frontmatter = read_frontmatter(note)
-            self._facts = frozenset(_tags(note, frontmatter)), frontmatter
-        return self._facts
+        if self._facts is not None:
+            return self._facts
+        note = Note(self.folded or "")
+        frontmatter = read_frontmatter(note)
+        facts = frozenset(_tags(note, frontmatter)), frontmatter
+        values = sum(len(value) if isinstance(value, list) else 1 for value in frontmatter.values())
+        if len(facts[0]) + values <= MOST_FACTS:
+            self._facts = facts
+        return facts
 
     @property
     def changed(self) -> int:
@@ -54,17 +68,17 @@ class IndexedNote:
 class Index:
     """All notes of a vault that are not hidden, whoever may see them."""
 
-    def __init__(self, most_characters: int = MOST_CHARACTERS) -> None:
-        self._most_characters = most_characters
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
         self.notes: dict[Parts, IndexedNote] = {}
         self._folders: dict[Parts, dict[str, IndexedNote]] = {}
-        self._characters = 0
+        self._bytes = self._began = 0
         self._lock = threading.Lock()
 
     def refresh(self, root: Folder) -> None:
         """Read what has changed since the last time; what cannot be read is left out."""
         with self._lock:
-            before, self._folders = self._folders, {}
+            before, self._folders, self._began = self._folders, {}, time.time_ns()
             try:
                 is_changed = self._look_into(root, before)
             except BaseException:
@@ -72,7 +86,7 @@ class Index:
                 raise
             if is_changed or self._folders.keys() != before.keys():
                 self.notes = {note.parts: note for folder in self._folders.values() for note in folder.values()}
-                self._characters = sum(len(note.folded or "") for note in self.notes.values())
+                self._bytes = sum(sys.getsizeof(note.folded) for note in self.notes.values())
 
     def _look_into(self, folder: Folder, before: dict[Parts, dict[str, IndexedNote]]) -> bool:
         """Read what has changed in a folder and below; tell whether anything has."""
@@ -87,7 +101,7 @@ class Index:
             elif not is_note(name):
                 if entry.is_dir(follow_symlinks=False):
                     below.append(name)
-            elif (fresh := self._read(folder, entry)) is not None:
+            elif entry.is_file(follow_symlinks=False) and (fresh := self._read(folder, name)) is not None:
                 found[name] = fresh
                 is_changed = True
         self._folders[folder.parts] = found
@@ -96,19 +110,22 @@ class Index:
                 is_changed |= self._look_into(inner, before)
         return is_changed or len(found) != len(known)
 
-    def _read(self, folder: Folder, entry: os.DirEntry[str]) -> IndexedNote | None:
-        signature, name = _signature(entry), entry.name
-        if signature is None:
-            return None
-        folded, is_text = None, signature[1] <= MAX_NOTE_BYTES
-        if is_text and self._characters < self._most_characters:
+    def _read(self, folder: Folder, name: str) -> IndexedNote | None:
+        """Return a note as it is now, or None for what is no plain file of its own or cannot be read."""
+        folded = None
+        try:
+            descriptor, status = folder.open_seen_file(name)
             try:
-                data = read_whole(folder, name).data
-            except (VaultError, OSError):
-                return None
-            folded = searchable(data)
-            is_text = folded is not None
-            self._characters += len(folded or "")
+                is_text = status.st_size <= MAX_NOTE_BYTES
+                if is_text and self._bytes < self._most_bytes:
+                    folded = searchable(read_open(descriptor, status.st_size))
+                    is_text = folded is not None
+                    self._bytes += sys.getsizeof(folded)
+            finally:
+                os.close(descriptor)
+        except (VaultError, OSError):
+            return None
+        signature = _signature_of(status, self._began)
         return IndexedNote((*folder.parts, name), signature, folded_text(name[:-3]), folded, is_text)
 
 
@@ -120,7 +137,18 @@ def _signature(entry: os.DirEntry[str]) -> Signature | None:
         return None
     if status.st_nlink > 1 or not stat.S_ISREG(status.st_mode):
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+
+
+def _signature_of(status: os.stat_result, read_at: int) -> Signature:
+    """Return the signature of a note that was read after a time in nanoseconds.
+
+    It is one that nothing on disk has where the note was so young that it may change once more without a sign of it.
+    """
+    changed = status.st_mtime_ns
+    grain = FINE_CLOCK if changed % 1_000_000_000 else COARSE_CLOCK
+    size = status.st_size if changed + grain < read_at else -1
+    return changed, status.st_ctime_ns, size, status.st_ino
 
 
 def searchable(data: bytes) -> str | None:

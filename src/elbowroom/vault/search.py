@@ -2,6 +2,7 @@
 
 import heapq
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,6 +16,7 @@ from elbowroom.vault.vault import Vault
 MOST_TERMS: Final = 32
 MOST_LINES: Final = 3
 LONGEST_QUERY: Final = 1000
+HEADING: Final = re.compile(r" {0,3}#{1,6}[ \t]")
 Match = tuple[float, int, Parts]
 """How well a note fits, when it was changed, in nanoseconds, and its path."""
 
@@ -161,8 +163,7 @@ def _in_headings(text: str, term: str) -> float:
     for _ in range(5):
         if (at := text.find(term, at + 1)) < 0:
             return 0.0
-        start = text.rfind("\n", max(0, at - 200), at) + 1
-        if text.startswith("#", start):
+        if HEADING.match(text, text.rfind("\n", 0, at) + 1, at):
             return 15.0
     return 0.0
 
