@@ -6,8 +6,10 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 
 import pytest
 from vaults import WAYS, changes_of, files_in
@@ -17,6 +19,7 @@ from elbowroom.vault.errors import Moved, NoSuchNote, VaultError
 from elbowroom.vault.files import version_of
 from elbowroom.vault.index import Index
 from elbowroom.vault.journal import Journal, Relocated, Written
+from elbowroom.vault.renames import rename_to_free
 
 NOTES = {
     "Plan.md": "# Plan\r\n\r\nText\r\n",
@@ -245,6 +248,66 @@ def test_what_another_program_writes_meanwhile_is_not_lost(tmp_path: Path) -> No
         with pytest.raises(Moved):
             changes.append("Note", "x", "", version)
     assert note.read_text() == "50\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot let two names change places")
+def test_no_version_of_another_program_is_lost(tmp_path: Path) -> None:
+    """Another program puts version after version in the note's place while the agent appends to it: whatever is in
+    the way of whom, the last version that the program wrote is what stands in the note, with what was appended to it.
+    """
+    changes = changes_of(tmp_path, {"Note.md": "v0\n"})
+    note, stop = tmp_path / "vault" / "Note.md", threading.Event()
+
+    def append() -> None:
+        while not stop.is_set():
+            with suppress(VaultError):
+                changes.append("Note", "x", "", "")
+
+    agent = threading.Thread(target=append)
+    agent.start()
+    try:
+        for number in range(1, 200):
+            other = tmp_path / "next"
+            other.write_text(f"v{number}\n")
+            other.replace(note)
+            sleep(0.001 * (number % 4))
+            assert read_settled(note).startswith(f"v{number}\n")
+    finally:
+        stop.set()
+        agent.join()
+
+
+def read_settled(note: Path) -> str:
+    """Return what a note holds once it holds the same twice; a version that is about to come back has its time."""
+    text = note.read_text()
+    for _ in range(50):
+        sleep(0.0005)
+        if (now := note.read_text()).splitlines()[0] == text.splitlines()[0]:
+            return now
+        text = now
+    return text
+
+
+@pytest.mark.parametrize("taken", ["New.md", ".trash/Plan.md"])
+def test_a_file_that_comes_in_between_is_not_replaced(tmp_path: Path, taken: str) -> None:
+    """Where another program makes a file of the very name a moment before, that file stays as it is."""
+    changes = changes_of(tmp_path, {"Plan.md": "plan", **{taken: "another's"}})
+    with changes.vault.opened() as root, root.open_folder(".trash") if "/" in taken else nullcontext(root) as target:
+        with pytest.raises(FileExistsError):
+            rename_to_free(root, "Plan.md", target, taken.rsplit("/", 1)[-1])
+    assert files_in(tmp_path / "vault") == {"Plan.md": b"plan", taken: b"another's"}
+
+
+def test_the_journal_takes_a_bounded_room(tmp_path: Path) -> None:
+    """The oldest changes go when all together take too much, the newest is always kept."""
+    changes = replace(changes_of(tmp_path, {"Note.md": "x" * 10_000}), journal=Journal(tmp_path / "undo", 35_000))
+    for number in range(9):
+        changes.append("Note", str(number), "", "")
+    assert len(os.listdir(tmp_path / "undo")) == 3
+    tight = replace(changes, journal=Journal(tmp_path / "undo", 1))
+    tight.append("Note", "last", "", "")
+    assert len(os.listdir(tmp_path / "undo")) == 1
+    assert tight.undo() == "Undone: appended to Note.md."
 
 
 def test_changes_at_the_same_time(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from elbowroom.vault.errors import Moved, VaultError
 from elbowroom.vault.folder import BINARY, NEVER_FOLLOW, Folder
 from elbowroom.vault.names import Parts, path_text
+from elbowroom.vault.renames import exchange, rename_to_free
 
 MAX_NOTE_BYTES: Final = 1 << 20
 """The largest file that is read whole, searched and changed; larger ones are read by ranges of lines."""
@@ -142,9 +143,13 @@ def replace_file(folder: Folder, name: str, before: bytes, after: bytes, mode: i
     try:
         # As late as can be: another program may have written while the new content was made.
         _check_unchanged(folder, name, before)
-        os.replace(
-            folder.place(temporary), folder.place(name), src_dir_fd=folder.descriptor, dst_dir_fd=folder.descriptor
-        )
+        if exchange(folder, temporary, name):
+            _check_exchanged(folder, temporary, name, before, after)
+            _remove(folder, temporary)
+        else:
+            os.replace(
+                folder.place(temporary), folder.place(name), src_dir_fd=folder.descriptor, dst_dir_fd=folder.descriptor
+            )
     except BaseException:
         _remove(folder, temporary)
         raise
@@ -152,8 +157,27 @@ def replace_file(folder: Folder, name: str, before: bytes, after: bytes, mode: i
 
 
 def _check_unchanged(folder: Folder, name: str, before: bytes) -> None:
-    if read_whole(folder, name).data != before:
+    if not _holds(folder, name, before):
         raise Moved(f"{path_text((*folder.parts, name))} was changed by another program. Read it again.")
+
+
+def _check_exchanged(folder: Folder, temporary: str, name: str, before: bytes, after: bytes) -> None:
+    """Give a file its name back that another program wrote after the last look at it; raises Moved then."""
+    if _holds(folder, temporary, before):
+        return
+    exchange(folder, temporary, name)
+    if not _holds(folder, temporary, after):  # and what was written after that is the newest
+        os.replace(
+            folder.place(temporary), folder.place(name), src_dir_fd=folder.descriptor, dst_dir_fd=folder.descriptor
+        )
+    raise Moved(f"{path_text((*folder.parts, name))} was changed by another program. Read it again.")
+
+
+def _holds(folder: Folder, name: str, data: bytes) -> bool:
+    try:
+        return read_whole(folder, name).data == data
+    except (VaultError, FileNotFoundError):  # a link, too long, gone: not what was there
+        return False
 
 
 def new_file(folder: Folder, name: str, data: bytes, mode: int | None = None) -> None:
@@ -175,13 +199,27 @@ def move_file(source: Folder, name: str, target: Folder, new_name: str) -> None:
         there = target.status(new_name)
         if not is_same or not os.path.samestat(there, source.status(name)):
             raise VaultError(f"There is already something at {path_text((*target.parts, new_name))}.")
-    os.rename(source.place(name), target.place(new_name), src_dir_fd=source.descriptor, dst_dir_fd=target.descriptor)
+    if is_same:
+        os.rename(
+            source.place(name), target.place(new_name), src_dir_fd=source.descriptor, dst_dir_fd=target.descriptor
+        )
+    else:
+        _rename_to_free(source, name, target, new_name)
     sync_folder(target)
     if source.parts != target.parts:
         sync_folder(source)
 
 
+def _rename_to_free(source: Folder, name: str, target: Folder, new_name: str) -> None:
+    try:
+        rename_to_free(source, name, target, new_name)
+    except FileExistsError:
+        raise VaultError(f"There is already something at {path_text((*target.parts, new_name))}.") from None
+
+
 def _write_temporary(folder: Folder, data: bytes, mode: int) -> str:
+    if folder.descriptor is None:
+        folder.check_place()
     name = f"{TEMPORARY}{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY | NEVER_FOLLOW
     descriptor = os.open(folder.place(name), flags, 0o600, dir_fd=folder.descriptor)

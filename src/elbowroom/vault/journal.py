@@ -14,6 +14,8 @@ from typing import Any, Final
 from elbowroom.vault.errors import VaultError
 
 MOST_ENTRIES: Final = 200
+MOST_BYTES: Final = 256 << 20
+"""The room that the changes of one vault may take on disk; the newest one is kept whatever it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,9 @@ class Entry:
 class Journal:
     """The last changes of one vault. `lock` is held by whoever changes it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self._folder = folder
+        self._most_bytes = most_bytes
         self.lock = threading.RLock()
 
     def begin(self, agent: str, what: str, steps: Sequence[Step]) -> Entry:
@@ -65,8 +68,7 @@ class Journal:
                 f"Nothing was changed: what would be needed to undo it cannot be kept in {self._folder} "
                 f"({error.strerror or error}). Tell the user."
             ) from error
-        for old in self._names()[:-MOST_ENTRIES]:
-            self._remove(old)
+        self._remove_old()
         return entry
 
     def forget(self, entry: Entry) -> None:
@@ -105,6 +107,20 @@ class Journal:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        if hasattr(os, "O_DIRECTORY"):  # so that what is needed to undo is there before what is to be undone
+            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _remove_old(self) -> None:
+        size = 0
+        for number, name in enumerate(reversed(self._names())):
+            with suppress(OSError):
+                size += (self._folder / name).stat().st_size
+            if number and (number >= MOST_ENTRIES or size > self._most_bytes):
+                self._remove(name)
 
     def _remove(self, name: str) -> None:
         with suppress(OSError):

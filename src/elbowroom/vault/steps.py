@@ -71,7 +71,7 @@ class Steps:
             elif step.before is None:
                 self._move(step.path, self.free_in_trash(step.path.rsplit("/", 1)[-1]))
             else:
-                self._put_back(step.path, _bytes(step.before))
+                self._put_back(step.path, _bytes(step.before), step.after)
 
     def _is_done(self, step: Step, path: str) -> bool:
         """Tell whether a step was done, or not even begun; raises Moved where it is neither."""
@@ -86,9 +86,11 @@ class Steps:
             raise Moved(f"{step.to} is gone. Nothing was undone.")
         return now == wanted
 
-    def _put_back(self, path: str, before: bytes) -> None:
+    def _put_back(self, path: str, before: bytes, version: str) -> None:
         with self._folder_of(path) as (folder, name):
             now = read_whole(folder, name)
+            if now.version != version:
+                raise Moved(f"{path} was changed by another program meanwhile. Undo again to see what can be undone.")
             replace_file(folder, name, now.data, before, now.mode)
 
     def _version(self, path: str) -> str | None:
