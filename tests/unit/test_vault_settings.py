@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from settings_file import AGENT, load, refusal
+from vaults import changes_of
 
 from elbowroom.agents.vault_tools import READERS, WRITERS, vault_tools
 from elbowroom.settings.tool_names import VAULT_READERS, VAULT_WRITERS
@@ -44,14 +45,30 @@ def test_wrong_settings(tmp_path: Path, text: str, said: str) -> None:
     assert said in refused
 
 
-def test_every_name_has_its_tool() -> None:
+def test_every_name_has_its_tool(tmp_path: Path) -> None:
     """The names that settings accept are those of the tools, and `vault` is all that may be used."""
     assert tuple(tool.name for tool in READERS) == VAULT_READERS
     assert tuple(tool.name for tool in WRITERS) == VAULT_WRITERS
-    assert vault_tools(["vault"], may_write=False) == list(READERS)
-    assert vault_tools(["vault", "vault.read"], may_write=True) == [*READERS, *WRITERS]
-    names = [tool.name for tool in vault_tools(["vault.undo", "vault.list"], may_write=True)]
-    assert names == ["vault.list", "vault.undo"]
+    changes = changes_of(tmp_path, {})
+
+    def names(*wanted: str, may_write: bool) -> list[str]:
+        return [tool.name for tool in vault_tools(wanted, changes, may_write=may_write)]
+
+    readers, writers = ([name.replace(".", "_") for name in group] for group in (VAULT_READERS, VAULT_WRITERS))
+    assert names("vault", may_write=False) == readers
+    assert names("vault", "vault.read", may_write=True) == [*readers, *writers]
+    assert names("vault.undo", "vault.list", may_write=True) == ["vault_list", "vault_undo"]
+    assert names("vault.undo", "vault.list", may_write=False) == ["vault_list"]
+
+
+def test_kinds(tmp_path: Path) -> None:
+    """What reads, what finds and what changes notes is declared, so that nobody has to guess it from the names."""
+    tools = vault_tools(["vault"], changes_of(tmp_path, {}), may_write=True)
+    assert {tool.name.removeprefix("vault_"): tool.kind for tool in tools} == {
+        **dict.fromkeys(["read", "outline"], "read"),
+        **dict.fromkeys(["list", "search", "count"], "query"),
+        **dict.fromkeys(["create", "append", "patch", "rename", "delete", "undo"], "write"),
+    }
 
 
 def test_an_agent_narrows_what_is_open(tmp_path: Path) -> None:

@@ -2,23 +2,20 @@
 
 import asyncio
 import functools
-import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agents import FunctionTool
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from elbowroom.errors import ElbowroomError
+from elbowroom.agents.own_tool import OwnTool
 from elbowroom.settings.tool_names import VAULT
-from elbowroom.vault.changes import Changes
+from elbowroom.settings.tool_sections import ToolKind
+from elbowroom.vault.changes import MOST_SHOWN, Changes
 from elbowroom.vault.edits import Operation, TargetKind
+from elbowroom.vault.errors import VaultError
 from elbowroom.vault.telling import tell_count, tell_folder, tell_note, tell_outline, tell_search
 
-log = logging.getLogger(__name__)
-LONGEST_ERROR: Final = 2000
 NOTE_PATH: Final = 'path of the note as seen from the vault, such as "Projects/Plan.md"'
 
 
@@ -157,7 +154,8 @@ READERS: Final = (
         lambda c, a: tell_count(c.vault, a.query, a.tag, a.frontmatter, a.folder),
     ),
 )
-
+QUERIES: Final = frozenset({"vault.list", "vault.search", "vault.count"})
+"""Those of the readers that find what to read."""
 
 WRITERS: Final = (
     VaultTool(
@@ -194,39 +192,34 @@ WRITERS: Final = (
 )
 
 
-def vault_tools(names: Sequence[str], *, may_write: bool) -> list[VaultTool]:
+def vault_tools(names: Sequence[str], changes: Changes, *, may_write: bool) -> list[OwnTool]:
     """Return the vault tools of these names, each once, always in the same order: the prompt begins with them."""
-    there = (*READERS, *WRITERS) if may_write else READERS
-    return [tool for tool in there if tool.name in names or VAULT in names]
+    readers = [_own_tool(tool, changes, "query" if tool.name in QUERIES else "read") for tool in _named(READERS, names)]
+    writers = [_own_tool(tool, changes, "write") for tool in _named(WRITERS, names)] if may_write else []
+    return readers + writers
 
 
-def as_function_tool(tool: VaultTool, changes: Changes) -> FunctionTool:
-    """Return a tool as the SDK runs it. Whatever goes wrong becomes a sentence for the model."""
+def _named(tools: Sequence[VaultTool], names: Sequence[str]) -> list[VaultTool]:
+    return [tool for tool in tools if tool.name in names or VAULT in names]
 
-    async def invoke(context: Any, written: str) -> str:
+
+def _own_tool(tool: VaultTool, changes: Changes, kind: ToolKind) -> OwnTool:
+    async def call(written: Mapping[str, Any]) -> str:
         try:
-            arguments = tool.arguments.model_validate(json.loads(written or "{}"))
-        except (ValidationError, ValueError, RecursionError) as error:
-            return _as_error(_misfit(tool, error))
-        try:
-            return await asyncio.to_thread(tool.work, changes, arguments)
-        except ElbowroomError as error:
-            return _as_error(error.message)
-        except Exception:
-            log.exception("%s failed", tool.name)
-            return f"Error: {tool.name} failed for a reason of its own. Do not repeat the same call; tell the user."
+            arguments = tool.arguments.model_validate(written)
+        except ValidationError as error:
+            raise VaultError(_misfit(tool, error)) from None
+        # A thread that has begun ends its work even where nobody waits for it any more: no change stays half done.
+        return await asyncio.to_thread(tool.work, changes, arguments)
 
-    return FunctionTool(
+    return OwnTool(
         name=tool.name.replace(".", "_"),
         description=tool.description,
-        params_json_schema=_schema(tool.arguments),
-        on_invoke_tool=invoke,
-        strict_json_schema=False,
+        parameters=_schema(tool.arguments),
+        call=call,
+        kind=kind,
+        source=VAULT,
     )
-
-
-def _as_error(message: str) -> str:
-    return f"Error: {message if len(message) <= LONGEST_ERROR else message[:LONGEST_ERROR] + '...'}"
 
 
 @functools.cache
@@ -240,10 +233,8 @@ def _schema(arguments: type[Arguments]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": schema.get("required", [])}
 
 
-def _misfit(tool: VaultTool, error: Exception) -> str:
+def _misfit(tool: VaultTool, error: ValidationError) -> str:
     takes = ", ".join(tool.arguments.model_fields)
-    if not isinstance(error, ValidationError):
-        return f"the arguments are not a JSON object. It takes: {takes}."
     first: Mapping[str, Any] = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(map(str, first["loc"])) or "the arguments"
+    where = ".".join(map(str, first["loc"]))[:MOST_SHOWN] or "the arguments"
     return f"{where}: {first['msg']}. It takes: {takes or 'nothing'}."
