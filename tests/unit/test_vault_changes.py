@@ -291,7 +291,7 @@ def read_settled(note: Path) -> str:
 @pytest.mark.parametrize("taken", ["New.md", ".trash/Plan.md"])
 def test_a_file_that_comes_in_between_is_not_replaced(tmp_path: Path, taken: str) -> None:
     """Where another program makes a file of the very name a moment before, that file stays as it is."""
-    changes = changes_of(tmp_path, {"Plan.md": "plan", **{taken: "another's"}})
+    changes = changes_of(tmp_path, {"Plan.md": "plan", taken: "another's"})
     with changes.vault.opened() as root, root.open_folder(".trash") if "/" in taken else nullcontext(root) as target:
         with pytest.raises(FileExistsError):
             rename_to_free(root, "Plan.md", target, taken.rsplit("/", 1)[-1])
