@@ -44,11 +44,11 @@ class Changes:
     def create(self, path: str, text: str) -> str:
         """Write a new note; folders that are missing are made."""
         parts = note_parts(path)
-        check_new(parts)
         if not self.vault.scope.allows(parts):
             raise VaultError(f"{path_text(parts)} is not open to you. Choose another folder.")
         data = _encoded(_new_text(text))
         with self._steps() as steps:
+            _check_new(steps, parts)
             if (there := steps.find(parts)) is not None:
                 raise VaultError(
                     f"There is already a note {path_text(there)}. Append to it, patch it, or choose a name."
@@ -85,6 +85,7 @@ class Changes:
         with self._steps() as steps:
             old, version = self._to_rename(path, if_match)
             new = _new_path(old, new_path)
+            _check_new(steps, new)
             if not self.vault.scope.allows(new):
                 raise VaultError(f"{path_text(new)} is not open to you. Choose another folder.")
             if (there := steps.find(new)) is not None and there != old:
@@ -217,8 +218,15 @@ def _new_path(old: Parts, written: str) -> Parts:
         raise VaultError(
             f"{path_text(old)} has to keep its ending .{ending(old[-1])}: write the whole new path with it."
         )
-    check_new(new)
     return new
+
+
+def _check_new(steps: Steps, parts: Parts) -> None:
+    """Refuse names that some system or some link could not hold, but for folders that have them already."""
+    there = 0
+    while there < len(parts) - 1 and steps.find(parts[: there + 1]) is not None:
+        there += 1
+    check_new(parts[there:])
 
 
 def _piece(name: str) -> str:
