@@ -77,6 +77,12 @@ def test_headings() -> None:
     assert note.headings[1].path == ("Plan", "Tasks")
 
 
+def test_code_in_a_quote_ends_with_it() -> None:
+    """What comes after a quote is no code, though the block of code in the quote was never closed."""
+    note = Note("> ```\n> # code\n\n# One\n> ~~~\n> # code\n> ~~~\n# Two\n```\n# code\n> ```\n# code\n```\n# Three\n")
+    assert [heading.text for heading in note.headings] == ["One", "Two", "Three"]
+
+
 def test_a_heading_is_found_as_it_is_meant() -> None:
     """By its text in any case, with its signs, or with those above it; what is not clear is asked back."""
     note = Note("# A\n## Tasks\n# B\n## Tasks\n### x > y\n## tasks\n")
