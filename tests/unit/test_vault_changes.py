@@ -353,6 +353,19 @@ def test_what_is_not_a_note_is_not_changed(tmp_path: Path) -> None:
     assert sorted(vault_files(changes)) == ["run.sh.md", "script.sh"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such names")
+def test_folders_that_have_odd_names(tmp_path: Path) -> None:
+    """A folder that is there may hold new notes whatever it is called; new folders and notes get no such name."""
+    changes = changes_of(tmp_path, {"What is it?/Plan.md": ""})
+    changes.create("what is it?/New/Note", "x")
+    changes.rename("What is it?/Plan", "What is it?/Plan B", "")
+    assert sorted(vault_files(changes)) == ["What is it?/New/Note.md", "What is it?/Plan B.md"]
+    for path in ("What is it?/Who?/x", "What is it?/Who?", "New?/x"):
+        with pytest.raises(VaultError, match="not allowed in new names"):
+            changes.create(path, "x")
+    assert sorted(vault_files(changes)) == ["What is it?/New/Note.md", "What is it?/Plan B.md"]
+
+
 def test_a_damaged_journal_is_passed_over(tmp_path: Path) -> None:
     """An entry that cannot be read does not keep others from being undone."""
     changes = changes_of(tmp_path, {"Note.md": "x\n"})

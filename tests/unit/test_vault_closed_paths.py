@@ -6,6 +6,7 @@ import sys
 import threading
 import unicodedata
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from vaults import WAYS, changes_of, files_in, vault_of, write_notes
 
 from elbowroom.vault.changes import Changes
 from elbowroom.vault.errors import NoSuchNote, VaultError
+from elbowroom.vault.files import version_of
 from elbowroom.vault.names import check_new, is_hidden, split_path
 from elbowroom.vault.telling import tell_folder, tell_note, tell_search
 from elbowroom.vault.vault import Vault
@@ -305,7 +307,7 @@ def test_a_swapped_folder_does_not_lead_out(tmp_path: Path) -> None:
     swapper.start()
     read = set()
     try:
-        for _ in range(300):
+        for _ in range(1000):
             for work in works:
                 try:
                     read.add(work())
@@ -344,7 +346,7 @@ def test_a_swapped_file_does_not_lead_out(tmp_path: Path) -> None:
     swapper.start()
     read = set()
     try:
-        for _ in range(600):
+        for _ in range(1500):
             for work in works:
                 try:
                     read.add(work())
@@ -355,6 +357,75 @@ def test_a_swapped_file_does_not_lead_out(tmp_path: Path) -> None:
         swapper.join()
     assert not [told for told in read if SECRET in told]
     assert (tmp_path / "outside.md").read_text() == SECRET
+
+
+@pytest.mark.timeout(60)
+def test_a_swapped_pipe_holds_nothing_up(tmp_path: Path) -> None:
+    """While a note is swapped with a pipe that nobody writes to, over and over, every read ends."""
+    vault = vault_of(tmp_path, {"Note.md": "inside"})
+    note, stop = Path(vault.root) / "Note.md", threading.Event()
+    os.mkfifo(tmp_path / "pipe")
+
+    def swap() -> None:
+        while not stop.is_set():
+            os.rename(note, tmp_path / "kept")
+            os.rename(tmp_path / "pipe", note)
+            os.rename(note, tmp_path / "pipe")
+            os.rename(tmp_path / "kept", note)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    read = set()
+    try:
+        for _ in range(2000):
+            try:
+                read.add(vault.read("Note.md").text())
+                vault.refresh()
+            except VaultError:
+                continue
+    finally:
+        stop.set()
+        swapper.join()
+    assert read <= {"inside"}
+
+
+def test_a_swapped_root_does_not_lead_out(tmp_path: Path) -> None:
+    """While the vault itself is swapped with another folder, nothing is written there that was read elsewhere."""
+    changes = changes_of(tmp_path, {"Note.md": "inside\n"})
+    write_notes(tmp_path, {"other/Note.md": SECRET})
+    root, stop = Path(changes.vault.root), threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            os.rename(root, tmp_path / "kept")
+            os.rename(tmp_path / "other", root)
+            os.rename(root, tmp_path / "other")
+            os.rename(tmp_path / "kept", root)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    version = version_of(b"inside\n")
+    try:
+        for _ in range(500):
+            with suppress(VaultError):
+                changes.append("Note.md", "more", "", version)
+                changes.undo()
+    finally:
+        stop.set()
+        swapper.join()
+    assert (tmp_path / "other" / "Note.md").read_text() == SECRET
+
+
+@pytest.mark.timeout(60)
+def test_one_line_of_fifty_megabytes(tmp_path: Path) -> None:
+    """Such a file is read by its beginning, is not searched, which is said, and changes nothing for others."""
+    vault = vault_of(tmp_path, {"Plan.md": "plan a"})
+    with (Path(vault.root) / "Line.md").open("wb") as file:
+        for _ in range(50):
+            file.write(b"a" * (1 << 20))
+    assert "[line cut after 2000 characters]" in tell_note(vault, "Line.md", 1, 0, "", frontmatter_only=False)
+    for query in ("(a+)+$", "(a|aa)+$", "a"):
+        assert "1 notes are too large" in tell_search(vault, query, "", "", "", 10, 0)
 
 
 @pytest.mark.parametrize("name", ["CON", "nul.md", "Lpt1.md", "a?.md", "a*.md", "end.", "end ", "a#b.md", "x" * 300])

@@ -1,11 +1,13 @@
 """The parts of a note: what is a heading, a block, a section, a property, and what only looks like one."""
 
 import time
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elbowroom.vault.edits import TargetKind, patched
 from elbowroom.vault.errors import VaultError
 from elbowroom.vault.frontmatter import parsed_value, read_frontmatter
 from elbowroom.vault.index import IndexedNote
@@ -73,6 +75,12 @@ def test_headings() -> None:
         (1, "Last", 45, 45),
     ]
     assert note.headings[1].path == ("Plan", "Tasks")
+
+
+def test_code_in_a_quote_ends_with_it() -> None:
+    """What comes after a quote is no code, though the block of code in the quote was never closed."""
+    note = Note("> ```\n> # code\n\n# One\n> ~~~\n> # code\n> ~~~\n# Two\n```\n# code\n> ```\n# code\n```\n# Three\n")
+    assert [heading.text for heading in note.headings] == ["One", "Two", "Three"]
 
 
 def test_a_heading_is_found_as_it_is_meant() -> None:
@@ -159,14 +167,44 @@ def test_any_text_is_a_note(text: str) -> None:
         "[",
         "`a",
         "\t",
+        "# a\n",
+        "a\n===\n",
+        "- a ^b\n",
+        "[a]: b\n",
+        "> ```\n",
+        "- - ",
+        "1.  ",
+        "](<a",
+        "](a(b)",
+        "[[Old#^",
+        " ^a  ",
+        "'",
+        "\r",
     ],
 )
 def test_hostile_notes_take_linear_time(piece: str) -> None:
-    """The largest note made of one piece, over and over, is understood at once: no pattern backtracks."""
-    text = piece * ((1 << 20) // len(piece))
+    """A long note made of one piece, over and over, is understood at once: no pattern backtracks.
+
+    So it is as the text of a note, as its frontmatter, and as the value of a key.
+    """
+    text = piece * ((1 << 17) // len(piece))
     renaming = Renaming(("Old.md",), ("New.md",), [("Old.md",)])
     began = time.process_time()
-    for start in ("", "---\n", "x"):
-        IndexedNote(("a.md",), (0, 0, 0, 0), "a", start + text).facts()
-        with_links_updated(start + text, ("a.md",), renaming, renaming.link_targets())
-    assert time.process_time() - began < 20  # quadratic work would take hours
+    for start, end in (("", ""), ("---\n", "\n---\n"), ("---\nk: [ a", "]\n---\n")):
+        IndexedNote(("a.md",), (0, 0, 0, 0), "a", start + text + end).facts()
+        with_links_updated(start + text + end, ("a.md",), renaming, renaming.link_targets())
+    assert time.process_time() - began < 10  # quadratic work would take minutes
+
+
+@pytest.mark.parametrize("piece", ["# a\n", "- a ^b\n", "a: b\n", "  - a\n", "```\n", "x ^a ", "\n"])
+def test_hostile_notes_are_changed_in_linear_time(piece: str) -> None:
+    """A section, a block and a key of a long note are found and changed, or refused, at once."""
+    text = f"---\nlist:\n{piece * 5_000}---\n# Last\n{piece * 5_000}\nend ^end\n"
+    began = time.process_time()
+    targets: list[tuple[TargetKind, str]] = [
+        ("heading", "Last"), ("heading", "a > a > none"), ("block", "end"), ("block", "none"), ("frontmatter", "list")
+    ]  # fmt: skip
+    for kind, target in targets:
+        with suppress(VaultError):
+            patched(Note(text), kind, target, "append", "new")
+    assert time.process_time() - began < 10  # quadratic work would take minutes

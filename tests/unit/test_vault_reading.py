@@ -1,5 +1,6 @@
 """What a model is shown of a vault: short, numbered, with how to read on."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from vaults import vault_of
 
 from elbowroom.vault.errors import NoSuchNote, VaultError
 from elbowroom.vault.files import version_of
-from elbowroom.vault.telling import MOST_CHARACTERS, tell_folder, tell_note, tell_outline
+from elbowroom.vault.telling import MOST_CHARACTERS, tell_count, tell_folder, tell_note, tell_outline, tell_search
 
 LONG = "".join(f"line {n} of a long note\n" for n in range(1, 2001))
 
@@ -156,3 +157,32 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
             except VaultError:
                 continue
     assert len(list(descriptors.iterdir())) == before
+
+
+def test_what_is_not_shown_is_said(tmp_path: Path) -> None:
+    """Outlines, properties and counts that are too long say how much is left out, and are bounded."""
+    headings = "".join(f"# {n:04} {'x' * 90}\n" for n in range(150))
+    keys = "".join(f"k{n}: {'y' * 3000}\n" for n in range(50))
+    notes = {"A.md": headings, "B.md": f"---\n{keys}---\n", **{f"{'z' * 100}{n:03}/x.md": "" for n in range(150)}}
+    vault = vault_of(tmp_path, notes)
+    told = [tell_outline(vault, "A"), tell_note(vault, "B", 1, 0, "", frontmatter_only=True)]
+    told.append(tell_count(vault, "", "", "", ""))
+    for text, rows in zip(told, (150, 50, 151), strict=True):
+        *shown, last = text.splitlines()[1:]
+        assert len(text) <= MOST_CHARACTERS + 100
+        assert last == f"{rows - len(shown)} are not shown."
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such names")
+def test_odd_names_on_disk(tmp_path: Path) -> None:
+    """A name with a colon, as other programs give them, is found, shown and read."""
+    vault = vault_of(tmp_path, {"12:30 Meeting.md": "needle", "B\\S.md": "needle"})
+    assert tell_search(vault, "needle", "", "", "", 10, 0).count("1: needle") == 2
+    assert vault.read("12:30 Meeting").text() == "needle"
+
+
+def test_characters_that_are_none(tmp_path: Path) -> None:
+    """An escape for half a character in the frontmatter is shown as a question mark: results are text everywhere."""
+    vault = vault_of(tmp_path, {"A.md": '---\nk: "\\ud800x" # why\nl: ["a # b", \'c\']\n---\n'})
+    told = tell_note(vault, "A", 1, 0, "", frontmatter_only=True)
+    assert told.encode().decode().splitlines()[1:] == ["k: ?x", "l: a # b, c"]

@@ -178,7 +178,7 @@ WRITERS: Final = (
     ),
     VaultTool(
         "vault.rename",
-        "Rename or move a note; links to it are updated.",
+        "Rename or move a note, or a picture or document that notes embed; links to it are updated.",
         RenameArguments,
         lambda c, a: c.rename(a.path, a.new_path, a.if_match),
     ),

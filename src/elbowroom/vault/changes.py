@@ -1,18 +1,28 @@
 """Changes notes: each change is atomic, noted down beforehand, refused where the note has moved on, and undoable."""
 
+import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote
 
 from elbowroom.vault.edits import Operation, TargetKind, appended, patched
 from elbowroom.vault.errors import Moved, VaultError
-from elbowroom.vault.files import MAX_NOTE_BYTES, Content, version_of
-from elbowroom.vault.index import folded_text
+from elbowroom.vault.files import MAX_NOTE_BYTES, Content, file_version, version_of
 from elbowroom.vault.journal import Journal, Relocated, Step, Written
-from elbowroom.vault.links import LinkTargets, Renaming, with_links_updated
-from elbowroom.vault.names import bare_name, check_new, is_note, note_parts, path_text
+from elbowroom.vault.links import Meanings, Renaming, with_links_updated
+from elbowroom.vault.names import (
+    Parts,
+    bare_name,
+    check_new,
+    ending,
+    is_embedded,
+    is_note,
+    note_parts,
+    path_text,
+    split_path,
+)
 from elbowroom.vault.note import Note, split_lines
 from elbowroom.vault.steps import Steps
 from elbowroom.vault.vault import Vault
@@ -34,11 +44,11 @@ class Changes:
     def create(self, path: str, text: str) -> str:
         """Write a new note; folders that are missing are made."""
         parts = note_parts(path)
-        check_new(parts)
         if not self.vault.scope.allows(parts):
             raise VaultError(f"{path_text(parts)} is not open to you. Choose another folder.")
         data = _encoded(_new_text(text))
         with self._steps() as steps:
+            _check_new(steps, parts)
             if (there := steps.find(parts)) is not None:
                 raise VaultError(
                     f"There is already a note {path_text(there)}. Append to it, patch it, or choose a name."
@@ -69,23 +79,22 @@ class Changes:
         return self._edit(path, if_match, edit, "changed", f" ({operation} {kind} {target[:MOST_SHOWN]})")
 
     def rename(self, path: str, new_path: str, if_match: str) -> str:
-        """Rename or move a note and put right the links to it in all notes that are open to the agent."""
-        new = note_parts(new_path)
-        check_new(new)
-        if not self.vault.scope.allows(new):
-            raise VaultError(f"{path_text(new)} is not open to you. Choose another folder.")
+        """Rename or move a note, or a file that notes embed, and put right the links in all notes that are open to the
+        agent: those to it, and those that would come to mean another file.
+        """
         with self._steps() as steps:
-            content = self._matching(path, if_match)
-            if not is_note(content.parts[-1]):
-                raise VaultError(f"{path_text(content.parts)} is not a note. Only notes can be renamed.")
-            if (there := steps.find(new)) is not None and there != content.parts:
-                raise VaultError(f"There is already a note {path_text(there)}.")
-            renaming = Renaming(content.parts, new, self._all_notes())
-            writes, texts, links = self._links_to(renaming)
-            moved = texts[index] if (index := _index_of(content, writes)) is not None else content.data
-            move = Relocated(path_text(content.parts), path_text(new), version_of(moved))
-            self._apply(steps, f"renamed {path_text(content.parts)} to {path_text(new)}", [*writes, move], texts)
-        done = f"Renamed {path_text(content.parts)} to {path_text(new)}"
+            old, version = self._to_rename(path, if_match)
+            new = _new_path(old, new_path)
+            _check_new(steps, new)
+            if not self.vault.scope.allows(new):
+                raise VaultError(f"{path_text(new)} is not open to you. Choose another folder.")
+            if (there := steps.find(new)) is not None and there != old:
+                raise VaultError(f"There is already a file {path_text(there)}.")
+            writes, texts, links = self._links_to(Renaming(old, new, self._all_files()))
+            own = next((index for index, step in enumerate(writes) if step.path == path_text(old)), None)
+            move = Relocated(path_text(old), path_text(new), version if own is None else writes[own].after)
+            self._apply(steps, f"renamed {path_text(old)} to {path_text(new)}", [*writes, move], texts)
+        done = f"Renamed {path_text(old)} to {path_text(new)}"
         return f"{done}; {links} links in {len(writes)} notes were updated."
 
     def delete(self, path: str, if_match: str) -> str:
@@ -123,6 +132,17 @@ class Changes:
         lines = len(split_lines(after)) - len(split_lines(before))
         return f"{verb.capitalize()} {shown}{where}: {lines:+d} lines, version {version_of(data)} now."
 
+    def _to_rename(self, path: str, if_match: str) -> tuple[Parts, str]:
+        """Return the path on disk of what is to be renamed, and its version."""
+        with self.vault.file(path) as (folder, name):
+            if is_note(name):
+                content = self._matching(path, if_match)
+                return content.parts, content.version
+            if not is_embedded(name):
+                shown = path_text((*folder.parts, name))
+                raise VaultError(f"{shown} is not a note. Only notes, and files that they embed, can be renamed.")
+            return (*folder.parts, name), file_version(folder, name)
+
     def _matching(self, path: str, if_match: str) -> Content:
         content = self.vault.read(path)
         if if_match.strip() and if_match.strip() != content.version:
@@ -135,16 +155,15 @@ class Changes:
     def _links_to(self, renaming: Renaming) -> tuple[list[Written], list[bytes], int]:
         """Return the writes that put links right, the notes' new contents, and how many links they are."""
         targets = renaming.link_targets()
-        name = bare_name(renaming.old[-1])
-        spellings = {folded_text(name), folded_text(name.replace(" ", "%20")), folded_text(quote(name))}
+        pieces = [_piece(parts[-1]) for parts in (renaming.old, renaming.new)]
         writes: list[Written] = []
         texts: list[bytes] = []
         links = 0
         for parts, note in self.vault.index.notes.items():
             text = note.folded
-            may = text is None or parts == renaming.old or any(spelling in text for spelling in spellings)
+            may = text is None or parts == renaming.old or any(piece in text for piece in pieces)
             if may and self.vault.scope.allows(parts):
-                count, change = self._relinked(path_text(parts), renaming, targets)
+                count, change = self._relinked(parts, renaming, targets)
                 if change is not None:
                     writes.append(change[0])
                     texts.append(change[1])
@@ -152,19 +171,19 @@ class Changes:
         return writes, texts, links
 
     def _relinked(
-        self, path: str, renaming: Renaming, targets: LinkTargets
+        self, parts: Parts, renaming: Renaming, targets: Meanings
     ) -> tuple[int, tuple[Written, bytes] | None]:
         try:
-            content = self.vault.read(path)
+            content = self.vault.read_at(parts)
             text = content.text()
         except VaultError:  # no text, or gone meanwhile: no links to put right
             return 0, None
         new, count = with_links_updated(text, content.parts, renaming, targets)
         return count, (_written(content, new.encode()), new.encode()) if new != text else None
 
-    def _all_notes(self) -> list[tuple[str, ...]]:
+    def _all_files(self) -> list[Parts]:
         self.vault.refresh()
-        return list(self.vault.index.notes)
+        return self.vault.files()
 
     @contextmanager
     def _steps(self) -> Iterator[Steps]:
@@ -192,9 +211,28 @@ def _written(content: Content, data: bytes) -> Written:
     return Written(path_text(content.parts), before, version_of(data))
 
 
-def _index_of(content: Content, writes: Sequence[Written]) -> int | None:
-    path = path_text(content.parts)
-    return next((index for index, step in enumerate(writes) if step.path == path), None)
+def _new_path(old: Parts, written: str) -> Parts:
+    """Return the path that a model wants a file to have; raises VaultError where it cannot be."""
+    new = note_parts(written) if is_note(old[-1]) else split_path(written)
+    if not is_note(old[-1]) and (not new or ending(new[-1]) != ending(old[-1])):
+        raise VaultError(
+            f"{path_text(old)} has to keep its ending .{ending(old[-1])}: write the whole new path with it."
+        )
+    return new
+
+
+def _check_new(steps: Steps, parts: Parts) -> None:
+    """Refuse names that some system or some link could not hold, but for folders that have them already."""
+    there = 0
+    while there < len(parts) - 1 and steps.find(parts[: there + 1]) is not None:
+        there += 1
+    check_new(parts[there:])
+
+
+def _piece(name: str) -> str:
+    """Return a part of a name that stands in every link to it, however the rest of it is encoded; folded."""
+    ascii_runs = re.findall(r"[A-Za-z0-9]+", unicodedata.normalize("NFC", bare_name(name)))
+    return max(ascii_runs, key=len, default="").lower()
 
 
 def _new_text(text: str) -> str:

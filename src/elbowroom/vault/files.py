@@ -83,6 +83,19 @@ def read_open(descriptor: int, size: int) -> bytes:
     return data
 
 
+def file_version(folder: Folder, name: str) -> str:
+    """Return the version of a file of up to `MAX_FILE_BYTES`; raises VaultError for a larger one, Closed, OSError."""
+    descriptor, found = folder.open_file(name), hashlib.sha256()
+    try:
+        if (size := os.fstat(descriptor).st_size) > MAX_FILE_BYTES:
+            raise VaultError(f"{path_text((*folder.parts, name))} is too large ({size:,} bytes).")
+        while chunk := os.read(descriptor, CHUNK):
+            found.update(chunk)
+    finally:
+        os.close(descriptor)
+    return found.hexdigest()[:VERSION_LENGTH]
+
+
 @dataclass(frozen=True, slots=True)
 class LineRange:
     """Lines of a large file: those asked for, and whether there are more."""

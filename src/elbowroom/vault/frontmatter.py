@@ -18,6 +18,7 @@ KEY: Final = re.compile(
 ITEM: Final = re.compile(r"[ \t]*-(?:[ \t]+(.*))?$")
 PLAIN: Final = re.compile(r"[^\s#&*!|>'\"%@`\[\]{},?:-][^#:\n]*")
 LIKE_ANOTHER_TYPE: Final = re.compile(r"(?:true|false|yes|no|on|off|null|~|[-+.\d][\d._eE+:xo-]*)", re.IGNORECASE)
+QUOTED: Final = re.compile(r"""\[?(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')""")
 NOT_A_TEXT: Final = ("|", ">", "&", "*", "!", "{")
 """What a value begins with that is a block of text, an anchor, a type or a mapping."""
 Value = str | list[str]
@@ -195,7 +196,7 @@ def _scalar(text: str) -> str:
             read: Mapping[str, str] | str = json.loads(text)
         except ValueError:
             return text[1:-1]
-        return read if isinstance(read, str) else text[1:-1]
+        return read.encode(errors="replace").decode() if isinstance(read, str) else text[1:-1]
     if len(text) >= 2 and text[0] == text[-1] == "'":
         return text[1:-1].replace("''", "'")
     return text
@@ -203,6 +204,10 @@ def _scalar(text: str) -> str:
 
 def _without_comment(text: str) -> str:
     stripped = text.strip()
-    if stripped.startswith(("'", '"')) or " #" not in stripped:
-        return "" if stripped.startswith("#") else stripped
-    return stripped[: stripped.index(" #")].rstrip()
+    if stripped.startswith("#"):
+        return ""
+    start = 0
+    if (match := QUOTED.match(stripped)) is not None:
+        start = match.end()
+    at = stripped.find(" #", start)
+    return stripped if at < 0 else stripped[:at].rstrip()

@@ -1,4 +1,4 @@
-"""Links between notes: which note one means, and the same link after that note was renamed. Pure."""
+"""Links between notes, and to other files: what one means, and the same link after a file was renamed. Pure."""
 
 import os.path
 import re
@@ -14,6 +14,8 @@ WIKI: Final = re.compile(r"\[\[([^\[\]|#^\\\n]+)((?:[#^][^\[\]|\\\n]*)?(?:\\?\|[
 MARKDOWN: Final = re.compile(
     r"\]\((<[^<>\n]*>|[^\s()<>]*(?:\([^\s()<>]*\)[^\s()<>]*)*)((?:[ \t]+\"[^\"\n]*\"|[ \t]+'[^'\n]*')?\))"
 )
+REFERENCE: Final = re.compile(r"([ ]{0,3}(?:>[ \t]?)*\[(?!\^)[^\[\]\n]+\]:[ \t]*)(<[^<>\n]*>|[^\s<>]\S*)")
+"""What a link `[text][label]` leads to: `[label]: path "title"`, on a line of its own."""
 CODE: Final = re.compile(r"(?<!`)(`{1,9})(?!`)[^`\n]*\1(?!`)")
 SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 TO_ESCAPE: Final = {"%": "%25", " ": "%20", "(": "%28", ")": "%29", "<": "%3C", ">": "%3E"}
@@ -21,58 +23,78 @@ TO_ESCAPE: Final = {"%": "%25", " ": "%20", "(": "%28", ")": "%29", "<": "%3C", 
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """A note that changes its path; `notes` are the paths of all notes before it."""
+    """A note or another file that changes its path; `files` are the paths of all files before it."""
 
     old: Parts
     new: Parts
-    notes: Collection[Parts]
+    files: Collection[Parts]
 
-    def link_targets(self) -> "LinkTargets":
-        """Return what links mean before the renaming."""
-        return LinkTargets(self.notes)
+    def link_targets(self) -> "Meanings":
+        """Return what links mean before the renaming and after it."""
+        return Meanings(LinkTargets(self.files), LinkTargets([self.moved(parts) for parts in self.files]))
 
-    @property
-    def bare(self) -> str:
-        """Return how a link may name the note from now on: by its name alone, where no other has it."""
-        others = (parts for parts in self.notes if parts != self.old)
-        name = fold(self.new[-1])
-        is_taken = any(fold(parts[-1]) == name for parts in others)
-        return path_text((*self.new[:-1], bare_name(self.new[-1]))) if is_taken else bare_name(self.new[-1])
+    def moved(self, parts: Parts) -> Parts:
+        """Return the path that a file has afterwards."""
+        return self.new if parts == self.old else parts
 
 
 class LinkTargets:
     """What links mean, by Obsidian's rules: a path from the root, from the note's folder, or a name."""
 
-    def __init__(self, notes: Collection[Parts]) -> None:
-        self._by_path = {fold_parts(parts): parts for parts in notes}
+    def __init__(self, files: Collection[Parts]) -> None:
+        self._by_path = {fold_parts(parts): parts for parts in files}
         self._by_name: dict[str, list[Parts]] = {}
-        for parts in notes:
+        for parts in files:
             self._by_name.setdefault(fold(parts[-1]), []).append(parts)
 
+    def named(self, target: str) -> list[Parts]:
+        """Return the files that have a name."""
+        return next((found for name in _names(target) if (found := self._by_name.get(fold(name)))), [])
+
     def by_name(self, target: str, source: Parts) -> Parts | None:
-        """Return the note that a name means in a note: the one in the same folder, else the one nearest the root."""
-        found = self._by_name.get(fold(_with_ending(target)), [])
+        """Return the file that a name means in a note: the one in the same folder, else the one nearest the root."""
+        found = self.named(target)
         same = [parts for parts in found if parts[:-1] == source[:-1]]
         return min(same or found, key=lambda parts: (len(parts), path_text(parts)), default=None)
 
     def by_path(self, target: str) -> Parts | None:
-        """Return the note at a path from the root."""
-        return self._by_path.get(fold_parts(tuple(_with_ending(target).split("/"))))
+        """Return the file at a path from the root."""
+        paths = (self._by_path.get(fold_parts(tuple(name.split("/")))) for name in _names(target))
+        return next(filter(None, paths), None)
 
     def by_end_of_path(self, target: str) -> Parts | None:
-        """Return the only note whose path ends in a written one: `B/Plan` may mean `A/B/Plan`."""
-        names = fold_parts(tuple(_with_ending(target).split("/")))
-        found = [parts for parts in self._by_name.get(names[-1], []) if fold_parts(parts)[-len(names) :] == names]
-        return found[0] if len(found) == 1 else None
+        """Return the only file whose path ends in a written one: `B/Plan` may mean `A/B/Plan`."""
+        for written in _names(target):
+            names = fold_parts(tuple(written.split("/")))
+            found = [parts for parts in self._by_name.get(names[-1], []) if fold_parts(parts)[-len(names) :] == names]
+            if found:
+                return found[0] if len(found) == 1 else None
+        return None
 
     def by_relative_path(self, target: str, source: Parts) -> Parts | None:
-        """Return the note at a path from the folder of a note."""
-        path = os.path.normpath("/".join([*source[:-1], _with_ending(target)])).replace(os.sep, "/")
+        """Return the file at a path from the folder of a note."""
+        path = os.path.normpath("/".join([*source[:-1], target])).replace(os.sep, "/")
         return None if path.startswith("..") else self.by_path(path)
 
+    def by_wikilink(self, target: str, source: Parts) -> Parts | None:
+        """Return the file that a wikilink means in a note."""
+        if "/" not in target:
+            return self.by_name(target, source)
+        meant = self.by_path(target.lstrip("/")) or self.by_relative_path(target, source)
+        return meant or self.by_end_of_path(target)
 
-def with_links_updated(text: str, source: Parts, renaming: Renaming, targets: LinkTargets) -> tuple[str, int]:
-    """Return a note's text with its links to the renamed note put right, and how many they were.
+
+@dataclass(frozen=True, slots=True)
+class Meanings:
+    """What links mean before a renaming and after it."""
+
+    before: LinkTargets
+    after: LinkTargets
+
+
+def with_links_updated(text: str, source: Parts, renaming: Renaming, targets: Meanings) -> tuple[str, int]:
+    """Return a note's text with its links put right, and how many they were: those to the renamed file, and those that
+    would come to mean another file than before.
 
     `source` is the path that the note has before. Aliases, headings, block ids and code stay as they are.
     """
@@ -90,11 +112,19 @@ def with_links_updated(text: str, source: Parts, renaming: Renaming, targets: Li
         count += new is not None
         return match[0] if new is None else f"]({new}{match[2]}"
 
+    def reference(match: re.Match[str]) -> str:
+        nonlocal count
+        new = _new_markdown(match[2], source, renaming, targets)
+        count += new is not None
+        return match[0] if new is None else f"{match[1]}{new}"
+
     note = Note(text)
     lines = list(note.lines)
     for number, line in enumerate(lines):
         if ("[[" in line or "](" in line) and (note.is_prose(number) or number < note.frontmatter):
             lines[number] = _replaced(_replaced(line, WIKI, wiki), MARKDOWN, markdown)
+        elif "]:" in line and note.is_prose(number) and (match := REFERENCE.match(line)):
+            lines[number] = reference(match) + line[match.end() :]
     return "".join(lines), count
 
 
@@ -114,39 +144,51 @@ def _with_code(line: str) -> Iterator[tuple[str, bool]]:
     yield line[end:], False
 
 
-def _new_wiki(written: str, source: Parts, renaming: Renaming, targets: LinkTargets) -> str | None:
+def _new_wiki(written: str, source: Parts, renaming: Renaming, targets: Meanings) -> str | None:
     target = written.strip()
-    if "/" not in target:
-        if targets.by_name(target, source) != renaming.old:
-            return None
-        return renaming.bare + (renaming.new[-1][-3:] if is_note(target) else "")
-    meant = targets.by_path(target.lstrip("/")) or targets.by_relative_path(target, source)
-    if (meant or targets.by_end_of_path(target)) != renaming.old:
+    meant = targets.before.by_wikilink(target, source)
+    if meant is None:
         return None
-    return path_text(renaming.new) if is_note(target) else path_text((*renaming.new[:-1], bare_name(renaming.new[-1])))
+    now = renaming.moved(meant)
+    if meant != renaming.old and targets.after.by_wikilink(target, renaming.moved(source)) == now:
+        return None
+    is_alone = "/" not in target and len(targets.after.named(now[-1])) == 1
+    new = now[-1] if is_alone else path_text(now)
+    new = new if is_note(target) else bare_name(new)
+    return None if new == target else new
 
 
-def _new_markdown(written: str, source: Parts, renaming: Renaming, targets: LinkTargets) -> str | None:
+def _new_markdown(written: str, source: Parts, renaming: Renaming, targets: Meanings) -> str | None:
     is_bracketed = written.startswith("<")
     url, hash_sign, fragment = written.strip("<>").partition("#")
     if not url or SCHEME.match(url) or url.startswith("//"):
         return None
     target = unquote(url)
-    is_own = source == renaming.old
-    now = renaming.new if is_own else source
-    relative = targets.by_relative_path(target, source)
-    if relative is not None and (relative == renaming.old or is_own):
-        path = _relative(renaming.new if relative == renaming.old else relative, now)
-    elif relative is None and targets.by_path(target.lstrip("/")) == renaming.old:
-        path = path_text(renaming.new)
-    elif relative is None and "/" not in target and targets.by_name(target, source) == renaming.old:
-        path = renaming.new[-1]
-    else:
+    path = _new_path(target, source, renaming, targets)
+    if path is None:
         return None
     path = path if is_note(target) else bare_name(path)
     path = path if is_bracketed else "".join(TO_ESCAPE.get(character, character) for character in path)
     new = f"<{path}{hash_sign}{fragment}>" if is_bracketed else f"{path}{hash_sign}{fragment}"
-    return None if new == written else new
+    return None if unquote(new) == unquote(written) else new
+
+
+def _new_path(target: str, source: Parts, renaming: Renaming, targets: Meanings) -> str | None:
+    """Return the path that a Markdown link has from now on, of the kind that it was, or None where it may stay."""
+    before, after, where = targets.before, targets.after, renaming.moved(source)
+    if (meant := before.by_relative_path(target, source)) is not None:
+        now = renaming.moved(meant)
+        stays = meant != renaming.old and after.by_relative_path(target, where) == now
+        return None if stays else _relative(now, where)
+    if (meant := before.by_path(target.lstrip("/"))) is not None:
+        beginning = "/" if target.startswith("/") else ""
+        return f"{beginning}{path_text(renaming.new)}" if meant == renaming.old else None
+    if "/" in target or (meant := before.by_name(target, source)) is None:
+        return None
+    now = renaming.moved(meant)
+    if meant != renaming.old and after.by_name(target, where) == now:
+        return None
+    return now[-1] if len(after.named(now[-1])) == 1 else path_text(now)
 
 
 def _relative(target: Parts, source: Parts) -> str:
@@ -154,5 +196,8 @@ def _relative(target: Parts, source: Parts) -> str:
     return path.replace(os.sep, "/")
 
 
-def _with_ending(target: str) -> str:
-    return target if is_note(target) else f"{target}.md"
+def _names(target: str) -> tuple[str, ...]:
+    """Return the paths that a written one may be, the likeliest first: `.md` is left out in links."""
+    if is_note(target):
+        return (target,)
+    return (target, f"{target}.md") if "." in target.rsplit("/", 1)[-1] else (f"{target}.md",)

@@ -11,6 +11,12 @@ Parts = tuple[str, ...]
 LONGEST_PATH: Final = 1000
 LONGEST_NAME: Final = 200
 NOTE_ENDING: Final = ".md"
+EMBEDDED: Final = frozenset(
+    {"avif", "bmp", "gif", "jpeg", "jpg", "png", "svg", "webp"}
+    | {"flac", "m4a", "mp3", "ogg", "wav", "webm", "3gp", "mkv", "mov", "mp4", "ogv"}
+    | {"pdf", "canvas", "base"}
+)
+"""The endings of files that notes show inside of them."""
 DOTS: Final = ".\u2024\ufe52\uff0e"
 """The full stop and those that some file systems take for one."""
 NOT_PORTABLE: Final = frozenset('*"<>:|?/\\#^[]')
@@ -35,8 +41,8 @@ def split_path(written: str) -> Parts:
         return ()
     if stripped.startswith(("/", "\\", "~/")) or stripped == "~" or DRIVE.match(stripped):
         raise Closed(f"{written!r} is not a path inside the vault. {HOW_PATHS_LOOK}")
-    if "\\" in stripped or ":" in stripped:
-        raise VaultError(f'{written!r} cannot be a path: "\\" and ":" are not allowed. {HOW_PATHS_LOOK}')
+    if "\\" in stripped:
+        raise VaultError(f'{written!r} cannot be a path: "\\" is not allowed. {HOW_PATHS_LOOK}')
     parts = tuple(stripped.removeprefix("./").removesuffix("/").split("/"))
     for name in parts:
         _check_name(name, written)
@@ -106,6 +112,16 @@ def note_parts(written: str) -> Parts:
 def is_note(name: str) -> bool:
     """Tell whether a file of this name is a note."""
     return name[-3:].lower() == NOTE_ENDING
+
+
+def ending(name: str) -> str:
+    """Return what stands after the last dot of a name, in small letters; empty where there is none."""
+    return name.rpartition(".")[2].lower() if "." in name else ""
+
+
+def is_embedded(name: str) -> bool:
+    """Tell whether a file of this name is one that notes show: a picture, a recording, a document."""
+    return ending(name) in EMBEDDED
 
 
 def path_text(parts: Parts) -> str:

@@ -185,14 +185,17 @@ def _frontmatter(bare: Sequence[str]) -> int:
 
 def _code_lines(bare: Sequence[str], start: int) -> list[bool]:
     """Tell for each line whether it belongs to a fenced block of code."""
-    inside, fence = [False] * len(bare), ""
+    inside, fence, is_quoted = [False] * len(bare), "", False
     for number in range(start, len(bare)):
+        if fence and is_quoted and not bare[number].lstrip().startswith(">"):
+            fence = ""  # a quote ends with all that is in it
         match = FENCE.match(bare[number]) if "```" in bare[number] or "~~~" in bare[number] else None
         if fence:
             inside[number] = True
             if match and match[1].startswith(fence) and not match[2].strip():
-                fence = ""
+                is_end = not bare[number][: match.start(1)].strip(" \t>" if is_quoted else " \t")
+                fence = "" if is_end else fence
         elif match and not (match[1][0] == "`" and "`" in match[2]):
             inside[number] = True
-            fence = match[1]
+            fence, is_quoted = match[1], bare[number].lstrip().startswith(">")
     return inside

@@ -9,7 +9,7 @@ from typing import Final
 
 from elbowroom.vault.errors import VaultError
 from elbowroom.vault.index import IndexedNote, folded_text, searchable
-from elbowroom.vault.names import Parts, path_text, split_path
+from elbowroom.vault.names import Parts, split_path
 from elbowroom.vault.note import Note
 from elbowroom.vault.vault import Vault
 
@@ -107,7 +107,7 @@ def matching(vault: Vault, query: Query) -> tuple[list[Match], int]:
 def _read_again(vault: Vault, note: IndexedNote) -> IndexedNote:
     """Return a note that is not kept in memory with its text."""
     try:
-        folded = searchable(vault.read(path_text(note.parts)).data)
+        folded = searchable(vault.read_at(note.parts).data)
     except VaultError:
         folded = None
     return replace(note, folded=folded, is_text=folded is not None)
@@ -171,7 +171,7 @@ def _in_headings(text: str, term: str) -> float:
 def _lines_of(vault: Vault, parts: Parts, query: Query) -> tuple[tuple[int, str], ...]:
     """Return the first lines that show why a note was found, the best ones where there are several terms."""
     try:
-        text = vault.read(path_text(parts)).text()
+        text = vault.read_at(parts).text()
     except VaultError:  # gone, or no text: found by its name
         return ()
     wanted = query.terms or tuple(term for term in (query.tag, query.value or query.key) if term)

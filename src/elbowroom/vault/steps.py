@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from elbowroom.vault.errors import Moved, NoSuchFolder, NoSuchNote, VaultError
-from elbowroom.vault.files import move_file, new_file, read_whole, replace_file, version_of
+from elbowroom.vault.files import file_version, move_file, new_file, read_whole, replace_file, version_of
 from elbowroom.vault.folder import Folder, opened_folder
 from elbowroom.vault.journal import Relocated, Step
 from elbowroom.vault.names import Parts, bare_name
@@ -96,7 +96,7 @@ class Steps:
     def _version(self, path: str) -> str | None:
         try:
             with self._folder_of(path) as (folder, name):
-                return version_of(read_whole(folder, name).data)
+                return file_version(folder, name)
         except (VaultError, FileNotFoundError):
             return None
 

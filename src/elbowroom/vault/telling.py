@@ -7,7 +7,7 @@ from elbowroom.vault.errors import VaultError
 from elbowroom.vault.files import MAX_NOTE_BYTES, LineRange, read_lines, read_whole
 from elbowroom.vault.folder import Folder
 from elbowroom.vault.frontmatter import read_frontmatter
-from elbowroom.vault.names import Parts, path_text
+from elbowroom.vault.names import Parts, path_text, split_path
 from elbowroom.vault.note import Note
 from elbowroom.vault.search import Found, matching, parse_query, search
 from elbowroom.vault.vault import Listing, Vault
@@ -42,8 +42,10 @@ def _rows(listing: Listing) -> list[str]:
     ]
 
 
-def _bounded(lines: Sequence[str], *, rest: int, first: int) -> str:
-    """Return a head and rows, as many as fit, and how to get those that do not; `rest` rows there are from `first`."""
+def _bounded(lines: Sequence[str], *, rest: int, first: int | None = None) -> str:
+    """Return a head and rows, as many as fit, and what is said of the rest; there are `rest` rows, and from `first` on
+    they can be asked for, unless it is None.
+    """
     kept, size = [lines[0]], len(lines[0])
     for line in lines[1:]:
         size += len(line) + 1
@@ -51,7 +53,8 @@ def _bounded(lines: Sequence[str], *, rest: int, first: int) -> str:
             break
         kept.append(line)
     if (shown := len(kept) - 1) < rest:
-        kept.append(f"{rest - shown} more: call again with offset={first + shown}.")
+        how = "are not shown." if first is None else f"more: call again with offset={first + shown}."
+        kept.append(f"{rest - shown} {how}")
     return "\n".join(kept)
 
 
@@ -106,8 +109,7 @@ def numbered(lines: Sequence[str], first: int) -> list[str]:
     shown: list[str] = []
     size = 0
     for number, line in enumerate(lines, first):
-        if len(line) > LONGEST_LINE:
-            line = f"{line[:LONGEST_LINE]} [line cut after {LONGEST_LINE} characters]"
+        line = _cut(line)
         size += len(line) + 8
         if size > MOST_CHARACTERS and shown:
             break
@@ -115,11 +117,15 @@ def numbered(lines: Sequence[str], first: int) -> list[str]:
     return shown
 
 
+def _cut(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} [line cut after {LONGEST_LINE} characters]"
+
+
 def _tell_frontmatter(note: Note, parts: Parts, version: str) -> str:
     head = f"{path_text(parts)}: frontmatter, version {version}"
     found = read_frontmatter(note)
     rows = [f"{key}: {', '.join(value) if isinstance(value, list) else value}" for key, value in found.items()]
-    return _bounded([head, *(rows or ["There is none."])], rest=len(rows), first=0)
+    return _bounded([head, *(_cut(row) for row in rows or ["There is none."])], rest=len(rows))
 
 
 def tell_outline(vault: Vault, path: str) -> str:
@@ -131,8 +137,7 @@ def tell_outline(vault: Vault, path: str) -> str:
     if keys := list(read_frontmatter(note)):
         head += f", frontmatter: {', '.join(keys)[:300]}"
     shown = [row[:300] for row in rows[:MOST_NAMES]]
-    text = _bounded([head, *(shown or ["There are no headings."])], rest=0, first=0)
-    return text if len(rows) <= MOST_NAMES else f"{text}\n{len(rows) - MOST_NAMES} more headings are not shown."
+    return _bounded([head, *(shown or ["There are no headings."])], rest=len(rows))
 
 
 def tell_search(vault: Vault, query: str, tag: str, frontmatter: str, folder: str, limit: int, offset: int) -> str:
@@ -153,11 +158,11 @@ def _unsearched(found: Found) -> str:
 def tell_count(vault: Vault, query: str, tag: str, frontmatter: str, folder: str) -> str:
     """Return how many notes fit, in all and for each folder."""
     notes, unsearched = matching(vault, parse_query(query, tag, frontmatter, folder))
-    depth = len([name for name in folder.strip("/").split("/") if name])
+    depth = len(split_path(folder))
     counts: dict[str, int] = {}
     for _, _, parts in notes:
         below = f"{parts[depth]}/" if len(parts) > depth + 1 else "directly here"
         counts[below] = counts.get(below, 0) + 1
     head = f"{len(notes)} notes.{f' {unsearched} could not be searched.' if unsearched else ''}"
     rows = [f"{name}: {count}" for name, count in sorted(counts.items(), key=lambda row: (-row[1], row[0]))]
-    return _bounded([head, *rows[:MOST_NAMES]], rest=0, first=0)
+    return _bounded([head, *rows[:MOST_NAMES]], rest=len(rows))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from elbowroom.vault.errors import NoSuchFolder, NoSuchNote, VaultError
 from elbowroom.vault.files import Content, read_whole
 from elbowroom.vault.folder import HAS_DESCRIPTORS, Folder, opened_folder
-from elbowroom.vault.index import Index
+from elbowroom.vault.index import DEEPEST, Index
 from elbowroom.vault.names import Parts, bare_name, fold, is_note, is_open, note_parts, path_text, split_path
 from elbowroom.vault.scope import Scope
 
@@ -111,6 +111,19 @@ class Vault:
         """Return the paths of all notes that may be seen, as the index knows them."""
         return [parts for parts in self.index.notes if self.scope.allows(parts)]
 
+    def files(self) -> list[Parts]:
+        """Return the paths of all files that are not hidden, whoever may see them."""
+        with self.opened() as root:
+            return list(_files_below(root))
+
+    def read_at(self, parts: Parts) -> Content:
+        """Return what the file at a path on disk holds, whatever characters there are in it; raises NoSuchNote."""
+        if self.scope.allows(parts):
+            with suppress(NoSuchFolder, FileNotFoundError), self.opened() as root, ExitStack() as stack:
+                folder = stack.enter_context(opened_folder(root, parts[:-1], self.scope.leads_on))
+                return read_whole(folder, parts[-1])
+        raise NoSuchNote(f"There is no note {path_text(parts)!r}.")
+
     def _notes_below(self) -> dict[Parts, int]:
         counts: dict[Parts, int] = {}
         for parts in self.notes():
@@ -152,6 +165,20 @@ class Vault:
         near = difflib.get_close_matches(path_text(parts), sorted(folders), n=NEAR_NAMES, cutoff=0.6)
         hint = f"Near names: {', '.join(near)}." if near else 'List "" to see the folders of the vault.'
         return NoSuchFolder(f"There is no folder {path_text(parts)!r}. {hint}")
+
+
+def _files_below(folder: Folder) -> Iterator[Parts]:
+    below = list[str]()
+    for entry in folder.entries():
+        if not is_open(entry.name):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            below.append(entry.name)
+        elif entry.is_file(follow_symlinks=False):
+            yield (*folder.parts, entry.name)
+    for name in below if len(folder.parts) < DEEPEST else ():
+        with suppress(OSError, VaultError), folder.open_folder(name) as inner:
+            yield from _files_below(inner)
 
 
 def _ordered(rows: list[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
