@@ -42,29 +42,38 @@ FRAME: Final = 8  # tokens that a chat template needs around a message
 PRINTED: Final = re.compile(r"text=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"), annotations")
 
 
+@cache
+def tokens(text: str) -> int:
+    """Return the tokens of a text, by the vocabulary of Qwen 2.5."""
+    return qwen().count_text(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One conversation in one window: tokens of tool history as it goes on, whole and pruned, and what was kept.
+    """One conversation in one window: tokens of tool history, whole and pruned, and what was kept.
 
     `errors` are those that the pruned history held word for word on every step, of `all_errors` that had come.
     """
 
     name: str
     window: int
-    whole: tuple[int, ...]
-    pruned: tuple[int, ...]
+    turns: int
+    mean_whole: float
+    mean_pruned: float
+    end_whole: int
+    end_pruned: int
     errors: int
     all_errors: int
 
     @property
     def mean_share(self) -> float:
-        """Return what is left by pruning, as a share of the mean over all steps."""
-        return fmean(self.pruned) / fmean(self.whole)
+        """Return what is left by pruning, as a share of the mean over all turns."""
+        return self.mean_pruned / self.mean_whole
 
     @property
     def end_share(self) -> float:
         """Return what is left by pruning at the end."""
-        return self.pruned[-1] / self.whole[-1]
+        return self.end_pruned / self.end_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,8 @@ def growth(name: str, messages: Sequence[Message], window: int) -> Growth:
         shorter.append(tool_tokens(history))
         expected = sum(bool(own_words_of_error(message)) for message in unpruned)
         lost |= lost_errors(unpruned, history)
-    return Growth(name, window, tuple(whole), tuple(shorter), expected - len(lost), expected)
+    sizes = (fmean(whole), fmean(shorter), whole[-1], shorter[-1])
+    return Growth(name, window, len(whole), *sizes, expected - len(lost), expected)
 
 
 def lost_errors(whole: Sequence[Message], shorter: Sequence[Message]) -> set[int]:
@@ -203,13 +213,8 @@ def tool_tokens(messages: Sequence[Message]) -> int:
 def prompt_tokens(messages: Sequence[Message]) -> int:
     """Return the tokens of a prompt."""
     said = sum(tokens(text_of(message)) + FRAME for message in messages if message.get("role") != "tool")
-    return said + FRAME * sum(message.get("role") == "tool" for message in messages) + tool_tokens(messages)
-
-
-@cache
-def tokens(text: str) -> int:
-    """Return the tokens of a text, by the vocabulary of Qwen 2.5."""
-    return qwen().count_text(text)
+    results = [message for message in messages if message.get("role") == "tool"]
+    return said + FRAME * len(results) + tool_tokens(messages)
 
 
 def own_words_of_error(message: Message) -> str:
@@ -232,7 +237,7 @@ def own_words_in(text: str) -> str:
 
 
 def chains(conversations: dict[str, list[Message]]) -> Iterator[tuple[str, list[Message]]]:
-    """Yield one long conversation beginning with each: all of them in turn, again and again, each a turn of the user."""
+    """Yield a long conversation beginning with each: all of them in turn, again and again, each a turn of the user."""
     names = list(conversations)
     for start in range(len(names)):
         chained = list(conversations[names[start]])
@@ -250,15 +255,32 @@ def measured(folder: Path) -> tuple[list[Growth], list[Lasting]]:
     return grown, lasted
 
 
+def total(grown: Sequence[Growth], window: int) -> Growth:
+    """Return the figures of all conversations in a window as one: the means over all turns, the ends together."""
+    rows = [each for each in grown if each.window == window]
+    turns = sum(each.turns for each in rows)
+    return Growth(
+        "all",
+        window,
+        turns,
+        sum(each.mean_whole * each.turns for each in rows) / turns,
+        sum(each.mean_pruned * each.turns for each in rows) / turns,
+        sum(each.end_whole for each in rows),
+        sum(each.end_pruned for each in rows),
+        sum(each.errors for each in rows),
+        sum(each.all_errors for each in rows),
+    )
+
+
 def tables(grown: Sequence[Growth], lasted: Sequence[Lasting]) -> Iterator[str]:
     """Yield the lines of both tables."""
-    yield "| window | conversation | calls | tool history, mean: whole | pruned | left | at the end: whole | pruned | left "
-    yield "| errors word for word |\n|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
-    for each in grown:
-        mean = f"{fmean(each.whole):,.0f} | {fmean(each.pruned):,.0f} | {each.mean_share:.0%}"
-        end = f"{each.whole[-1]:,} | {each.pruned[-1]:,} | {each.end_share:.0%}"
+    yield "| window | conversation | turns | tool history, mean: whole | pruned | left | at the end: whole "
+    yield "| pruned | left | errors word for word |\n|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+    for each in [*grown, *(total(grown, window) for window in WINDOWS)]:
+        mean = f"{each.mean_whole:,.0f} | {each.mean_pruned:,.0f} | {each.mean_share:.0%}"
+        end = f"{each.end_whole:,} | {each.end_pruned:,} | {each.end_share:.0%}"
         kept = f"{each.errors} of {each.all_errors}"
-        yield f"| {each.window} | {each.name} | {len(each.whole) - 1} | {mean} | {end} | {kept} |\n"
+        yield f"| {each.window} | {each.name} | {each.turns} | {mean} | {end} | {kept} |\n"
     yield "\n| window | begins with | turns before a model has to compact: whole | pruned | times as many "
     yield "| turns that changed the prompt's beginning |\n|--:|---|--:|--:|--:|--:|\n"
     for row in lasted:

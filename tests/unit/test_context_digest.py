@@ -122,3 +122,51 @@ def test_digest_is_bounded_and_deterministic(turns: int, most: int) -> None:
     assert len(told) <= most
     assert told == digest(chat(turns), len, most)
     assert len(told.splitlines()) <= len(digest(chat(turns), len, most + 100).splitlines())
+
+
+def steps(number: int, said: str = "") -> list[dict[str, Any]]:
+    """Return so many steps of an agent that reads one file each."""
+    messages = []
+    for at in range(number):
+        messages.append({**call("read", f'{{"path": "{at}.md"}}'), "content": said and f"{said} {at}"})
+        messages.append({"role": "tool", "tool_call_id": "a", "content": f"# Title {at}"})
+    return messages
+
+
+def test_calls_in_a_row_are_summed_up() -> None:
+    """Calls of neighbouring groups stand in one line, below what was said along with them; others begin a new one."""
+    told = digest(
+        groups(
+            *steps(2, "I read"), {"role": "user", "content": "More"}, *steps(20), {"role": "user", "content": "Stop"}
+        ),
+        len,
+        10**9,
+    )
+    assert told.splitlines() == [
+        "- The assistant said: I read 0",
+        "- The assistant said: I read 1",
+        "- It read 2 files: 0.md, 1.md",
+        "- The user said: More",
+        f"- It read 20 files: {', '.join(f'{at}.md' for at in range(8, 20))}, …",
+        "- The user said: Stop",
+    ]
+
+
+def test_long_work_leaves_the_users_words_their_room() -> None:
+    """What was done is bounded by itself, what was said with it goes first, and the user's words stay."""
+    told = digest(groups({"role": "user", "content": "Begin"}, *steps(300, "I read")), len, 300, for_calls=80)
+    lines = told.splitlines()
+    assert lines[0] == "- The user said: Begin"
+    assert lines[-1].startswith("- It read 300 files: ")
+    assert lines[-2] == "- The assistant said: I read 299"
+    assert len(told) <= 300
+
+
+def test_errors_of_calls_in_a_row() -> None:
+    """They stand below the line, word for word."""
+    failed = [*steps(1), call("run", "{}"), {"role": "tool", "tool_call_id": "a", "content": "Error: no\nmore"}]
+    assert digest(groups(*failed), len, 10**9).splitlines() == [
+        "- It read 1 file: 0.md; ran 1 command; 1 of these failed",
+        "    run failed: Error: no",
+        "    more",
+    ]

@@ -1,9 +1,11 @@
-"""A summary made by code, for when no pruning agent gives a usable one: who said and did what, in one line each."""
+"""A summary made by code, for when no pruning agent gives a usable one: who said what, and what tools were used for."""
 
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from elbowroom.context.call_summary import MOST_TOKENS, summary_of_calls
 from elbowroom.context.readable import readable
 from elbowroom.context.transcript import Group, Message
 
@@ -13,28 +15,60 @@ LONGEST_RESULT = 120
 LONGEST_ARGUMENTS = 100
 
 
-def digest(groups: Sequence[Group], size: Callable[[str], int], room: int) -> str:
-    """Return one line for each message, as many of the newest as fit, in order; nothing where not even one fits.
+def digest(groups: Sequence[Group], size: Callable[[str], int], room: int, for_calls: int = MOST_TOKENS) -> str:
+    """Return a line for each message, as many of the newest as fit, in order; nothing where not even one fits.
 
-    Where the whole does not fit, the user's words go back further than the answers and the work in between. A first
-    line tells how many steps are left out. `size` measures a text; the sizes of all lines together stay within `room`.
+    Calls in several groups in a row are summed up in one place, in `for_calls` at most, below what the assistant said
+    along with them. Where the whole does not fit, the user's words go back further than the answers and the work in
+    between. A first line tells how many steps are left out. `size` measures a text; the sizes of all lines together
+    stay within `room`.
     """
     room -= size(_left_out(len(groups)))
     lines: list[list[str]] = []
     only_users = False
-    for group in reversed(groups):
-        more = [] if only_users and group.kind != "user" else _lines(group)
+    unlisted = len(groups)
+    for run in reversed(list(_runs(groups))):
+        is_users = run[0].kind == "user"
+        more = [] if only_users and not is_users else _told(run, size, room, for_calls)
         taken = sum(size(f"{line}\n") for line in more)
         if more and taken <= room:
             lines.append(more)
             room -= taken
+            unlisted -= len(run)
         elif more and only_users:
             break
-        elif more:
+        elif more or len(run) > 1:
             only_users = True
     told = [line for more in reversed(lines) for line in more]
-    unlisted = len(groups) - len(lines)
     return "\n".join([_left_out(unlisted), *told] if told and unlisted else told)
+
+
+def _runs(groups: Sequence[Group]) -> Iterator[tuple[Group, ...]]:
+    """Yield what is told together: calls in a row, and any other group alone."""
+    for has_calls, run in itertools.groupby(groups, lambda group: group.kind == "tools"):
+        together = tuple(run)
+        yield from [together] if has_calls else ((group,) for group in together)
+
+
+def _told(run: Sequence[Group], size: Callable[[str], int], room: int, for_calls: int) -> list[str]:
+    """Return the lines for a run: of several groups with calls what they did, and above it what was said with them.
+
+    Of what was said the newest stays. A quarter of the room is left for the words of the user before it.
+    """
+    if len(run) == 1:
+        return _lines(run[0])
+    done = summary_of_calls(run, lambda text: size(f"- It {text}\n"), min(room // 2, for_calls))
+    if not done:
+        return []
+    lines = [f"- It {done}"]
+    left = room - room // 4 - size(f"{lines[0]}\n")
+    for said in filter(None, (_first(readable(group.messages[0]), LONGEST_ASSISTANT) for group in reversed(run))):
+        line = f"- The assistant said: {said}"
+        left -= size(f"{line}\n")
+        if left < 0:
+            break
+        lines.insert(0, line)
+    return lines
 
 
 def _left_out(steps: int) -> str:

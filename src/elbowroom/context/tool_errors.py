@@ -16,7 +16,7 @@ CONTENT: Final = re.compile(r"(?:meta=.{0,200}?\s)?content=\[TextContent\(", re.
 TEXT: Final = re.compile(r"""TextContent\(type='text', text=('(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")""", re.DOTALL)
 SAYS_ERROR: Final = re.compile(r"\bisError=True\s*\Z")
 BEGINNING: Final = re.compile(
-    r"\W{0,4}(?:Traceback \(most recent call last\)|panic:|fatal\b"
+    r"[\s\[(<!*❌✗-]{0,4}(?:Traceback \(most recent call last\)|panic:|fatal\b"
     r"|(?:error|exception|failure|failed)\b"
     r"|[\w.]*(?:Error|Exception)\b\s*[:(\[]"
     r"|[^\n:]{0,40}\b(?:error|exception)\b\s*[:\[(]"

@@ -64,6 +64,11 @@ def ref_of(text: str) -> str | None:
     return found["ref"] if found else None
 
 
+def error_below(text: str) -> str | None:
+    """Return the error that stands below the stub of a failed call; None for any other text."""
+    return text.partition("\n")[2] if "\n" in text and is_stub(text) else None
+
+
 def stub(kind: ToolKind, tool: str, arguments: str, text: str, ref: str) -> str:
     """Return what stands for a result; an error's own words stay as they are, below the line."""
     error = error_in(text)
