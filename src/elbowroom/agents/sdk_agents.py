@@ -124,6 +124,7 @@ class SdkAgents:
         agent, settings = equipped.agent, equipped.agent.settings
         turn = Turn(agent.target, equipped.request, self.sink, self.settings, self.limits.answer)
         self.turns.append(turn)
+        self.limits.kinds.update({tool.name: tool.kind for tool in equipped.tools if tool.kind != "other"})
         own = [as_function_tool(tool, _shown, self.limits.called) for tool in equipped.tools]
         of_client = client_function_tools(equipped.request) if own or equipped.handovers else {}
         return SdkAgent(
