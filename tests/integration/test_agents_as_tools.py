@@ -72,7 +72,7 @@ async def test_what_the_model_is_told_of_it(tmp_path: Path) -> None:
     named = agent("named", tool_name="look_up", tool_description="Looks things up.")
     async with team(tmp_path, [asking, plain, named], {"writer": ["Done."]}) as (served, studio):
         await served.chat("writer")
-        first, second = (tool["function"] for tool in studio.chats[0].body["tools"])
+        first, second = (tool["function"] for tool in studio.chats[0].body["tools"][:2])
         assert first["name"] == "ask_a_b"
         assert "Ada" in first["description"]
         assert first["parameters"]["required"] == ["request"]
@@ -98,7 +98,7 @@ async def test_a_model_and_a_window_of_its_own(tmp_path: Path) -> None:
     tiny = SimulatedModel("tiny", loaded_context_length=4096)
     reading = [Script(ToolCall("read_note", {"number": number})) for number in range(12)]
     lines = {"writer": [Script(ASK), "It was calm."], "researcher": [*reading, "The sea was calm."]}
-    agents = [ASKING, agent("researcher", model="tiny", name="The Reader")]
+    agents = [ASKING, agent("researcher", model="tiny", name="The Reader") + "tool_output = { enabled = false }\n"]
     async with team(tmp_path, agents, lines, models=[LARGE, tiny], toolbox=for_researcher(read_note)) as pair:
         served, studio = pair
         chunks = chunks_of(await stream_bytes(served, chat_body()))
@@ -163,15 +163,15 @@ async def test_two_at_once(tmp_path: Path) -> None:
 async def test_many_at_once_in_a_small_window(tmp_path: Path) -> None:
     """Several that share the model's window with the one who asks: each gets its turn, and none waits for ever."""
     calls = [ToolCall("ask_researcher", {"request": f"Read part {number}."}) for number in range(5)]
-    lines = {"writer": [Script(*calls), "Done."], "researcher": ["Read. " * 100]}
+    lines = {"writer": [Script(*calls), "Done."], "researcher": ["Read.\n" * 100]}
     other = agent("researcher", instructions=f"You are the researcher.\n{NOTE * 4}")
     small = SimulatedModel(MODEL, loaded_context_length=4096)
     pool = Overflow(shared_pool=True, prompt="A")
     async with team(tmp_path, [ASKING, other], lines, models=[small], overflow=pool) as (served, studio):
-        studio.tokens_per_second = 2000
+        studio.tokens_per_second = 4000
         async with asyncio.timeout(30):
             assert text_of(chunks_of(await stream_bytes(served, chat_body("word " * 200)))) == "Done."
-        assert results_of(studio.chats[-1].body) == [("Read. " * 100).strip()] * 5
+        assert [result[:6] for result in results_of(studio.chats[-1].body)] == ["Read.\n"] * 5
         admission = served.app[SHARED].admission
         assert not admission.held(("lmstudio", MODEL))
         assert not admission.waiting(("lmstudio", MODEL))

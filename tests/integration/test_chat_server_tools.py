@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from chatting import (
+    READERS,
     calls_of,
     chat_body,
     chunks_of,
@@ -97,7 +98,7 @@ async def test_every_step_sends_the_same_beginning(tmp_path: Path) -> None:
             assert len(after.body["messages"]) == count + 2
             assert after.body["tools"] == before.body["tools"]
         names = [tool["function"]["name"] for tool in studio.chats[0].body["tools"]]
-        assert names == ["read_note", "fail", "vault.list", "client"]
+        assert names == ["read_note", "fail", "vault.list", *READERS, "client"]
 
 
 async def test_text_calls_and_thoughts_of_a_step_are_one_message(tmp_path: Path) -> None:

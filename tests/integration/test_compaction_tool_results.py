@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from chatting import AGENT, MODEL, RAW_MODEL, function_spec
+from chatting import AGENT_WITHOUT_CACHE, MODEL, RAW_MODEL, function_spec
 from long_conversations import conversation
 from own_tools import own_tool
 from patient_counting import wait_for_counts
@@ -69,7 +69,7 @@ async def reading(
     loaded = SimulatedModel(MODEL, loaded_context_length=WINDOW)
     async with SimulatedLMStudio([loaded], on_request=model) as studio:
         url = studio.base_url if kind == "lmstudio" else f"{studio.base_url}/v1"
-        agent = AGENT if kind == "lmstudio" else f'{AGENT}provider = "{kind}"\n'
+        agent = AGENT_WITHOUT_CACHE + ("" if kind == "lmstudio" else f'provider = "{kind}"\n')
         async with serve(folder, settings_for(url, agents=agent, kind=kind), toolbox=toolbox) as served:
             yield served, studio
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chatting import RAW_MODEL, chunks_of, stream_bytes
+from chatting import AGENT_WITHOUT_CACHE, RAW_MODEL, chunks_of, stream_bytes
 from own_tools import own_tool
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
@@ -103,7 +103,9 @@ async def test_over_several_steps_with_tools(tmp_path: Path, way: str, *, report
             return Script(ToolCall("read_note", {"path": f"{len(turns_of(studio))}.md"}), usage=usage)
         return Script(ANSWER, usage=usage)
 
-    async with small_window(tmp_path, calls_then_answers, toolbox=lambda target: [read_note]) as (served, studio):
+    async with small_window(
+        tmp_path, calls_then_answers, agents=AGENT_WITHOUT_CACHE, toolbox=lambda target: [read_note]
+    ) as (served, studio):
         usage = await usage_of(served, {"model": "writer", "messages": history(12)}, way)
         turns = turns_of(studio)
         assert len(turns) > 1

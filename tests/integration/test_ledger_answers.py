@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from chatting import RAW_MODEL, chunks_of, eventually, stream_bytes
+from chatting import AGENT_WITHOUT_CACHE, RAW_MODEL, chunks_of, eventually, stream_bytes
 from own_tools import own_tool
 from patient_counting import wait_for_counts
 from request_checks import assert_fits, assert_paired
@@ -198,7 +198,10 @@ async def test_what_the_servers_tools_have_read(tmp_path: Path) -> None:
         return Script("I look.\n", ToolCall("read_log", {"part": part})) if part < 5 else "All is read. \n"
 
     parts = count(1)
-    async with small_window(tmp_path, reads, compaction=IN_TURN, toolbox=toolbox) as (served, studio):
+    async with small_window(tmp_path, reads, agents=AGENT_WITHOUT_CACHE, compaction=IN_TURN, toolbox=toolbox) as (
+        served,
+        studio,
+    ):
         text = await ask(served, {"model": "writer", "messages": history(2)})
         assert text.count("I look.") == 4
         orders = len(orders_of(studio))

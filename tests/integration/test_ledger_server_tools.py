@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from chatting import MODEL, stream_bytes
+from chatting import AGENT_WITHOUT_CACHE, MODEL, stream_bytes
 from own_tools import own_tool
 from serving import parse_frames, text_of
 from small_window import history, orders_of, small_window, turns_of
@@ -36,7 +36,12 @@ async def test_a_model_that_is_lost_between_two_steps(tmp_path: Path) -> None:
 
     compaction = "background = false"
     async with small_window(
-        tmp_path, model, window=4096, compaction=compaction, toolbox=lambda target: [read_note]
+        tmp_path,
+        model,
+        agents=AGENT_WITHOUT_CACHE,
+        window=4096,
+        compaction=compaction,
+        toolbox=lambda target: [read_note],
     ) as (served, studio):
         messages = history(4)
         body = {"model": "writer", "messages": messages, "stream": True}

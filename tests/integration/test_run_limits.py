@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from chatting import (
     AGENT,
+    AGENT_WITHOUT_CACHE,
     calls_of,
     chat_body,
     chunks_of,
@@ -166,7 +167,7 @@ async def test_going_on_after_a_stop(tmp_path: Path) -> None:
         number = sum(message["role"] == "tool" for message in body["messages"])
         return Script("Reading.", ToolCall("read_note", {"number": number}))
 
-    agents, compaction = f"{AGENT}max_turns = 9\n", "background = false"
+    agents, compaction = f"{AGENT_WITHOUT_CACHE}max_turns = 9\n", "background = false"
     async with small_window(
         tmp_path, model, window=4096, agents=agents, compaction=compaction, toolbox=lambda target: [read_note]
     ) as (served, studio):

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from chatting import AGENT, chat_body, chunks_of, elbowroom_with_studio, stream_bytes
+from chatting import AGENT, READERS, chat_body, chunks_of, elbowroom_with_studio, stream_bytes
 from serving import Served, text_of
 from small_window import small_window
 
@@ -53,7 +53,7 @@ async def test_tools_by_name(tmp_path: Path) -> None:
     async with with_vault(tmp_path) as (served, studio, _):
         await result_of(served, studio, "vault_list")
         names = [tool["function"]["name"] for tool in studio.chats[0].body["tools"]]
-        assert names == ["vault_list", "vault_read", "vault_outline", "vault_search", "vault_count"]
+        assert names == ["vault_list", "vault_read", "vault_outline", "vault_search", "vault_count", *READERS]
 
 
 async def test_single_tools(tmp_path: Path) -> None:
@@ -61,7 +61,11 @@ async def test_single_tools(tmp_path: Path) -> None:
     async with with_vault(tmp_path, tools='["vault.search", "vault.read"]') as (served, studio, _):
         content = await result_of(served, studio, "vault_search", query="plants")
         assert "Projects/Plan.md\n  3: Water the plants. #garden" in content
-        assert [tool["function"]["name"] for tool in studio.chats[0].body["tools"]] == ["vault_read", "vault_search"]
+        assert [tool["function"]["name"] for tool in studio.chats[0].body["tools"]] == [
+            "vault_read",
+            "vault_search",
+            *READERS,
+        ]
 
 
 async def test_excluded_folders_are_closed(tmp_path: Path) -> None:

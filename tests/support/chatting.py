@@ -16,6 +16,10 @@ from elbowroom.server.keys import Timing
 MODEL = "qwen2.5-7b-instruct"
 RAW_MODEL = f"lmstudio/{MODEL}"
 AGENT = f'[[agents]]\nid = "writer"\nname = "The Writer"\ninstructions = "You help with notes."\nmodel = "{MODEL}"\n'
+AGENT_WITHOUT_CACHE = f"{AGENT}tool_output = {{ enabled = false }}\n"
+"""One that cannot read results of its tools again, which are then left as they are, as far as they fit."""
+READERS = ["tool_output_cache", "tool_output_cache_grep"]
+"""What every other agent with tools of its own has besides these."""
 Message = dict[str, Any]
 
 

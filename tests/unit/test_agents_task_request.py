@@ -21,8 +21,9 @@ from elbowroom.context.notice_line import notice_line
 from elbowroom.errors import ContextOverflow, EmptyReply, RequestError
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.events import Finished, StreamEvent, TextDelta, UsageReport
-from elbowroom.settings.model import AgentSettings, CompactionSettings
-from elbowroom.store.memory_rows import MemoryLedgerRows
+from elbowroom.settings.model import AgentSettings, CompactionSettings, StoreSettings
+from elbowroom.settings.tool_sections import MemorySettings, ToolOutputSettings
+from elbowroom.store.opening import open_store
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter
 
@@ -108,8 +109,11 @@ async def ask(engine: Engine, body: dict[str, Any], **agent: Any) -> list[Answer
 
     settings = AgentSettings(id="writer", model="m", provider="engine", **agent)
     target = Target("writer", engine, "m", settings)
-    async with aclosing(Shared.over(open_store(StoreSettings(url=IN_MEMORY), {}), toolbox_of(lambda target: ()))) as shared:
-        run_settings = RunSettings(CompactionSettings(), Catalog((), {}), "pass", shared)
+    store = open_store(StoreSettings(url="sqlite+aiosqlite:///:memory:"), {})
+    async with aclosing(store), aclosing(Shared.over(store, toolbox_of(lambda target: ()))) as shared:
+        run_settings = RunSettings(
+            CompactionSettings(), Catalog((), {}), "pass", ToolOutputSettings(), MemorySettings(), shared
+        )
         answer = await answer_task(target, parse_chat_request(body), sink, run_settings)
     assert "".join(answer.text) == TITLE
     assert answer.finish_reason == "stop"

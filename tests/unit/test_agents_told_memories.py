@@ -42,8 +42,8 @@ class Talk:
         turn = TurnMemories(self._memories, self._told_before, self._owner, self._agent, self._settings)
         text = await turn.text(chain, len)
         if is_compacted:
-            turn.refresh()
-            text = await turn.text(chain, len)
+            await turn.refresh(chain, len)
+            text = turn.said
         said = {"role": "assistant", "content": f"Answer to {self.messages[-1]['content']}"}
         turn.end(chain, chain.followed_by(said))
         return text

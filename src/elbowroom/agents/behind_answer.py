@@ -10,8 +10,10 @@ from elbowroom.agents.background import Job
 from elbowroom.agents.compactor import Compactor, ConversationSource
 from elbowroom.agents.first_check import decide
 from elbowroom.agents.history import History
+from elbowroom.agents.output_keeper import OutputKeeper
 from elbowroom.agents.pruning_agent import NOT_FOR_PRUNING
 from elbowroom.agents.request_body import StepRequest
+from elbowroom.agents.result_pruning import PRUNED
 from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.turn_memory import TurnMemory, Written
 from elbowroom.context.budget import Budget
@@ -48,6 +50,7 @@ class BehindAnswer:
     budget: Budget
     compactor: Compactor
     memory: TurnMemory
+    keeper: OutputKeeper | None = None
 
     async def __call__(self, job: Job) -> None:
         """Do it; at a second try only what is left to do."""
@@ -59,10 +62,14 @@ class BehindAnswer:
         """Return whether there is something new to read."""
         expected = [*self.history.messages, usual_question(self.history.messages)]
         decision = await decide(expected, self.counter, AgentContextManager(self.budget))
+        if isinstance(decision, Compact) and await self._is_pruning_enough(expected):
+            job.compacted(None)
+            return True
         if not isinstance(decision, Compact) or not decision.asks_pruner:
             job.compacted(None)
             return False
-        source = ConversationSource(self.shape, self.info, self.shape.with_instructions)
+        results = await self.keeper.note(self.history.messages) if self.keeper is not None else ""
+        source = ConversationSource(self.shape, self.info, self.shape.with_instructions, results=results)
         transcript = Transcript.of(self.history.messages)
         outcome = await self.compactor.for_job(job).compact(transcript, decision, self.budget, self.counter, source)
         if not isinstance(outcome, Compaction) or outcome.rung in ("digest", "last messages"):
@@ -71,7 +78,24 @@ class BehindAnswer:
             return False
         self.history.replace(outcome.messages, outcome.tail)
         self.memory.keep_behind(self.history, self.said, Written.by(outcome, self.budget))
+        if (memories := self.shape.memories) is not None:
+            await memories.refresh(self.memory.chain, self.counter.text)
+            memories.end(self.memory.chain, self.memory.key_behind(self.said))
         job.compacted(outcome)
+        return True
+
+    async def _is_pruning_enough(self, expected: Sequence[Message]) -> bool:
+        """Shorten old results; tell whether the conversation needs no compaction then."""
+        messages = self.history.messages
+        shorter = self.keeper.pruned(messages, must_shrink=True) if self.keeper is not None else None
+        if shorter is None:
+            return False
+        self.history.shorten(shorter)
+        next_expected = [*shorter, expected[-1]]
+        if isinstance(await decide(next_expected, self.counter, AgentContextManager(self.budget)), Compact):
+            return False
+        sizes = await self.counter.prompt(messages), await self.counter.prompt(shorter)
+        self.memory.keep_behind(self.history, self.said, Written(self.budget.window, *sizes, PRUNED))
         return True
 
     async def _warm_up(self, job: Job) -> None:

@@ -35,13 +35,15 @@ COUNTING_SECONDS = 0.05
 class ConversationSource:
     """What a conversation's own model is asked with: the request, the loaded model, and how a history is sent to it.
 
-    `state` is how the task stands, where that is known better than by the last message.
+    `state` is how the task stands, where that is known better than by the last message; `results` says where the
+    results of its tools can be read.
     """
 
     shape: StepRequest
     info: ModelInfo
     dress: Callable[[Sequence[Message]], Sequence[Message]]
     state: TaskState | None = None
+    results: str = ""
 
 
 @dataclass(slots=True)
@@ -155,6 +157,7 @@ class Compactor:
             on_progress=work.ask,
             asks_pruner=decision.asks_pruner,
             state=source.state,
+            results=source.results,
         )
         outcome = await ladder.climb(transcript, before)
         work.end(self.target.name, outcome, before)

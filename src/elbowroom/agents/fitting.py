@@ -10,7 +10,9 @@ from elbowroom.agents.compactor import Compactor, ConversationSource
 from elbowroom.agents.first_check import by_hand, decide
 from elbowroom.agents.history import History
 from elbowroom.agents.no_room import overflow_error, tight_notice
+from elbowroom.agents.output_keeper import OutputKeeper
 from elbowroom.agents.request_body import StepRequest
+from elbowroom.agents.result_pruning import ResultPruning
 from elbowroom.agents.results_check import fitting_results
 from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.turn_memory import TurnMemory, Written
@@ -27,7 +29,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """Decides about `history` and changes it; what it becomes is kept in `memory` for later turns."""
+    """Decides about `history` and changes it; what it becomes is kept in `memory` for later turns.
+
+    There is no `pruning` where the model could not read again what is shortened.
+    """
 
     shape: StepRequest
     counter: StepCounter
@@ -35,11 +40,26 @@ class Fitting:
     manager: AgentContextManager
     compactor: Compactor
     memory: TurnMemory
+    pruning: ResultPruning | None = None
+
+    @property
+    def keeper(self) -> OutputKeeper | None:
+        """Return what keeps results so that the model can read them again."""
+        return self.pruning.keeper if self.pruning is not None else None
 
     async def first_decision(self) -> Decision:
         """Return what to do with the history as it has come in, results in it shortened where they are too large."""
+        if self.pruning is not None:
+            await self.pruning.begin_step()
         await self._shorten_results()
-        return await self.decision()
+        return await self.next_decision()
+
+    async def next_decision(self, *, must_shrink: bool = False) -> Decision:
+        """Return what to do with the history now, as `decision`; what old results can free needs no compaction."""
+        decision = await self.decision(must_shrink=must_shrink)
+        if isinstance(decision, Compact) and self.pruning is not None and await self.pruning.free():
+            return await self.decision(must_shrink=must_shrink)
+        return decision
 
     async def decision(self, *, must_shrink: bool = False) -> Decision:
         """Return what to do with the history now; with `must_shrink` it needs room even below the trigger."""
@@ -75,6 +95,7 @@ class Fitting:
             info,
             lambda told: self.shape.with_instructions(self.history.joined(told)),
             "in progress" if self.history.is_stopped else None,
+            await self.keeper.note(self.history.messages) if self.keeper else "",
         )
         transcript = Transcript.of(self.history.messages)
         outcome = await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
@@ -82,6 +103,8 @@ class Fitting:
             self.history.replace(outcome.messages, outcome.tail)
             self.manager.compacted(outcome.before, outcome.after, outcome.rung)
             self.memory.keep(self.history, Written.by(outcome, self.manager.budget))
+            if self.shape.memories is not None:
+                await self.shape.memories.refresh(self.memory.chain, self.counter.text)
         else:
             self.manager.could_not_compact()
         return outcome
@@ -137,7 +160,7 @@ class Fitting:
     async def _shorten_results(self) -> None:
         """Check 2: let results that came in just now stand whole where they fit, else as beginning and end."""
         whole = self.history.messages
-        fitting = await fitting_results(whole, self.counter, self.manager)
+        fitting = await fitting_results(whole, self.counter, self.manager, self.keeper.shorter if self.keeper else None)
         if fitting is None:
             return
         self.history.shorten(fitting)

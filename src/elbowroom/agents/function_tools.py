@@ -13,7 +13,7 @@ from elbowroom.context.tool_calls import as_json
 from elbowroom.errors import ElbowroomError
 
 log = logging.getLogger(__name__)
-LONGEST_ERROR: Final = 2000
+LONGEST_ERROR: Final = 1500
 NOTHING: Final = "(The tool returned nothing.)"
 
 Shown = Callable[[OwnTool, ToolResult], Awaitable[str]]

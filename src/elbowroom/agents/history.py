@@ -107,8 +107,8 @@ class History:
         self._messages = list(messages[: len(messages) - left])
 
     def shorten(self, messages: Sequence[Message]) -> None:
-        """Take over the same messages, some of them shortened; no answer has been begun yet."""
-        self._messages = list(messages)
+        """Take over the same messages, some of them shortened, but no piece of an answer that has been begun."""
+        self._messages = list(messages[: len(messages) - len(self._pieces)])
 
     def followed_by(self, reply: Message) -> "History":
         """Return the whole conversation with this reply at its end, which no client has sent yet.

@@ -95,7 +95,7 @@ class ManagedStep:
         fits = await self._fit(decision)
         while fits and await self._ask() and (self._lacks_room or self.manager.may_restart()):
             self._note_where_it_stopped()
-            fits = await self._fit(await self.fitting.decision(must_shrink=not self._lacks_room))
+            fits = await self._fit(await self.fitting.next_decision(must_shrink=not self._lacks_room))
         if not fits or self._has_filled_the_window():
             await self.fitting.compactor.tell_cut(self.manager.budget.window)
             self.step.end_for_length()
@@ -124,6 +124,7 @@ class ManagedStep:
             budget=budget,
             compactor=self.fitting.compactor,
             memory=self.fitting.memory,
+            keeper=self.fitting.keeper,
         )
 
     @property

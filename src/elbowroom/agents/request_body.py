@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elbowroom.agents.request import ChatRequest
+from elbowroom.agents.told_memories import TurnMemories
 from elbowroom.context.transcript import SYSTEM_ROLES
 from elbowroom.errors import RequestError
 
@@ -22,14 +23,16 @@ class StepRequest:
     instructions: str | None
     tools: Sequence[Mapping[str, Any]]
     step: int
+    memories: TurnMemories | None = None
 
     def body(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the upstream's body with these messages."""
         return step_body(self.request, self.model, self.defaults, messages, self.tools, step=self.step)
 
     def with_instructions(self, messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Return the messages with the agent's instructions in front."""
-        return with_instructions(messages, self.instructions)
+        """Return the messages with the agent's instructions in front, and behind these what it remembers."""
+        remembered = self.memories.said if self.memories is not None else ""
+        return with_instructions(messages, "\n\n".join(filter(None, (self.instructions, remembered))))
 
     @property
     def max_tokens(self) -> int | None:

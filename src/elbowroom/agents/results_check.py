@@ -14,9 +14,15 @@ log = logging.getLogger(__name__)
 
 
 async def fitting_results(
-    messages: Sequence[Message], counter: StepCounter, manager: AgentContextManager
+    messages: Sequence[Message],
+    counter: StepCounter,
+    manager: AgentContextManager,
+    view: Callable[[str, int], str | None] | None = None,
 ) -> list[Message] | None:
-    """Return the conversation with beginning and end of results that are too large; None where all stay whole."""
+    """Return the conversation with beginning and end of results that are too large; None where all stay whole.
+
+    `view` gives for a result that can be read again what is shown of it in so many tokens, None for others.
+    """
     end = len(messages)
     while end and messages[end - 1].get("role") in ("user", *SYSTEM_ROLES):
         end -= 1
@@ -37,7 +43,7 @@ async def fitting_results(
     fitting = [
         result
         if size <= share
-        else _with_text(result, shortened(text_of(result), share, manager.budget.window, size_of))
+        else _with_text(result, _smaller(text_of(result), share, manager.budget.window, size_of, view))
         for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
     ]
     return [*messages[:first], *fitting, *behind]
@@ -50,6 +56,13 @@ def _ruler(counter: StepCounter, results: Sequence[Message], size: int) -> Calla
     """
     counted = sum(counter.text(text_of(result)) for result in results)
     return lambda text: ceil(counter.text(text) * size / max(1, counted))
+
+
+def _smaller(
+    text: str, share: int, window: int, size_of: Callable[[str], int], view: Callable[[str, int], str | None] | None
+) -> str:
+    shown = view(text, share) if view is not None else None
+    return shown if shown is not None else shortened(text, share, window, size_of)
 
 
 def _with_text(message: Message, text: str) -> Message:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from elbowroom.agents.catalog import Catalog
 from elbowroom.agents.shared import Shared
 from elbowroom.settings.model import ClientTools, CompactionSettings
+from elbowroom.settings.tool_sections import MemorySettings, ToolOutputSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,4 +18,6 @@ class RunSettings:
     compaction: CompactionSettings
     catalog: Catalog
     client_tools: ClientTools
+    tool_output: ToolOutputSettings
+    memory: MemorySettings
     shared: Shared

@@ -25,6 +25,7 @@ from openai.types.responses.response_usage import InputTokensDetails, OutputToke
 
 from elbowroom.agents.answer import ToolCall
 from elbowroom.agents.reply import Reply
+from elbowroom.context.message_content import whole_characters
 
 
 def to_messages(items: Sequence[TResponseInputItem]) -> list[dict[str, Any]]:
@@ -74,7 +75,7 @@ def _output_items(reply: Reply, tool_calls: Sequence[ToolCall]) -> list[Response
             id=FAKE_RESPONSES_ID,
             type="function_call",
             call_id=call.id,
-            name=_whole_characters(call.name),
+            name=whole_characters(call.name),
             arguments=_encodable(call.arguments),
         )
         for call in tool_calls
@@ -87,15 +88,10 @@ def _encodable(arguments: str) -> str:
     try:
         parsed = json.loads(arguments)
     except (ValueError, RecursionError):
-        return _whole_characters(arguments)
+        return whole_characters(arguments)
     text = json.dumps(parsed, ensure_ascii=False)
-    whole = _whole_characters(text)
+    whole = whole_characters(text)
     return arguments if whole == text else whole
-
-
-def _whole_characters(text: str) -> str:
-    """Join the halves of split characters and replace those that have no other half."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _response_usage(usage: dict[str, Any]) -> ResponseUsage:

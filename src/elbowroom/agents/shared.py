@@ -9,6 +9,7 @@ from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.ledger import Ledger
 from elbowroom.agents.own_tool import Toolbox
 from elbowroom.agents.pruner_choice import PrunerChoice
+from elbowroom.agents.told_memories import ToldBefore
 from elbowroom.store.opening import Store
 
 
@@ -24,13 +25,23 @@ class Shared:
     background: Background
     toolbox: Toolbox
     store: Store
+    told_before: ToldBefore
 
     @classmethod
     def over(cls, store: Store, toolbox: Toolbox, *, quiet_seconds: float = QUIET_SECONDS) -> "Shared":
-        """Return all of it at its beginning, but for what `store` holds of earlier days; `toolbox` gives agents tools."""
+        """Return all of it at its beginning, but for what the store holds; `toolbox` gives agents their tools."""
         histories, windows, admission = HistoryCounters(), LearnedWindows(), Admission()
-        pruners = PrunerChoice(histories, windows)
-        return cls(histories, pruners, windows, Ledger(store.ledger), admission, Background(admission, quiet_seconds), toolbox, store)
+        return cls(
+            histories=histories,
+            pruners=PrunerChoice(histories, windows),
+            windows=windows,
+            ledger=Ledger(store.ledger),
+            admission=admission,
+            background=Background(admission, quiet_seconds),
+            toolbox=toolbox,
+            store=store,
+            told_before=ToldBefore(),
+        )
 
     async def aclose(self) -> None:
         """End what is under way in the background, and wait until everything is written."""

@@ -109,10 +109,15 @@ class TurnMemories:
             self._chosen = await self._choose(chain, size_of)
         return told(self._chosen)
 
-    def refresh(self) -> None:
-        """Let the next `text` tell what there is now: the conversation was compacted, and is read anew anyway."""
-        self._chosen = None
-        self._is_refreshed = True
+    @property
+    def said(self) -> str:
+        """Return what `text` has returned last."""
+        return told(self._chosen or ())
+
+    async def refresh(self, chain: Chain, size_of: SizeOf) -> None:
+        """Tell from now on what there is now: the conversation was compacted, and is read anew anyway."""
+        self._chosen, self._is_refreshed = None, True
+        await self.text(chain, size_of)
 
     def end(self, chain: Chain, behind: str) -> None:
         """Note what the conversation was told, for turns that go on from here; `behind` is the key of its answer.

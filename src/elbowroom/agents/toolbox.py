@@ -2,16 +2,20 @@
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from elbowroom.agents.caller import Caller
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.memory_tools import memory_tools
 from elbowroom.agents.own_tool import OwnTool
+from elbowroom.context.memories import Memories
 from elbowroom.settings.layers import LoadedSettings
 from elbowroom.settings.model import AgentSettings
 from elbowroom.settings.paths import data_dir, expanded
+from elbowroom.settings.tool_names import VAULT_TOOLS
 from elbowroom.settings.tool_sections import VaultSettings
 from elbowroom.vault.changes import Changes
 from elbowroom.vault.index import Index
@@ -26,18 +30,28 @@ class SettingsToolbox:
     What has been read of a vault is kept from one request to the next. To be called once the SDK is loaded.
     """
 
-    def __init__(self, current: Callable[[], LoadedSettings], environ: Mapping[str, str]) -> None:
+    def __init__(self, current: Callable[[], LoadedSettings], environ: Mapping[str, str], memories: Memories) -> None:
         self._current = current
         self._environ = environ
+        self._memories = memories
         self._vaults: dict[str, tuple[Index, Journal]] = {}
 
     async def __call__(self, target: Target, caller: Caller) -> Sequence[OwnTool]:
         """Return the tools of the agent that stands behind a name; none for a raw model."""
+        agent = target.agent
+        if agent is None:
+            return ()
+        settings = self._current().settings
+        tools = self._vault_tools(agent, settings.vault)
+        if settings.memory.enabled:
+            tools += memory_tools(agent.tools, self._memories, caller.owner, agent.id, time.time)
+        return tools
+
+    def _vault_tools(self, agent: AgentSettings, settings: VaultSettings) -> list[OwnTool]:
         from elbowroom.agents.vault_tools import vault_tools
 
-        settings, agent = self._current().settings.vault, target.agent
-        if agent is None or not agent.tools or not settings.path:
-            return ()
+        if not settings.path or VAULT_TOOLS.isdisjoint(agent.tools):
+            return []
         changes = self._changes(agent, settings)
         tools = vault_tools(agent.tools, may_write=settings.write and agent.vault.write)
         return [_as_own(tool, changes) for tool in tools]

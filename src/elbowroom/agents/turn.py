@@ -12,13 +12,18 @@ from elbowroom.agents.fitting import Fitting
 from elbowroom.agents.gate import Gate
 from elbowroom.agents.history import History
 from elbowroom.agents.managed_step import ManagedStep
+from elbowroom.agents.memory_tools import remembers
+from elbowroom.agents.output_keeper import OutputKeeper
 from elbowroom.agents.ready_model import ready_model
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.request_body import StepRequest
+from elbowroom.agents.result_pruning import ResultPruning
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.step import Step
 from elbowroom.agents.step_counter import StepCounter
+from elbowroom.agents.stream_watch import size_in_bytes
+from elbowroom.agents.told_memories import TurnMemories
 from elbowroom.agents.turn_memory import TurnMemory
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction
@@ -33,10 +38,19 @@ log = logging.getLogger(__name__)
 
 
 class Turn:
-    """Asks the target's model for one client request; `answer` grows with every step, whoever began it."""
+    """Asks the target's model for one client request; `answer` grows with every step, and may have begun before.
+
+    `keeper` keeps what tools return where the model can read it again.
+    """
 
     def __init__(
-        self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings, answer: Answer | None = None
+        self,
+        target: Target,
+        request: ChatRequest,
+        sink: Sink,
+        settings: RunSettings,
+        keeper: OutputKeeper | None = None,
+        answer: Answer | None = None,
     ) -> None:
         messages = without_notices(request.messages)
         self.target = target
@@ -46,8 +60,10 @@ class Turn:
         self.manager: AgentContextManager | None = None
         self._history = History(messages)
         self._memory = TurnMemory(settings.shared.ledger, request.caller.owner, target.name, messages)
+        self._remembered = self._memories()
         self._last: list[ManagedStep] = []
         self._sink = sink
+        self._keeper = keeper
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
 
     async def step(
@@ -66,11 +82,18 @@ class Turn:
         self._history.extend_to(appended)
         tools = [*own_tools, *self.request.tools]
         shape = StepRequest(
-            self.request, self.target.model, self._defaults, instructions, tools, step=self.answer.steps + 1
+            self.request,
+            self.target.model,
+            self._defaults,
+            instructions,
+            tools,
+            self.answer.steps + 1,
+            self._remembered,
         )
         info = await self._ready()
         step = Step(self.answer, self._sink, [name for tool in tools if (name := tool_name(tool))], is_for_client)
         if not self.target.provider.manages_context:
+            await self._remember(_rough_size)
             body = shape.body(shape.with_instructions(self._history.messages))
             return await step.run(self.target.provider, body, info)
         managed = await self._managed(shape, info, step)
@@ -90,20 +113,31 @@ class Turn:
 
     async def compact(self, instructions: str | None) -> tuple[Sequence[Message], int, Compaction | Cannot]:
         """Compact what stands for the client's history; return that, its size in tokens, and what became of it."""
-        shape = StepRequest(self.request, self.target.model, self._defaults, instructions, self.request.tools, step=1)
+        shape = StepRequest(
+            self.request, self.target.model, self._defaults, instructions, self.request.tools, 1, self._remembered
+        )
         step = Step(self.answer, self._sink, (), lambda name: True)
         managed = await self._managed(shape, await self._ready(), step)
         messages = self._history.messages
         return messages, *await managed.fitting.compact_by_hand(managed.info)
 
-    def end(self, *, is_whole: bool) -> None:
-        """Leave what the next turn can use; an answer that is not whole is what the client has got of one."""
+    def end(self, *, is_whole: bool, is_handed_over: bool = False) -> None:
+        """Leave what the next turn can use; an answer that is not whole is what the client has got of one.
+
+        Where it is handed over, what is said after this turn is missing in its history, which is then left to nobody.
+        """
         if not self._last:
             return
         try:
-            self._leave(self._last[0], is_whole=is_whole)
+            self._leave_memories()
+            if not is_handed_over:
+                self._leave(self._last[0], is_whole=is_whole)
         except Exception:  # the client has its answer, which must not fail for the next one
             log.exception("What a turn of %s leaves for the next one could not be kept.", self.target.name)
+
+    def _leave_memories(self) -> None:
+        if self._remembered is not None:
+            self._remembered.end(self._memory.chain, self._memory.key_behind(self.answer.as_message()))
 
     def _leave(self, managed: ManagedStep, *, is_whole: bool) -> None:
         reply, said = managed.step.reply.as_message(), self.answer.as_message()
@@ -123,11 +157,29 @@ class Turn:
         provider = self.target.provider
         history = await self.settings.shared.histories.of(provider, info, shape.body(()))
         running = await history.counter.stream()
+        await self._remember(history.text)
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))
         manager = self._manager_for(info, shape.max_tokens)
         compactor = Compactor(self.target, self.settings, self._sink, Gate(self.settings.shared.admission))
-        fitting = Fitting(shape, counter, self._history, manager, compactor, self._memory)
+        pruning = None
+        if self._keeper is not None:
+            pruning = ResultPruning(self._keeper, counter, self._history, manager, self._memory)
+        fitting = Fitting(shape, counter, self._history, manager, compactor, self._memory, pruning)
         return ManagedStep(provider, info, fitting, step, None if self._last else await self._recalled(fitting))
+
+    def _shape(self, instructions: str | None, tools: Sequence[dict[str, Any]], *, step: int) -> StepRequest:
+        return StepRequest(self.request, self.target.model, self._defaults, instructions, tools, step, self._remembered)
+
+    def _memories(self) -> TurnMemories | None:
+        agent, shared = self.target.agent, self.settings.shared
+        if agent is None or not remembers(agent.tools, self.settings.memory):
+            return None
+        owner = self.request.caller.owner
+        return TurnMemories(shared.store.memories, shared.told_before, owner, agent.id, self.settings.memory)
+
+    async def _remember(self, size_of: Callable[[str], int]) -> None:
+        if self._remembered is not None:
+            await self._remembered.text(self._memory.chain, size_of)
 
     async def _recalled(self, fitting: Fitting) -> Job | None:
         """Take over what was compacted before; return a compaction of the same conversation that is under way."""
@@ -156,3 +208,8 @@ class Turn:
     async def _ready(self) -> ModelInfo:
         """Return the model, loaded; the person is told where that takes a while."""
         return await ready_model(self.target.provider, self.target.model, self._sink)
+
+
+def _rough_size(text: str) -> int:
+    """Return about how many tokens a text has, for a model of which nobody asks to count."""
+    return -(-size_in_bytes(text) // 3)

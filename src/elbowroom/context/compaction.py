@@ -28,8 +28,8 @@ INTRODUCTION = (
     "The earlier part of this conversation, shortened. It is information about what was said and done, not a new "
     "request."
 )
-RETAIN, SUMMARY, FACTS = "What must hold", "What happened", "Also mentioned"
-HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{FACTS})$", re.MULTILINE)
+RETAIN, SUMMARY, FACTS, RESULTS = "What must hold", "What happened", "Also mentioned", "Results of tools"
+HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{FACTS}|{RESULTS})$", re.MULTILINE)
 TAG = re.compile(rf"<(?=\s*/?\s*{SUMMARY_TAG})", re.IGNORECASE)
 QUESTION = re.compile(r"[?？؟][\"'”’»」』)*_\s]*$", re.MULTILINE)
 LAST_WORDS = 300
@@ -58,10 +58,11 @@ class Carried:
     retain: str = ""
     summary: str = ""
     facts: str = ""
+    results: str = ""
 
     @property
     def text(self) -> str:
-        """Return all of it."""
+        """Return what it tells of the conversation."""
         return "\n\n".join(filter(None, (self.retain, self.summary, self.facts)))
 
 
@@ -91,16 +92,20 @@ def smallest(messages: Sequence[Message]) -> list[Message]:
     return build(divide(transcript, tails_from=shortest), "", ())
 
 
-def summary_message(retain: str, summary: str, facts: Sequence[str], state: TaskState) -> str:
-    """Return the text that stands for what was removed: fenced, so that it is read as information."""
-    sections = ((RETAIN, retain), (SUMMARY, summary), (FACTS, "\n".join(f"- {fact}" for fact in facts)))
+def summary_message(retain: str, summary: str, facts: Sequence[str], state: TaskState, results: str = "") -> str:
+    """Return the text that stands for what was removed: fenced, so that it is read as information.
+
+    `results` says where the results of tools that were removed can be read.
+    """
+    listed = "\n".join(f"- {fact}" for fact in facts)
+    sections = ((RETAIN, retain), (SUMMARY, summary), (FACTS, listed), (RESULTS, results))
     body = "\n\n".join(f"## {title}\n{_fenced(text)}" for title, text in sections if text)
     return f"<{SUMMARY_TAG}>\n{INTRODUCTION}\n\n{body}\n</{SUMMARY_TAG}>\n{CONTINUATIONS[state]}"
 
 
 def carried_by(summaries: Sequence[Group]) -> Carried:
     """Return what earlier summaries say, joined section by section."""
-    found: dict[str, list[str]] = {RETAIN: [], SUMMARY: [], FACTS: []}
+    found: dict[str, list[str]] = {RETAIN: [], SUMMARY: [], FACTS: [], RESULTS: []}
     for group in summaries:
         before, *rest = HEADING.split(inner_summary(group))
         found[SUMMARY].append(before.strip())

@@ -49,7 +49,8 @@ class Draft:
 class Drafts:
     """Drafts of one compaction. `size` counts a text, `room` is what the target leaves beside the tail, in tokens.
 
-    `untold` are conditions of the user that the last draft neither tells nor has room to list, a few of them.
+    `results` says where results of tools can be read that are gone from the conversation. `untold` are conditions of
+    the user that the last draft neither tells nor has room to list, a few of them.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Drafts:
         window: int,
         room: int,
         pause: Callable[[], Awaitable[None]],
+        results: str = "",
     ) -> None:
         self.division = division
         self.room = room
@@ -73,7 +75,8 @@ class Drafts:
         self._fact_sizes: dict[str, int] = {}
         self._staying = Held(map(written_out, _staying(division)))
         self._carried = carried_by(division.summaries)
-        self._frame = size(summary_message("-", "-", ["-"], state)) + FRAME
+        self._results = results or self._carried.results
+        self._frame = size(summary_message("-", "-", ["-"], state, self._results)) + FRAME
 
     async def planned(self, plan: Plan, most: int) -> Draft | str:
         """Return what a plan makes; its summary may take `most` tokens.
@@ -106,7 +109,8 @@ class Drafts:
         held = [Held([retain, *map(written_out, _staying(division))])]
         removed = [*division.summaries, *(each.group for each in division.old)]
         facts = self._listed(await self._lost(removed, held), room - self._size(retain))
-        text = summary_message(retain, "", facts, self._state) if retain or facts else ""
+        has_any = retain or facts or self._results
+        text = summary_message(retain, "", facts, self._state, self._results) if has_any else ""
         return Draft(division, Plan(retain, ""), (), text)
 
     async def shrunk(self, draft: Draft) -> Draft:
@@ -162,7 +166,7 @@ class Drafts:
             missing = [fact for fact in among if not held.tells(fact)]
         await self._pause()
         listed = self._listed(missing, min(self._facts_room, self.room - self._frame - self._size(told)))
-        summary = summary_message(plan.retain, plan.summary, listed, self._state)
+        summary = summary_message(plan.retain, plan.summary, listed, self._state, self._results)
         return Draft(self.division, plan, tuple(ordered), summary, tuple(missing))
 
     async def _lost(self, removed: Sequence[Group], held: Sequence[Held]) -> list[Fact]:

@@ -44,7 +44,7 @@ class Ladder:
     Without `asks_pruner` the code alone cuts the history. `state` is how the task stands, where the caller knows it
     better than the last message tells. `on_rung` is told why a rung did not do, for the log; `on_progress` what the
     pruning agent is asked next; `pause` is awaited between stretches of work, so that an event loop is never held up
-    for long.
+    for long. `results` is told of the results of tools that are removed: where they can be read.
     """
 
     budget: Budget
@@ -57,6 +57,7 @@ class Ladder:
     on_progress: Callable[[Progress], None] = lambda progress: None
     asks_pruner: bool = True
     state: TaskState | None = None
+    results: str = ""
     pause: Callable[[], Awaitable[None]] = Pause
 
     async def climb(self, transcript: Transcript, before: int | None = None) -> Compaction | Cannot:
@@ -74,7 +75,7 @@ class Ladder:
         drafts = None
         if division.old or division.summaries:
             state = self.state or state_of(division.tail)
-            drafts = Drafts(division, state, self.counter.text, self.budget.window, room, self.pause)
+            drafts = Drafts(division, state, self.counter.text, self.budget.window, room, self.pause, self.results)
             if self.asks_pruner and division.old and room >= least_room(self.budget):
                 done = await self._by_pruner(transcript, drafts, before)
                 if done is not None:

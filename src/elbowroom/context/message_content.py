@@ -59,3 +59,12 @@ def merged(first: Message, second: Message) -> Message:
     if any(thoughts):
         message["reasoning_content"] = BLANK_LINE.join(str(thought) for thought in thoughts if thought)
     return message
+
+
+def whole_characters(text: str) -> str:
+    """Join the halves of split characters and replace those that have no other half: no encoder takes them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -52,7 +52,7 @@ def create_app(
     app[RUNNING] = RunningAnswers()
     app[RUNTIME] = AgentRuntime()
     store = open_store(live.current().settings.store, environ)
-    tools = toolbox or SettingsToolbox(live.current, environ)
+    tools = toolbox or SettingsToolbox(live.current, environ, store.memories)
     app[SHARED] = Shared.over(store, tools, quiet_seconds=app[TIMING].quiet)
     app[STARTED] = int(time.time())
 

@@ -44,7 +44,14 @@ STARTED: web.AppKey[int] = web.AppKey("STARTED", int)
 def run_settings_of(app: web.Application) -> RunSettings:
     """Return what the settings that are in force now say about runs."""
     settings = app[SETTINGS].current().settings
-    return RunSettings(settings.compaction, catalog_of(app), settings.server.client_tools, app[SHARED])
+    return RunSettings(
+        compaction=settings.compaction,
+        catalog=catalog_of(app),
+        client_tools=settings.server.client_tools,
+        tool_output=settings.tool_output,
+        memory=settings.memory,
+        shared=app[SHARED],
+    )
 
 
 def catalog_of(app: web.Application) -> Catalog:
