@@ -1,7 +1,7 @@
 """Agents that others ask as they ask a tool: with a model, a window and tools of their own."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,17 @@ from own_tools import own_tool
 from scripted_pruner import is_prune_order
 from serving import text_of
 
+from elbowroom.agents.agent_tools import agent_tools, agents_named
+from elbowroom.agents.answer import Answer, AnswerEvent, Sink
+from elbowroom.agents.caller import Caller
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.request import ChatRequest
+from elbowroom.agents.run_settings import RunSettings
 from elbowroom.demo import Error, Overflow, Pause, Reasoning, Script, SimulatedModel, ToolCall, WaitFor
-from elbowroom.server.keys import SHARED
+from elbowroom.providers.events import TextDelta
+from elbowroom.server.keys import SHARED, run_settings_of
+from elbowroom.settings.model import AgentSettings
 
 ASKING = agent("writer", agent_tools=["researcher"])
 RESEARCHER = agent("researcher")
@@ -258,3 +265,40 @@ async def test_own_tool_of_the_same_name(tmp_path: Path) -> None:
         await stream_bytes(served, chat_body())
         assert tools_of(studio.chats[0].body) == ["count", "count_2"]
         assert results_of(studio.chats[-1].body) == ["Two."]
+
+
+async def test_who_is_behind_it(tmp_path: Path) -> None:
+    """It is run for the same caller, and without work behind its answer, which is the end of that conversation."""
+    runs: list[tuple[ChatRequest, RunSettings]] = []
+
+    async def run(
+        target: Target, settings: AgentSettings, request: ChatRequest, sink: Sink, run_settings: RunSettings
+    ) -> Answer:
+        runs.append((request, run_settings))
+        answer = Answer()
+        answer.take(TextDelta("Done."))
+        return answer
+
+    async def sink(events: Sequence[AnswerEvent]) -> None:
+        raise AssertionError("there is nothing to tell")
+
+    caller = Caller("Ada", "chat-1")
+    async with team(tmp_path, [ASKING, RESEARCHER], {}) as (served, _):
+        settings = run_settings_of(served.app)
+        [writer] = agents_named(["writer"], settings)
+        [tool] = agent_tools(writer, caller, sink, settings, run)
+        assert await tool.call({"request": "Look it up."}) == "Done."
+        [(request, used)] = runs
+        assert request.caller == caller
+        assert settings.compaction.background
+        assert not used.compaction.background
+        assert (tool.timeout, tool.kind) == (None, "other")
+
+
+async def test_agents_that_are_not_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They are left out, and the log says so; a run does not fail for them."""
+    async with team(tmp_path, [ASKING, RESEARCHER, agent("off", enabled=False)], {}) as (served, _):
+        found = agents_named(["gone", "researcher", "off"], run_settings_of(served.app))
+    assert [one.target.name for one in found] == ["researcher"]
+    assert "'gone'" in caplog.text
+    assert "'off'" in caplog.text
