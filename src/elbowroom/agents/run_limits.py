@@ -9,12 +9,14 @@ from elbowroom.agents.answer import Answer
 from elbowroom.agents.function_tools import result_of
 from elbowroom.agents.own_tool import OwnTool, ToolResult
 from elbowroom.context.call_summary import summary_of_calls
+from elbowroom.context.tool_stubs import one_line
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.settings.tool_sections import ToolKind
 
 log = logging.getLogger(__name__)
 WARNED_FROM: Final = 3
 LONGEST_SUMMARY: Final = 600  # characters
+LONGEST_NAME: Final = 64
 MOST_FAILURES: Final = 6
 """So many steps with the very same failing call, and nothing that worked in between, are the end."""
 
@@ -44,8 +46,8 @@ class RunLimits:
             return result
         return replace(
             result,
-            text=f"{result.text}\nThis very call has failed {times} times now, and will fail again. Call it with other "
-            "arguments, find another way, or tell the user what does not work.",
+            text=f"{result.text}\nThis very call has failed {times} times now. Do not repeat it: call it "
+            "with other arguments, find another way, or tell the user what does not work.",
         )
 
     def note_failure(self, name: str, written: str) -> int:
@@ -58,7 +60,7 @@ class RunLimits:
         """Return what the person is told where the model is not to be asked again; `done` is the run so far."""
         stuck = [name for (name, _), steps in self._failed_in.items() if len(steps) >= MOST_FAILURES]
         if stuck:
-            ended = f"Stopped: the same call of {stuck[0]} has failed {MOST_FAILURES} times"
+            ended = f"Stopped: the same call of {one_line(stuck[0], LONGEST_NAME)} has failed {MOST_FAILURES} times"
             remedy = "Ask me to go on, or to try another way."
         elif self.answer.steps >= self.max_turns:
             ended = f"Stopped after {_counted(self.max_turns, 'model call')} without finishing"

@@ -124,7 +124,7 @@ class Turn:
     def end(self, *, is_whole: bool, is_handed_over: bool = False) -> None:
         """Leave what the next turn can use; an answer that is not whole is what the client has got of one.
 
-        Where it is handed over, what is said after this turn is missing in its history, which is then left to nobody.
+        Where it is handed over, another turn goes on with it: this one's history lacks the end, and is not kept.
         """
         if not self._last:
             return
