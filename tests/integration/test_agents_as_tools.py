@@ -1,7 +1,7 @@
 """Agents that others ask as they ask a tool: with a model, a window and tools of their own."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,17 @@ from own_tools import own_tool
 from scripted_pruner import is_prune_order
 from serving import text_of
 
+from elbowroom.agents.agent_tools import agent_tools, agents_named
+from elbowroom.agents.answer import Answer, AnswerEvent, Sink
+from elbowroom.agents.caller import Caller
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.request import ChatRequest
+from elbowroom.agents.run_settings import RunSettings
 from elbowroom.demo import Error, Overflow, Pause, Reasoning, Script, SimulatedModel, ToolCall, WaitFor
-from elbowroom.server.keys import SHARED
+from elbowroom.providers.events import TextDelta
+from elbowroom.server.keys import SHARED, run_settings_of
+from elbowroom.settings.model import AgentSettings
 
 ASKING = agent("writer", agent_tools=["researcher"])
 RESEARCHER = agent("researcher")
@@ -72,7 +79,7 @@ async def test_what_the_model_is_told_of_it(tmp_path: Path) -> None:
     named = agent("named", tool_name="look_up", tool_description="Looks things up.")
     async with team(tmp_path, [asking, plain, named], {"writer": ["Done."]}) as (served, studio):
         await served.chat("writer")
-        first, second = (tool["function"] for tool in studio.chats[0].body["tools"])
+        first, second = (tool["function"] for tool in studio.chats[0].body["tools"][:2])
         assert first["name"] == "ask_a_b"
         assert "Ada" in first["description"]
         assert first["parameters"]["required"] == ["request"]
@@ -98,7 +105,7 @@ async def test_a_model_and_a_window_of_its_own(tmp_path: Path) -> None:
     tiny = SimulatedModel("tiny", loaded_context_length=4096)
     reading = [Script(ToolCall("read_note", {"number": number})) for number in range(12)]
     lines = {"writer": [Script(ASK), "It was calm."], "researcher": [*reading, "The sea was calm."]}
-    agents = [ASKING, agent("researcher", model="tiny", name="The Reader")]
+    agents = [ASKING, agent("researcher", model="tiny", name="The Reader") + "tool_output = { enabled = false }\n"]
     async with team(tmp_path, agents, lines, models=[LARGE, tiny], toolbox=for_researcher(read_note)) as pair:
         served, studio = pair
         chunks = chunks_of(await stream_bytes(served, chat_body()))
@@ -163,15 +170,15 @@ async def test_two_at_once(tmp_path: Path) -> None:
 async def test_many_at_once_in_a_small_window(tmp_path: Path) -> None:
     """Several that share the model's window with the one who asks: each gets its turn, and none waits for ever."""
     calls = [ToolCall("ask_researcher", {"request": f"Read part {number}."}) for number in range(5)]
-    lines = {"writer": [Script(*calls), "Done."], "researcher": ["Read. " * 100]}
+    lines = {"writer": [Script(*calls), "Done."], "researcher": ["Read.\n" * 100]}
     other = agent("researcher", instructions=f"You are the researcher.\n{NOTE * 4}")
     small = SimulatedModel(MODEL, loaded_context_length=4096)
     pool = Overflow(shared_pool=True, prompt="A")
     async with team(tmp_path, [ASKING, other], lines, models=[small], overflow=pool) as (served, studio):
-        studio.tokens_per_second = 2000
+        studio.tokens_per_second = 4000
         async with asyncio.timeout(30):
             assert text_of(chunks_of(await stream_bytes(served, chat_body("word " * 200)))) == "Done."
-        assert results_of(studio.chats[-1].body) == [("Read. " * 100).strip()] * 5
+        assert [result[:6] for result in results_of(studio.chats[-1].body)] == ["Read.\n"] * 5
         admission = served.app[SHARED].admission
         assert not admission.held(("lmstudio", MODEL))
         assert not admission.waiting(("lmstudio", MODEL))
@@ -258,3 +265,40 @@ async def test_own_tool_of_the_same_name(tmp_path: Path) -> None:
         await stream_bytes(served, chat_body())
         assert tools_of(studio.chats[0].body) == ["count", "count_2"]
         assert results_of(studio.chats[-1].body) == ["Two."]
+
+
+async def test_who_is_behind_it(tmp_path: Path) -> None:
+    """It is run for the same caller, and without work behind its answer, which is the end of that conversation."""
+    runs: list[tuple[ChatRequest, RunSettings]] = []
+
+    async def run(
+        target: Target, settings: AgentSettings, request: ChatRequest, sink: Sink, run_settings: RunSettings
+    ) -> Answer:
+        runs.append((request, run_settings))
+        answer = Answer()
+        answer.take(TextDelta("Done."))
+        return answer
+
+    async def sink(events: Sequence[AnswerEvent]) -> None:
+        raise AssertionError("there is nothing to tell")
+
+    caller = Caller("Ada", "chat-1")
+    async with team(tmp_path, [ASKING, RESEARCHER], {}) as (served, _):
+        settings = run_settings_of(served.app)
+        [writer] = agents_named(["writer"], settings)
+        [tool] = agent_tools(writer, caller, sink, settings, run)
+        assert await tool.call({"request": "Look it up."}) == "Done."
+        [(request, used)] = runs
+        assert request.caller == caller
+        assert settings.compaction.background
+        assert not used.compaction.background
+        assert (tool.timeout, tool.kind) == (None, "other")
+
+
+async def test_agents_that_are_not_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They are left out, and the log says so; a run does not fail for them."""
+    async with team(tmp_path, [ASKING, RESEARCHER, agent("off", enabled=False)], {}) as (served, _):
+        found = agents_named(["gone", "researcher", "off"], run_settings_of(served.app))
+    assert [one.target.name for one in found] == ["researcher"]
+    assert "'gone'" in caplog.text
+    assert "'off'" in caplog.text

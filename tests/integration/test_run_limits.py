@@ -1,11 +1,14 @@
 """Runs whose model would call tools for ever: they end with what there is, and say so."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chatting import (
     AGENT,
+    AGENT_WITHOUT_CACHE,
     calls_of,
     chat_body,
     chunks_of,
@@ -16,6 +19,7 @@ from chatting import (
 )
 from own_tools import own_tool
 from serving import text_of
+from small_window import orders_of, small_window, turns_of
 
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.own_tool import OwnTool
@@ -23,14 +27,14 @@ from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 from elbowroom.errors import ElbowroomError
 
 THREE = f"{AGENT}max_turns = 3\n"
-LOOK = ToolCall("look", {"at": "a.md"})
+LOOK = ToolCall("look", {"path": "a.md"})
 FAIL = ToolCall("fail", {"reason": "locked"})
 
 
-@own_tool
-async def look(at: str) -> str:
+@partial(own_tool, kind="read")
+async def look(path: str) -> str:
     """Look at something."""
-    return f"{at} is there."
+    return f"{path} is there."
 
 
 @own_tool
@@ -63,8 +67,8 @@ async def test_max_turns(tmp_path: Path, stream: bool) -> None:
             [choice] = (await served.chat("writer"))["choices"]
             text, finish = choice["message"]["content"], choice["finish_reason"]
         assert text == (
-            "Again.\n\nAgain.\n\nAgain.\n\n[Stopped after 3 model calls without finishing. Done so far: look 3 calls. "
-            "Ask me to go on, or raise max_turns of the agent writer.]"
+            "Again.\n\nAgain.\n\nAgain.\n\n[Stopped after 3 model calls without finishing. "
+            "Done so far: read 1 file: a.md. Ask me to go on, or raise max_turns of the agent writer.]"
         )
         assert finish == "length"
         assert len(studio.chats) == 3
@@ -75,7 +79,8 @@ async def test_max_turns_of_one(tmp_path: Path) -> None:
     async with elbowroom_with_studio(tmp_path, agents=f"{AGENT}max_turns = 1\n", toolbox=toolbox) as (served, studio):
         studio.enqueue(Script(LOOK, FAIL, LOOK))
         chunks = chunks_of(await stream_bytes(served, chat_body()))
-        assert text_of(chunks).startswith("[Stopped after 1 model call without finishing. Done so far: look 2 calls; ")
+        assert text_of(chunks).startswith("[Stopped after 1 model call without finishing. Done so far: read 1 file: ")
+        assert "1 of these failed" in text_of(chunks)
         assert len(studio.chats) == 1
 
 
@@ -116,7 +121,7 @@ async def test_the_same_failing_call(tmp_path: Path) -> None:
         assert results[3] == "Error: It is locked."
         assert "has failed 3 times" in results[4]
         assert "has failed 5 times" in results[9]
-        assert "[Stopped: the same call of fail has failed 6 times. Done so far: fail 12 calls." in text_of(chunks)
+        assert "[Stopped: the same call of fail has failed 6 times. Done so far: 12 " in text_of(chunks)
         assert finish_of(chunks) == "length"
 
 
@@ -146,3 +151,36 @@ async def test_other_arguments_are_another_call(tmp_path: Path) -> None:
         studio.enqueue(*tries, "I give up.")
         assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "I give up."
         assert last_result(studio) == "Error: It is locked by 7."
+
+
+async def test_going_on_after_a_stop(tmp_path: Path) -> None:
+    """What was compacted on the way is there when the person says "go on", each call with its result."""
+
+    @own_tool
+    async def read_note(number: int) -> str:
+        """Read a long note."""
+        return f"Note {number}. " + "The boat was half full, the sea was calm and the engine ran well. " * 25
+
+    def model(body: dict[str, Any]) -> Script | str:
+        if body["messages"][-1]["content"] == "Go on.":
+            return "Everything is read."
+        number = sum(message["role"] == "tool" for message in body["messages"])
+        return Script("Reading.", ToolCall("read_note", {"number": number}))
+
+    agents, compaction = f"{AGENT_WITHOUT_CACHE}max_turns = 9\n", "background = false"
+    async with small_window(
+        tmp_path, model, window=4096, agents=agents, compaction=compaction, toolbox=lambda target: [read_note]
+    ) as (served, studio):
+        body = chat_body("Read all notes.")
+        said = text_of(chunks_of(await stream_bytes(served, body)))
+        assert "[Stopped after 9 model calls" in said
+        assert orders_of(studio)
+        asked = [*body["messages"], {"role": "assistant", "content": said}, {"role": "user", "content": "Go on."}]
+        assert text_of(chunks_of(await stream_bytes(served, {**body, "messages": asked}))) == "Everything is read."
+        sent = turns_of(studio)[-1].body["messages"]
+        assert sent != asked
+        called = [call["id"] for message in sent for call in message.get("tool_calls") or ()]
+        assert called == [message["tool_call_id"] for message in sent if message["role"] == "tool"]
+        assert called
+        assert "[Stopped after 9 model calls" in sent[-2]["content"]
+        assert sent[-1] == asked[-1]

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from chatting import MODEL, eventually
+from chatting import MODEL, READERS, eventually
 from own_tools import Given
 from scripted_pruner import is_prune_order, text_of, valid_plan
 from serving import Served, serve, settings_for
@@ -47,8 +47,9 @@ def notices_of(chunks: Sequence[Body]) -> list[tuple[str, str]]:
 
 
 def tools_of(body: Body) -> list[str]:
-    """Return the names of the tools that a request offers."""
-    return [tool["function"]["name"] for tool in body.get("tools", ())]
+    """Return the names of the tools that a request offers, without those that read results again."""
+    names = [tool["function"]["name"] for tool in body.get("tools", ())]
+    return [name for name in names if name not in READERS]
 
 
 @asynccontextmanager

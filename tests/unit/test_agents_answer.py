@@ -111,3 +111,33 @@ def test_sums_tell_that_something_of_them_was_counted_here() -> None:
     usage = answer_of([], [], usages=usages).usage
     assert usage is not None
     assert usage["elbowroom"] == {"steps": 2, "prompt_tokens": 14, "completion_tokens": 5, "counted": True}
+
+
+@pytest.mark.parametrize("said", [[], [TextDelta("b")]], ids=["nothing", "words"])
+def test_a_stopped_answer_says_why_at_its_end(said: list[AnswerEvent]) -> None:
+    """The paragraph begins after a blank line, whatever the last step has said; the finish is `length`."""
+    answer = answer_of([TextDelta("a")], said)
+    answer.stop("[Stopped.]")
+    before = "a\n\nb" if said else "a"
+    assert "".join(answer.text) == f"{before}\n\n[Stopped.]"
+    assert answer.finish_reason == "length"
+    assert answer.conclusion == f"{before}\n\n[Stopped.]"
+    assert answer.steps == 2
+
+
+def test_a_stopped_answer_may_be_its_reason_alone() -> None:
+    """Where nothing was said before, the paragraph is the answer."""
+    assert answer_of([CALL]).stop("[Stopped.]") == TextDelta("[Stopped.]")
+
+
+@pytest.mark.parametrize(
+    ("steps", "conclusion"),
+    [
+        ([[TextDelta("Looking.")], [TextDelta("\nIt is "), TextDelta("blue.\n")]], "It is blue."),
+        ([[TextDelta("It is blue.")], []], "It is blue."),
+        ([[]], ""),
+    ],
+)
+def test_conclusion(steps: list[list[AnswerEvent]], conclusion: str) -> None:
+    """What the last step says counts; where that is nothing, what was said before."""
+    assert answer_of(*steps).conclusion == conclusion

@@ -4,12 +4,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from elbowroom.agents.caller import Caller
-from elbowroom.agents.catalog import Target
 from elbowroom.agents.output_quota import Quota
 from elbowroom.agents.output_tools import output_tools
 from elbowroom.agents.own_tool import Media, OwnTool, ToolResult
-from elbowroom.agents.run_settings import RunSettings
 from elbowroom.context.message_content import whole_characters
 from elbowroom.context.output_index import index_of, note_on, results_in
 from elbowroom.context.tool_output import ToolOutputRef, ToolOutputs
@@ -18,8 +15,6 @@ from elbowroom.context.tool_stubs import target_of
 from elbowroom.context.tool_tiers import TierLimits, pruned
 from elbowroom.context.tool_view import READ_TOOL, SEARCH_TOOL, Limits, ref_in_view, view_of
 from elbowroom.context.transcript import Message, text_of
-from elbowroom.settings.model import AgentSettings
-from elbowroom.settings.tool_names import TOOL_OUTPUT_CACHE
 from elbowroom.settings.tool_sections import ToolKind, ToolOutputSettings
 
 VIEWS_IN_BUDGET: Final = 4
@@ -152,17 +147,6 @@ class OutputKeeper:
 
     def _view_limits(self, tokens: int) -> Limits:
         return Limits(self._settings.max_line_length, self._settings.max_message_bytes, tokens)
-
-
-def keeper_for(
-    target: Target, agent: AgentSettings, caller: Caller, tools: Sequence[OwnTool], settings: RunSettings
-) -> OutputKeeper | None:
-    """Return what keeps the results of an agent's tools, None where it has none or nobody looks after its window."""
-    chosen = agent.tool_output.over(settings.tool_output)
-    has_tools = bool(tools) or TOOL_OUTPUT_CACHE in agent.tools
-    if not (chosen.enabled and has_tools and target.provider.manages_context):
-        return None
-    return OutputKeeper(settings.shared.store.tool_outputs, caller.owner, chosen, tools)
 
 
 def _unread_from(messages: Sequence[Message]) -> int:

@@ -1,6 +1,5 @@
 """Runs an agent to its answer: with its tools, by the SDK, step after step."""
 
-import logging
 from contextlib import ExitStack
 
 from agents import RunConfig, Runner
@@ -16,8 +15,6 @@ from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.sdk_agents import SdkAgent, SdkAgents
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.model import AgentSettings
-
-log = logging.getLogger(__name__)
 
 
 async def run_agent(
@@ -43,8 +40,10 @@ async def run_agent(
         except AgentsException as error:
             raise ElbowroomError(f"The run of {target.name!r} failed: {error}") from error
         finally:
-            # What an agent has left to another is in the history of that one, and behind its answer alone.
-            agents.turns[-1].end(is_whole=is_whole)
+            *handed_over, last = agents.turns
+            for turn in handed_over:
+                turn.end(is_whole=is_whole, is_handed_over=True)
+            last.end(is_whole=is_whole)
     return limits.answer
 
 

@@ -1,17 +1,22 @@
 """Where a run ends whose model would call tools for ever: at a number of steps, or of failures of the same call."""
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from elbowroom.agents.answer import Answer
 from elbowroom.agents.function_tools import result_of
 from elbowroom.agents.own_tool import OwnTool, ToolResult
+from elbowroom.context.call_summary import summary_of_calls
+from elbowroom.context.tool_stubs import one_line
+from elbowroom.context.transcript import Message, Transcript
+from elbowroom.settings.tool_sections import ToolKind
 
 log = logging.getLogger(__name__)
 WARNED_FROM: Final = 3
+LONGEST_SUMMARY: Final = 600  # characters
+LONGEST_NAME: Final = 64
 MOST_FAILURES: Final = 6
 """So many steps with the very same failing call, and nothing that worked in between, are the end."""
 
@@ -20,12 +25,14 @@ MOST_FAILURES: Final = 6
 class RunLimits:
     """Watches the run of the agent `name`, which may take `max_turns` model calls; `answer` counts them.
 
-    Calls of one step count once: the model has made them without knowing that they fail.
+    Calls of one step count once: the model has made them without knowing that they fail. `kinds` are those that the
+    tools declare.
     """
 
     name: str
     max_turns: int
     answer: Answer
+    kinds: dict[str, ToolKind] = field(default_factory=dict)
     _failed_in: dict[tuple[str, str], set[int]] = field(default_factory=dict)
 
     async def called(self, tool: OwnTool, written: str) -> ToolResult:
@@ -39,8 +46,8 @@ class RunLimits:
             return result
         return replace(
             result,
-            text=f"{result.text}\nThis very call has failed {times} times now, and will fail again. Call it with other "
-            "arguments, find another way, or tell the user what does not work.",
+            text=f"{result.text}\nThis very call has failed {times} times now. Do not repeat it: call it "
+            "with other arguments, find another way, or tell the user what does not work.",
         )
 
     def note_failure(self, name: str, written: str) -> int:
@@ -49,11 +56,11 @@ class RunLimits:
         steps.add(self.answer.steps)
         return len(steps)
 
-    def why_stop(self, done: Sequence[Mapping[str, Any]]) -> str | None:
+    def why_stop(self, done: Sequence[Message]) -> str | None:
         """Return what the person is told where the model is not to be asked again; `done` is the run so far."""
         stuck = [name for (name, _), steps in self._failed_in.items() if len(steps) >= MOST_FAILURES]
         if stuck:
-            ended = f"Stopped: the same call of {stuck[0]} has failed {MOST_FAILURES} times"
+            ended = f"Stopped: the same call of {one_line(stuck[0], LONGEST_NAME)} has failed {MOST_FAILURES} times"
             remedy = "Ask me to go on, or to try another way."
         elif self.answer.steps >= self.max_turns:
             ended = f"Stopped after {_counted(self.max_turns, 'model call')} without finishing"
@@ -61,14 +68,13 @@ class RunLimits:
         else:
             return None
         log.warning("The run of %s was ended. %s.", self.name, ended)
-        summary = calls_by_name(done)
-        return f"[{ended}.{f' Done so far: {summary}.' if summary else ''} {remedy}]"
+        return f"[{ended}.{_done(done, self.kinds)} {remedy}]"
 
 
-def calls_by_name(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return how often each tool was called, in the order of the first calls."""
-    names = Counter(call["function"]["name"] for message in messages for call in message.get("tool_calls") or ())
-    return "; ".join(f"{name} {_counted(times, 'call')}" for name, times in names.items())
+def _done(messages: Sequence[Message], kinds: Mapping[str, ToolKind]) -> str:
+    """Return what the calls have done, in a few words on one line."""
+    told = summary_of_calls(Transcript.of(messages).groups, len, LONGEST_SUMMARY, kinds).partition("\n")[0]
+    return f" Done so far: {told}." if told else ""
 
 
 def _counted(number: int, thing: str) -> str:

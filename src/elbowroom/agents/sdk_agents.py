@@ -16,14 +16,16 @@ from elbowroom.agents.client_function_tools import clashes, client_function_tool
 from elbowroom.agents.client_tools import with_arranged_tools
 from elbowroom.agents.function_tools import as_function_tool
 from elbowroom.agents.managed_model import ManagedModel
-from elbowroom.agents.output_keeper import NOTHING, OutputKeeper, keeper_for
+from elbowroom.agents.output_keeper import NOTHING, OutputKeeper
 from elbowroom.agents.own_tool import OwnTool, ToolResult
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.run_limits import RunLimits
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.turn import Turn
 from elbowroom.context.message_content import whole_characters
+from elbowroom.context.tool_view import READ_TOOL, SEARCH_TOOL
 from elbowroom.errors import RequestError
+from elbowroom.settings.tool_names import TOOL_OUTPUT_CACHE
 
 log = logging.getLogger(__name__)
 SdkAgent: TypeAlias = Agent[None]
@@ -112,14 +114,12 @@ class SdkAgents:
     async def _equipped(self, agent: NamedAgent) -> _Equipped:
         request = with_arranged_tools(self.request, agent.settings.client_tools)
         tools = list(await self.settings.shared.toolbox(agent.target, request.caller))
-        taken = [tool.name for tool in tools]
+        taken = [READ_TOOL, SEARCH_TOOL, *(tool.name for tool in tools)]
         for tool in agent_tools(agent, request.caller, self.sink, self.settings, self.run):
             tools.append(replace(tool, name=free_name(tool.name, taken)))
             taken.append(tools[-1].name)
-        keeper = keeper_for(agent.target, agent.settings, request.caller, tools, self.settings)
-        if keeper is not None:
-            tools += keeper.readers
-            taken += [tool.name for tool in keeper.readers]
+        keeper = self._keeper(agent, tools)
+        tools += keeper.readers if keeper else []
         handovers: list[Handover] = []
         for other in agents_named(agent.settings.handoffs, self.settings):
             name = free_name(f"transfer_to_{other.settings.id}", taken)
@@ -127,11 +127,21 @@ class SdkAgents:
             taken.append(name)
         return _Equipped(agent, request, tools, handovers, keeper)
 
+    def _keeper(self, agent: NamedAgent, tools: Sequence[OwnTool]) -> OutputKeeper | None:
+        """Return what keeps the results of its tools, None where it has none or nobody looks after its window."""
+        chosen = agent.settings.tool_output.over(self.settings.tool_output)
+        has_tools = bool(tools) or TOOL_OUTPUT_CACHE in agent.settings.tools
+        if not (chosen.enabled and has_tools and agent.target.provider.manages_context):
+            return None
+        return OutputKeeper(self.settings.shared.store.tool_outputs, self.request.caller.owner, chosen, tools)
+
     def _made(self, equipped: _Equipped) -> SdkAgent:
         agent, settings = equipped.agent, equipped.agent.settings
-        turn = Turn(agent.target, equipped.request, self.sink, self.settings, self.limits.answer, equipped.keeper)
+        keeper, answer = equipped.keeper, self.limits.answer
+        turn = Turn(agent.target, equipped.request, self.sink, self.settings, keeper, answer)
         self.turns.append(turn)
-        shown = equipped.keeper.shown if equipped.keeper is not None else _as_it_is
+        self.limits.kinds.update({tool.name: tool.kind for tool in equipped.tools if tool.kind != "other"})
+        shown = keeper.shown if keeper else _as_it_is
         own = [as_function_tool(tool, shown, self.limits.called) for tool in equipped.tools]
         of_client = client_function_tools(equipped.request) if own or equipped.handovers else {}
         return SdkAgent(

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Turn:
-    """Asks the target's model for one client request; `answer` grows with every step, whoever began it.
+    """Asks the target's model for one client request; `answer` grows with every step, and may have begun before.
 
     `keeper` keeps what tools return where the model can read it again.
     """
@@ -49,8 +49,8 @@ class Turn:
         request: ChatRequest,
         sink: Sink,
         settings: RunSettings,
-        answer: Answer | None = None,
         keeper: OutputKeeper | None = None,
+        answer: Answer | None = None,
     ) -> None:
         messages = without_notices(request.messages)
         self.target = target
@@ -121,20 +121,27 @@ class Turn:
         messages = self._history.messages
         return messages, *await managed.fitting.compact_by_hand(managed.info)
 
-    def end(self, *, is_whole: bool) -> None:
-        """Leave what the next turn can use; an answer that is not whole is what the client has got of one."""
+    def end(self, *, is_whole: bool, is_handed_over: bool = False) -> None:
+        """Leave what the next turn can use; an answer that is not whole is what the client has got of one.
+
+        Where it is handed over, another turn goes on with it: this one's history lacks the end, and is not kept.
+        """
         if not self._last:
             return
         try:
-            self._leave(self._last[0], is_whole=is_whole)
+            self._leave_memories()
+            if not is_handed_over:
+                self._leave(self._last[0], is_whole=is_whole)
         except Exception:  # the client has its answer, which must not fail for the next one
             log.exception("What a turn of %s leaves for the next one could not be kept.", self.target.name)
+
+    def _leave_memories(self) -> None:
+        if self._remembered is not None:
+            self._remembered.end(self._memory.chain, self._memory.key_behind(self.answer.as_message()))
 
     def _leave(self, managed: ManagedStep, *, is_whole: bool) -> None:
         reply, said = managed.step.reply.as_message(), self.answer.as_message()
         self._memory.end(self._history, reply, said)
-        if self._remembered is not None:
-            self._remembered.end(self._memory.chain, self._memory.key_behind(said))
         goes_on = bool(self.answer.tool_calls)  # with results that the client is about to send
         if is_whole and not goes_on and self.settings.compaction.background and managed.manager.auto:
             behind = managed.behind(reply, said)
