@@ -81,15 +81,14 @@ class McpConnection:
             try:
                 return await self._ask(link, name, arguments)
             except LinkLost as lost:
-                log.warning("The connection to the MCP server %r was lost.", self.settings.name)
-                self.begin()
+                self._begin_again()
                 if lost.was_sent and not can_repeat:
                     raise self._uncertain() from lost
             link = await self._connected_link()
             try:
                 return await self._ask(link, name, arguments)
             except LinkLost as lost:
-                self.begin()
+                self._begin_again()
                 raise self._uncertain() from lost
 
     async def retire(self) -> None:
@@ -134,9 +133,14 @@ class McpConnection:
     def _live_link(self) -> "McpLink | None":
         return None if self._link is None or self._link.is_over else self._link
 
+    def _begin_again(self) -> None:
+        if not self._is_closed:
+            log.warning("The connection to the MCP server %r was lost.", self.settings.name)
+            self.begin()
+
     def _uncertain(self) -> ElbowroomError:
         return ElbowroomError(
-            f"{self.settings.name} stopped during the call and is being started again. "
+            f"The connection to {self.settings.name} was lost during the call. "
             "It is not known whether the call took effect: check that before you repeat it."
         )
 

@@ -24,8 +24,6 @@ from elbowroom.settings.tool_sections import McpServerSettings
 
 log = logging.getLogger(__name__)
 CLEANUP_SECONDS: Final = 10.0
-LOST_MESSAGES: Final = ("Session terminated",)
-"""What an answer says where the server no longer knows of the connection: nothing was done."""
 
 
 class McpLink:
@@ -76,9 +74,9 @@ class McpLink:
         try:
             return as_tool_result(await session.call_tool(name, dict(arguments)))
         except MCPError as error:
-            if error.code == types.CONNECTION_CLOSED or error.message in LOST_MESSAGES:
+            if (is_cut := error.code == types.CONNECTION_CLOSED) or self._server.is_forgotten:
                 self._over.set()
-                raise LinkLost(was_sent=error.message not in LOST_MESSAGES) from error
+                raise LinkLost(was_sent=is_cut) from error
             return ToolResult(error.message or f"the server refuses the call (code {error.code})", is_error=True)
         except (ValueError, RuntimeError) as error:  # what the protocol, or the tool's own description, does not allow
             log.debug("The MCP server %r answered oddly.", self._settings.name, exc_info=True)

@@ -60,6 +60,7 @@ class McpServers:
         """Close all connections and end the programs that were started for them."""
         self._is_closed = True
         every = [*self._connections.values(), *self._retiring.values()]
+        self._connections = {}
         await asyncio.gather(*(connection.aclose() for connection in every))
         if self._retiring:
             await asyncio.wait(self._retiring)

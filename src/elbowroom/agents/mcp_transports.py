@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
@@ -16,7 +17,6 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from elbowroom.errors import ElbowroomError
-from elbowroom.settings.secrets import without_secrets
 
 log = logging.getLogger(__name__)
 LONGEST_STDERR_LINE: Final = 4000
@@ -36,6 +36,7 @@ class StdioServer(MCPServerStdio):
             {"command": parameters.command}, cache_tools_list=True, name=name, client_session_timeout_seconds=None
         )
         self.params = parameters
+        self.is_forgotten = False
         self._on_end = on_end
 
     def create_streams(self) -> AbstractAsyncContextManager[Streams]:
@@ -66,6 +67,8 @@ class StdioServer(MCPServerStdio):
 class HttpServer(MCPServerStreamableHttp):
     """A server at an address; `refusal` is the last HTTP error it answered with.
 
+    `is_forgotten` tells that the server no longer knows of the connection, as after a restart.
+
     Proxies that the environment names are for the web, not for it.
     """
 
@@ -76,6 +79,7 @@ class HttpServer(MCPServerStreamableHttp):
         self._patience = patience
         self._on_end = on_end
         self.refusal = ""
+        self.is_forgotten = False
 
     def create_streams(self) -> AbstractAsyncContextManager[Streams]:
         """Return the streams of a session with the server."""
@@ -85,11 +89,9 @@ class HttpServer(MCPServerStreamableHttp):
         """Return why it cannot be used, as the end of a sentence."""
         if self.refusal:
             return f"it answers {self.refusal}"
-        match _first(error):
+        match _first(error.__cause__ if isinstance(error, UserError) and error.__cause__ else error):
             case UserError(message=message):  # the SDK's words for a transport that failed
                 return message.rpartition(": ")[2].rstrip(".").lower()
-            case httpx2.ConnectError():
-                return f"nobody answers at {without_secrets(self._url)}"
             case httpx2.TransportError() | MCPError(code=types.CONNECTION_CLOSED):
                 return "the connection was cut"
             case first:
@@ -110,6 +112,8 @@ class HttpServer(MCPServerStreamableHttp):
     async def _note_refusal(self, response: httpx2.Response) -> None:
         if response.is_error:
             self.refusal = f"HTTP {response.status_code} {response.reason_phrase}".rstrip()
+        if response.status_code == HTTPStatus.NOT_FOUND and "mcp-session-id" in response.request.headers:
+            self.is_forgotten = True
 
 
 class WatchedStream:
