@@ -164,8 +164,8 @@ class McpConnection:
             link: McpLink = await (await asyncio.to_thread(_load)).McpLink.connect(
                 self.settings, self._folder, self._environ
             )
-        except McpUnavailable as error:
-            return self._failed(error.message)
+        except ElbowroomError as error:
+            return self._failed(error.message.rstrip("."))
         except Exception as error:
             log.debug("The MCP server %r could not be connected.", self.settings.name, exc_info=True)
             return self._failed(f"of a {type(error).__name__}")

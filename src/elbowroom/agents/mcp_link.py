@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -165,7 +166,7 @@ def _server(
         return HttpServer(settings.name, settings.url, headers, settings.connect_timeout, on_end)
     program, *arguments = settings.command
     parameters = StdioServerParameters(
-        command=str(expanded(program)),
+        command=os.path.expanduser(program),
         args=arguments,
         env=_revealed("env", settings.env, folder, environ),
         cwd=folder / expanded(settings.cwd) if settings.cwd else None,
