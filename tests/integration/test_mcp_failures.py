@@ -12,9 +12,11 @@ import psutil
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from mcp_odd_server import RESULTS
 from mcp_sample import SCRIPT, Sample, http_server, program, sample_on_http, stdio_server
 from waiting import until
 
+from elbowroom.agents.own_tool import ToolResult
 from elbowroom.errors import ElbowroomError
 
 CONNECTION_LOG = "elbowroom.agents.mcp_connection"
@@ -79,6 +81,24 @@ async def test_broken_servers_stop_nobody(tmp_path: Path, failing_url: str, capl
         told.format("trips", "it answers HTTP 500 Internal Server Error"),
     ]
     assert SECRET not in caplog.text
+
+
+async def test_odd_answers_are_told_in_words(tmp_path: Path) -> None:
+    """Answers that are none become a short error, lines that are no messages are passed over; the next call works.
+
+    Tools whose description of what they take or give is odd can be used all the same.
+    """
+    command = [sys.executable, str(SCRIPT.with_name("mcp_odd_server.py"))]
+    sample = Sample.of(tmp_path, program("odd", command, "timeout = 20"))
+    try:
+        tools = {tool.name: tool for tool in await sample.tools("odd")}
+        assert [sorted(tool.parameters) for tool in tools.values()] == [["properties", "type"]] * len(RESULTS)
+        for name in ("no_content", "a_word", "unknown_part", "broken_image"):
+            with pytest.raises(ElbowroomError, match="odd gave an answer that cannot be understood"):
+                await tools[name].call({})
+            assert await tools["good"].call({}) == ToolResult("fine")
+    finally:
+        await sample.servers.aclose()
 
 
 @pytest.mark.long

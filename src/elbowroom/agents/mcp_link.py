@@ -25,6 +25,7 @@ from elbowroom.settings.tool_sections import McpServerSettings
 
 log = logging.getLogger(__name__)
 CLEANUP_SECONDS: Final = 10.0
+LISTEN_AGAIN_SECONDS: Final = 30.0
 
 
 class McpLink:
@@ -139,7 +140,7 @@ class McpLink:
             await self._over.wait()
         finally:
             watch.cancel()
-            await asyncio.wait([watch])
+            await asyncio.gather(watch, return_exceptions=True)
 
     async def _watch_tools(self) -> None:
         """Listen for changes of the tools as servers of the latest protocol tell them: to those who ask."""
@@ -147,10 +148,14 @@ class McpLink:
         tools = session.server_capabilities.tools if session and session.server_capabilities else None
         if session is None or tools is None or not tools.list_changed:
             return
-        with contextlib.suppress(ListenNotSupportedError, SubscriptionLost, MCPError):
-            async with listen(session, tools_list_changed=True) as changes:
-                async for _ in changes:
-                    self.is_stale = True
+        with contextlib.suppress(ListenNotSupportedError, MCPError):
+            while True:
+                with contextlib.suppress(SubscriptionLost):
+                    async with listen(session, tools_list_changed=True) as changes:
+                        async for _ in changes:
+                            self.is_stale = True
+                await asyncio.sleep(LISTEN_AGAIN_SECONDS)
+                self.is_stale = True  # whatever has changed meanwhile
 
     async def _take_note(self, message: Any) -> None:
         """Notice a change of the tools as servers of older protocols tell it: to everybody."""

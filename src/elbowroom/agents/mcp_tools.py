@@ -37,6 +37,20 @@ def mcp_tools(server: str, listed: Sequence[types.Tool], call: Call) -> list[Mcp
     return list(tools.values())
 
 
+def mend_tool_list(result: Mapping[str, Any]) -> None:
+    """Change the answer to a question for tools, as it came, where one odd tool would make it no answer at all.
+
+    What a tool says of its results is left out: they are taken as they are, whether they keep to it or not.
+    """
+    for tool in tools if isinstance(tools := result.get("tools"), list) else ():
+        if not isinstance(tool, dict):
+            continue
+        tool.pop("outputSchema", None)
+        schema = tool.get("inputSchema")
+        if not isinstance(schema, dict) or schema.get("type") != "object":
+            tool["inputSchema"] = object_schema(schema)
+
+
 def _own_tool(server: str, name: str, listed: types.Tool, call: Call) -> OwnTool:
     told = listed.name
     can_repeat = _can_repeat(listed.annotations)

@@ -15,7 +15,9 @@ from agents.mcp import MCPServerStdio, MCPServerStreamableHttp
 from mcp import MCPError, types
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
 
+from elbowroom.agents.mcp_tools import mend_tool_list
 from elbowroom.errors import ElbowroomError
 
 log = logging.getLogger(__name__)
@@ -117,7 +119,7 @@ class HttpServer(MCPServerStreamableHttp):
 
 
 class WatchedStream:
-    """A stream that is read as the one beneath it, and that tells once there is no more to read."""
+    """A stream that is read as the one beneath it, with lists of tools mended, and that tells when it has ended."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -141,10 +143,13 @@ class WatchedStream:
 
     async def __anext__(self) -> Any:
         try:
-            return await self._stream.__anext__()
+            item = await self._stream.__anext__()
         except BaseException:  # its end, or that of who reads it
             self._on_end()
             raise
+        if isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCResponse):
+            mend_tool_list(item.message.result)
+        return item
 
     async def __aenter__(self) -> Self:
         await self._stream.__aenter__()
@@ -179,6 +184,8 @@ def _common_reason(error: BaseException) -> str:
             return message
         case MCPError(message=str(message)):
             return f"it answers: {message[:LONGEST_REASON]}"
+        case ValueError():
+            return "its answers are not those of an MCP server"
         case _:
             return f"of a {type(error).__name__}"
 
