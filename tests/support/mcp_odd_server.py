@@ -7,7 +7,6 @@ from typing import Any
 RESULTS: dict[str, Any] = {
     "good": {"content": [{"type": "text", "text": "fine"}]},
     "no content": {},
-    "a word": "text",
     "unknown part": {"content": [{"type": "hologram", "data": "?"}]},
     "broken image": {"content": [{"type": "image"}]},
 }
@@ -21,9 +20,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         version = parameters["protocolVersion"]
         return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}}
     if method == "tools/list":
-        schemas = zip(
-            RESULTS, ({}, {"type": "string"}, {"properties": {"x": True}}, None, {"type": ["object"]}), strict=True
-        )
+        schemas = zip(RESULTS, ({}, {"type": "string"}, {"properties": {"x": True}}, None), strict=True)
         odd = {"outputSchema": {"type": "object", "required": ["never there"]}}
         return {"result": {"tools": [{"name": name, "inputSchema": schema, **odd} for name, schema in schemas]}}
     if method == "tools/call":
