@@ -194,8 +194,8 @@ async def test_changed_settings_are_followed(tmp_path: Path) -> None:
     try:
         before = [(await sample.call(name, "pid")).text for name in ("changing", "staying")]
         (old,) = await sample.tools("changing/echo")
-        (meet,) = await sample.tools("changing/meet")
-        running = asyncio.create_task(_called(meet.call({"count": 2})))
+        running = asyncio.create_task(sample.call("changing", "slow", seconds=1))
+        await until(lambda: "slow begun" in sample.journal("changing"))
         sample.change(staying)
         assert await sample.tools("changing") == []
         assert (await sample.call("staying", "pid")).text == before[1]
@@ -203,17 +203,13 @@ async def test_changed_settings_are_followed(tmp_path: Path) -> None:
             await old.call({"text": "late"})
         sample.change(changing + "timeout = 5\n" + staying)
         assert (await sample.call("changing", "pid")).text != before[0]
-        running.cancel()
+        assert (await running).text == "slept"
         await until(lambda: not psutil.pid_exists(int(before[0])))
         sample.change(changing + "timeout = 5\nenabled = false\n" + staying)
         assert await sample.tools("changing") == []
     finally:
         await sample.servers.aclose()
     assert sample.journal("staying").count("list") == 1
-
-
-async def _called(call: object) -> object:
-    return await call  # type: ignore[misc]
 
 
 async def test_nothing_is_left_running(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import functools
 import importlib
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -213,6 +215,8 @@ class McpConnection:
                 self._idle.set()
 
 
+@functools.cache
 def _load() -> ModuleType:
-    load_sdk()
+    if "agents" not in sys.modules:
+        load_sdk()
     return importlib.import_module("elbowroom.agents.mcp_link")
