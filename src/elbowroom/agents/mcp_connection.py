@@ -2,10 +2,10 @@
 
 import asyncio
 import contextlib
-import functools
 import importlib
 import logging
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 300.0
 """Seconds until a server that could not be reached is tried again: twice as many each time."""
+LINK_MODULE: Final = "elbowroom.agents.mcp_link"
+_LOADING = threading.Lock()
 
 
 class McpConnection:
@@ -215,8 +217,8 @@ class McpConnection:
                 self._idle.set()
 
 
-@functools.cache
 def _load() -> ModuleType:
-    if "agents" not in sys.modules:
-        load_sdk()
-    return importlib.import_module("elbowroom.agents.mcp_link")
+    with _LOADING:
+        if LINK_MODULE not in sys.modules:
+            load_sdk()
+        return importlib.import_module(LINK_MODULE)
