@@ -87,7 +87,7 @@ def test_the_examples_are_accepted_without_a_warning(
     for variable in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(variable, str(tmp_path))
     agents = AGENT.replace("writer", "critic") if "pruning_agent" in example else ""
-    assert load(tmp_path, example + agents, {"WORKSTATION_KEY": "k"}).warnings == ()
+    assert load(tmp_path, example + agents, {"WORKSTATION_KEY": "k", "TICKETS_AUTHORIZATION": "k"}).warnings == ()
 
 
 def test_the_examples_are_accepted_together(tmp_path: Path) -> None:

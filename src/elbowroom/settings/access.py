@@ -1,6 +1,7 @@
 """Who may reach the server: loopback only, or a token; and the secrets behind the settings."""
 
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from elbowroom.settings.model import Settings
 from elbowroom.settings.secrets import SecretRef
 
 NEW_TOKEN = "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"  # noqa: S105  # a command, not a token
+SECRET_WORDS = re.compile(r"key|token|secret|passw|auth|credential", re.IGNORECASE)
 TOKEN_KEY: Key = ("server", "token")
 
 
@@ -26,7 +28,16 @@ def is_loopback(host: str) -> bool:
 def secrets_of(settings: Settings) -> dict[Key, SecretRef]:
     """Return every secret of the settings by its key."""
     keys = {("providers", index, "api_key"): provider.api_key for index, provider in enumerate(settings.providers)}
-    return {TOKEN_KEY: settings.server.token} | {key: secret for key, secret in keys.items() if secret is not None}
+    return (
+        {TOKEN_KEY: settings.server.token}
+        | {key: secret for key, secret in keys.items() if secret is not None}
+        | {
+            ("mcp_servers", index, field, name): secret
+            for index, server in enumerate(settings.mcp_servers)
+            for field, secrets in (("env", server.env), ("headers", server.headers))
+            for name, secret in secrets.items()
+        }
+    )
 
 
 def check_access(settings: Settings, sources: Mapping[Key, str], folder: Path, environ: Mapping[str, str]) -> None:
@@ -59,12 +70,21 @@ def check_access(settings: Settings, sources: Mapping[Key, str], folder: Path, e
 def doubtful_secrets(
     settings: Settings, sources: Mapping[Key, str], folder: Path, environ: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield a sentence for each secret that stands in the file itself, or in a variable that is not set."""
+    """Yield a sentence for each secret that stands in the file itself, or in a variable that is not set.
+
+    A variable for an MCP server may be no secret: one that stands in the file is told where its name sounds like one.
+    """
     for key, secret in secrets_of(settings).items():
         source = sources.get(key)
         if source is None:
             continue
-        if secret.is_literal and not source.startswith("environment"):
+        if secret.is_literal and _sounds_secret(key) and not source.startswith("environment"):
             yield f"{source}: {key_text(key)} holds the secret itself; env:NAME or file:PATH keeps it elsewhere."
         if secret.reveal(folder, environ) is None:
-            yield f"{source}: {key_text(key)} = {secret} names a variable that is not set; no key is sent."
+            without = "it is left out" if key[0] == "mcp_servers" else "no key is sent"
+            yield f"{source}: {key_text(key)} = {secret} names a variable that is not set; {without}."
+
+
+def _sounds_secret(key: Key) -> bool:
+    is_variable = key[0] == "mcp_servers" and key[2] == "env"
+    return not is_variable or SECRET_WORDS.search(str(key[-1])) is not None

@@ -13,6 +13,7 @@ from elbowroom.settings.access import check_access, doubtful_secrets
 from elbowroom.settings.environment import unknown_variables, variables_of
 from elbowroom.settings.explain import explain
 from elbowroom.settings.keys import Key
+from elbowroom.settings.mcp_doubts import doubtful_servers
 from elbowroom.settings.model import Settings
 from elbowroom.settings.spelling import unknown_keys
 from elbowroom.settings.vault_folders import missing_folders
@@ -64,6 +65,7 @@ def load_settings(path: Path, environ: Mapping[str, str], flags: Flags, *, must_
         *(f"{path}: {warning}" for warning in unknown_keys(data)),
         *doubtful_secrets(settings, sources, path.parent, environ),
         *(f"{path}: {warning}" for warning in missing_folders(settings)),
+        *(f"{path}: {warning}" for warning in doubtful_servers(settings, path.parent, environ)),
     ]
     return LoadedSettings(settings, path, sources, tuple(warnings))
 

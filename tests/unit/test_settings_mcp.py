@@ -1,0 +1,83 @@
+"""Warnings about MCP servers: secrets in the file, programs that are not there, servers that are switched off."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from settings_file import load, refusal
+
+PYTHON = f"command = ['{sys.executable}']"
+AGENT = '[[agents]]\nid = "helper"\nmodel = "m"\n'
+
+
+def server(*lines: str, name: str = "files") -> str:
+    """Return the table of one server."""
+    return "\n".join(["[[mcp_servers]]", f'name = "{name}"', *lines, ""])
+
+
+def warnings_of(folder: Path, text: str, **environ: str) -> list[str]:
+    """Return what is said about the settings, with `FILE` for the path of the file."""
+    loaded = load(folder, text, environ)
+    return [warning.replace(str(loaded.path), "FILE") for warning in loaded.warnings]
+
+
+@pytest.mark.parametrize("name", ["API_KEY", "GITHUB_TOKEN", "password", "ClientSecret", "AUTHORIZATION"])
+def test_a_secret_in_the_file_is_told(tmp_path: Path, name: str) -> None:
+    """A variable whose name sounds like a secret is told to be kept elsewhere, without its value."""
+    assert warnings_of(tmp_path, server(PYTHON, f'env = {{ {name} = "hunter2" }}')) == [
+        f"FILE: mcp_servers[0].env.{name} holds the secret itself; env:NAME or file:PATH keeps it elsewhere."
+    ]
+
+
+def test_a_plain_variable_is_not_told(tmp_path: Path) -> None:
+    """A variable that only sets something up is no secret."""
+    assert warnings_of(tmp_path, server(PYTHON, 'env = { LOG_LEVEL = "debug", HOME_PAGE = "x" }')) == []
+
+
+def test_a_header_in_the_file_is_told(tmp_path: Path) -> None:
+    """A header that is written out is told, whatever its name."""
+    assert warnings_of(tmp_path, server('url = "http://127.0.0.1:1/mcp"', 'headers = { "X-Me" = "hunter2" }')) == [
+        "FILE: mcp_servers[0].headers.X-Me holds the secret itself; env:NAME or file:PATH keeps it elsewhere."
+    ]
+
+
+def test_a_variable_that_is_not_set_is_told(tmp_path: Path) -> None:
+    """A reference to a variable that is not set is told; one that is set is not."""
+    text = server(PYTHON, 'env = { API_KEY = "env:MINE" }')
+    assert warnings_of(tmp_path, text) == [
+        "FILE: mcp_servers[0].env.API_KEY = env:MINE names a variable that is not set; it is left out."
+    ]
+    assert warnings_of(tmp_path, text, MINE="hunter2") == []
+
+
+def test_a_secret_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """A secret file that cannot be read is a mistake in the settings, as with every secret."""
+    said = refusal(tmp_path, server(PYTHON, 'env = { API_KEY = "file:nowhere" }'))
+    assert said.startswith("FILE: mcp_servers[0].env.API_KEY = file:nowhere is not accepted: the file")
+
+
+@pytest.mark.parametrize("program", ["no-such-program-anywhere", "/no/such/program", "./server", "~no-such-user/x"])
+def test_a_program_that_is_not_found_is_told(tmp_path: Path, program: str) -> None:
+    """A program that is neither on the path nor where it is said to be is told."""
+    said = f"FILE: mcp_servers[0].command: the program {program!r} is not found; the tools of 'files' are missing"
+    path = str(tmp_path)
+    assert warnings_of(tmp_path, server(f'command = ["{program}", "-x"]'), PATH=path) == [f"{said} until it is."]
+    assert warnings_of(tmp_path, server(f'command = ["{program}"]', "enabled = false"), PATH=path) == []
+
+
+def test_a_program_is_looked_for_where_it_is_started(tmp_path: Path) -> None:
+    """A program named as seen from the folder it is started in is found there, and one on the path by its name."""
+    python = Path(sys.executable)
+    there = f"cwd = '{python.parent}'"
+    assert warnings_of(tmp_path, server(f"command = ['./{python.name}']", there), PATH=str(tmp_path)) == []
+    assert warnings_of(tmp_path, server(f"command = ['{python.name}']"), PATH=str(python.parent)) == []
+    assert len(warnings_of(tmp_path, server(f"command = ['./{python.name}']"), PATH=str(python.parent))) == 1
+
+
+def test_a_disabled_server_that_an_agent_names_is_told(tmp_path: Path) -> None:
+    """An agent that names a server which is switched off is told to go without, once; a disabled agent is not."""
+    text = server(PYTHON, "enabled = false") + AGENT + 'mcp = ["files", "files/read"]\n'
+    assert warnings_of(tmp_path, text) == [
+        "FILE: agents[0].mcp: the MCP server 'files' is not enabled; 'helper' goes without its tools."
+    ]
+    assert warnings_of(tmp_path, text + "enabled = false\n") == []
