@@ -51,4 +51,7 @@ class OwnTool:
 
 
 Toolbox = Callable[[Target, Caller], Awaitable[Sequence[OwnTool]]]
-"""Gives the tools that an agent has for a caller; none for a raw model. It raises nothing for a tool that is broken."""
+"""Gives the tools that an agent has for a caller; none for a raw model. Two may have the same name.
+
+It raises nothing for a tool that is broken.
+"""

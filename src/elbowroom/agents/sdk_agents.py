@@ -14,6 +14,7 @@ from elbowroom.agents.agent_tools import NamedAgent, RunAgent, agent_tools, agen
 from elbowroom.agents.answer import Notice, Sink
 from elbowroom.agents.client_function_tools import clashes, client_function_tools
 from elbowroom.agents.client_tools import with_arranged_tools
+from elbowroom.agents.distinct_names import distinct
 from elbowroom.agents.function_tools import as_function_tool
 from elbowroom.agents.managed_model import ManagedModel
 from elbowroom.agents.output_keeper import NOTHING, OutputKeeper
@@ -113,7 +114,8 @@ class SdkAgents:
 
     async def _equipped(self, agent: NamedAgent) -> _Equipped:
         request = with_arranged_tools(self.request, agent.settings.client_tools)
-        tools = list(await self.settings.shared.toolbox(agent.target, request.caller))
+        of_client = [name for spec in request.tools if (name := tool_name(spec)) is not None]
+        tools = distinct(await self.settings.shared.toolbox(agent.target, request.caller), of_client)
         taken = [READ_TOOL, SEARCH_TOOL, *(tool.name for tool in tools)]
         for tool in agent_tools(agent, request.caller, self.sink, self.settings, self.run):
             tools.append(replace(tool, name=free_name(tool.name, taken)))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from elbowroom.agents.caller import Caller
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.mcp_servers import McpServers
 from elbowroom.agents.memory_tools import memory_tools
 from elbowroom.agents.own_tool import OwnTool
 from elbowroom.agents.vault_tools import vault_tools
@@ -33,18 +34,28 @@ class SettingsToolbox:
         self._current = current
         self._environ = environ
         self._memories = memories
+        self._mcp = McpServers(environ)
         self._vaults: dict[str, tuple[Index, Journal]] = {}
 
     async def __call__(self, target: Target, caller: Caller) -> Sequence[OwnTool]:
-        """Return the tools of the agent that stands behind a name; none for a raw model."""
+        """Return the tools of the agent that stands behind a name; none for a raw model. Two may have the same name."""
         agent = target.agent
         if agent is None:
             return ()
-        settings = self._current().settings
+        loaded = self._current()
+        settings = loaded.settings
         tools = self._vault_tools(agent, settings.vault)
         if settings.memory.enabled:
             tools += memory_tools(agent.tools, self._memories, caller.owner, agent.id, time.time)
-        return tools
+        return [*tools, *await self._mcp.tools(loaded, agent.mcp)]
+
+    def warm_up(self) -> None:
+        """Begin to connect to the MCP servers, which may take a while to start."""
+        self._mcp.warm_up(self._current())
+
+    async def aclose(self) -> None:
+        """End the MCP servers."""
+        await self._mcp.aclose()
 
     def _vault_tools(self, agent: AgentSettings, settings: VaultSettings) -> list[OwnTool]:
         if not settings.path or VAULT_TOOLS.isdisjoint(agent.tools):

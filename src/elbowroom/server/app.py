@@ -50,16 +50,16 @@ def create_app(
     app[RULES] = CurrentRules(live, environ)
     app[TIMING] = timing or Timing()
     app[RUNNING] = RunningAnswers()
-    app[RUNTIME] = AgentRuntime()
     store = open_store(live.current().settings.store, environ)
-    tools = toolbox or SettingsToolbox(live.current, environ, store.memories)
-    app[SHARED] = Shared.over(store, tools, quiet_seconds=app[TIMING].quiet)
+    own_tools = SettingsToolbox(live.current, environ, store.memories)
+    app[RUNTIME] = AgentRuntime(own_tools.warm_up)
+    app[SHARED] = Shared.over(store, toolbox or own_tools, quiet_seconds=app[TIMING].quiet)
     app[STARTED] = int(time.time())
 
     async def open_providers(app: web.Application) -> AsyncIterator[None]:
         async with open_session() as http, AsyncExitStack() as closing:
             app[PROVIDERS] = providers = Providers(http, environ)
-            for opened in (providers, store, app[SHARED]):  # each is closed before those to its left
+            for opened in (providers, store, own_tools, app[SHARED]):  # each is closed before those to its left
                 closing.push_async_callback(opened.aclose)
             yield
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+from collections.abc import Callable
 
 from elbowroom.agents.agent_tools import RunAgent
 from elbowroom.agents.answer import Answer, Sink
@@ -16,14 +17,16 @@ from elbowroom.settings.model import AgentSettings
 
 
 class AgentRuntime:
-    """Answers requests; the first one to an agent waits for the SDK."""
+    """Answers requests; the first one to an agent waits for the SDK. `begin` is called when there is time to begin."""
 
-    def __init__(self) -> None:
+    def __init__(self, begin: Callable[[], None] = lambda: None) -> None:
+        self._begin = begin
         self._loading: asyncio.Task[RunAgent] | None = None
 
     def warm_up(self) -> None:
-        """Begin to load the SDK in a thread, unless that has been done."""
+        """Begin to load the SDK in a thread, unless that has been done, and whatever else takes long."""
         _ = self._begin_loading()
+        self._begin()
 
     async def run(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
         """Answer a request; the sink has had everything visible by the time this returns.
