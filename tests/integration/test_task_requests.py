@@ -5,7 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chatting import AGENT, MODEL, RAW_MODEL, chat_body, chunks_of, elbowroom_with_studio, finish_of, stream_bytes
+from chatting import (
+    AGENT,
+    MODEL,
+    RAW_MODEL,
+    READERS,
+    chat_body,
+    chunks_of,
+    elbowroom_with_studio,
+    finish_of,
+    stream_bytes,
+)
 from own_tools import own_tool
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
@@ -109,7 +119,7 @@ async def test_an_agent_answers_without_its_instructions_and_tools(tmp_path: Pat
         assert "tools" not in chat.body
         assert chat.body["messages"] == body["messages"]
         await ask_with(served, chat_body("Hello"), {})
-        assert [tool["function"]["name"] for tool in studio.chats[1].body["tools"]] == ["read_note"]
+        assert [tool["function"]["name"] for tool in studio.chats[1].body["tools"]] == ["read_note", *READERS]
 
 
 async def test_a_streamed_task(tmp_path: Path) -> None:

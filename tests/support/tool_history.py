@@ -38,7 +38,7 @@ DOCUMENT: Final = REPOSITORY / "docs" / "tools-tiers.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 WINDOWS: Final = (8192, 16384)
 MOST_TURNS: Final = 400
-SIZE_OF_PART: Final = 4
+SIZE_OF_PART: Final = 5
 FRAME: Final = 8  # tokens that a chat template needs around a message
 PRINTED: Final = re.compile(r"text=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"), annotations")
 

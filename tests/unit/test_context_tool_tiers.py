@@ -16,7 +16,7 @@ from elbowroom.context.tool_tiers import TierLimits, pruned, tool_budget
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.settings.tool_sections import ToolOutputSettings
 
-LIMITS = TierLimits(budget=2000)
+LIMITS = TierLimits(budget=2000, batch_turns=1)
 GO_ON: Message = {"role": "user", "content": "Go on."}
 TOOLS = ("read_file", "search_notes", "run_tests", "write_note", "route")
 
@@ -111,7 +111,7 @@ def test_it_waits_while_a_large_result_is_not_consumed() -> None:
     large = used("x", text(5000))
     assert prune([*before, *large]) is None
     assert prune([*before, *large, {"role": "assistant", "content": "Read."}, GO_ON]) is not None
-    assert prune([*before, *used("x", text(12_000))]) is not None
+    assert prune([*before, *used("x", text(30_000))]) is not None
 
 
 def test_queries_go_first() -> None:
@@ -119,7 +119,7 @@ def test_queries_go_first() -> None:
     tools = ("read_file", "search") * 4
     steps = [used(str(at), text(4000 if tool == "search" else 1000), tool) for at, tool in enumerate(tools)]
     before = [*(message for step in steps for message in step), {"role": "assistant", "content": "a"}, GO_ON]
-    after = prune(before, TierLimits(4500, recent_calls_to_keep=1, keep_last_turns=1))
+    after = prune(before, TierLimits(4500, batch_turns=1, recent_calls_to_keep=1, keep_last_turns=1))
     assert after is not None
     assert [is_stub(each) for each in results(after)] == [True, True, True, True, False, True, False, False]
 
@@ -127,7 +127,7 @@ def test_queries_go_first() -> None:
 def test_long_results_are_trimmed_softly() -> None:
     """Those over 4,000 characters keep beginning and end, where that is enough; those over 8 turns old go at once."""
     before = chat(1000, *[400] * 8, *[12_000] * 3, 3000, 400)
-    after = prune(before, TierLimits(10_000, recent_calls_to_keep=2))
+    after = prune(before, TierLimits(10_000, batch_turns=1, recent_calls_to_keep=2))
     assert after is not None
     told = results(after)
     assert is_stub(told[0])
@@ -138,7 +138,7 @@ def test_long_results_are_trimmed_softly() -> None:
 def test_threshold_only_switches_tiers() -> None:
     """Below `truncation_threshold` a full budget still makes room, from the oldest on and no further than needed."""
     before = chat(*[1000] * 9)
-    few = TierLimits(2000, clear_after_turns=1, truncation_threshold=10_000)
+    few = TierLimits(2000, batch_turns=1, clear_after_turns=1, truncation_threshold=10_000)
     told = results(prune(before, few) or [])
     assert [is_stub(each) for each in told] == [True] * 6 + [False] * 3
 
@@ -224,15 +224,23 @@ def test_declared_kinds() -> None:
     assert "; ran 0.md (read_file);" in results(after)[0]
 
 
-def test_pressure_acts_before_the_budget_is_full() -> None:
-    """At the trigger all but the protected calls go, if that is worth a change of the prefix."""
-    before = chat(*[600] * 10)
-    assert prune(before) is None
-    after = prune(before, must_shrink=True)
+def test_pressure_does_not_wait_for_a_whole_batch() -> None:
+    """At the trigger all but the protected calls go at once, where that is worth a change of the prefix."""
+    before, patient = chat(*[1000] * 10), TierLimits(2000, batch_turns=20)
+    assert prune(before, patient) is None
+    after = prune(before, patient, must_shrink=True)
     assert after is not None
-    assert [is_stub(each) for each in results(after)] == [True] * 5 + [False] * 5
-    assert prune(after, must_shrink=True) is None
-    assert prune(chat(*[600] * 7), must_shrink=True) is None
+    assert [is_stub(each) for each in results(after)] == [True] * 7 + [False] * 3
+    assert prune(after, patient, must_shrink=True) is None
+    assert prune(chat(*[600] * 7), patient, must_shrink=True) is None
+
+
+def test_what_a_compaction_makes_worth_it() -> None:
+    """Where the prefix changes anyway, everything goes that may go, however little it is."""
+    before = chat(*[600] * 7)
+    after = pruned(before, LIMITS, {}, lambda message: "a" * 12, len, must_shrink=True, at_any_gain=True)
+    assert after is not None
+    assert is_stub(results(after)[0])
 
 
 def test_a_stub_does_not_end_the_walk() -> None:

@@ -90,6 +90,8 @@ class Fitting:
         return None
 
     async def _compacted(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
+        if self.pruning is not None:
+            await self.pruning.free(at_any_gain=True)
         source = ConversationSource(
             self.shape,
             info,

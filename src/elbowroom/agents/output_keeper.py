@@ -17,7 +17,7 @@ from elbowroom.context.tool_view import READ_TOOL, SEARCH_TOOL, Limits, ref_in_v
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.settings.tool_sections import ToolKind, ToolOutputSettings
 
-VIEWS_IN_BUDGET: Final = 4
+VIEWS_IN_BUDGET: Final = 5
 """One result takes at most so small a part of what all may take."""
 LEAST_KEPT: Final = 200
 """Characters from which a result is worth a reference: a shorter one is no longer than what would stand for it."""
@@ -97,9 +97,14 @@ class OutputKeeper:
             return None
         return self._shown_as(view_of(whole, ref, self._view_limits(tokens), self._size_of).text, ref, whole)
 
-    def pruned(self, messages: Sequence[Message], *, must_shrink: bool) -> list[Message] | None:
+    def pruned(
+        self, messages: Sequence[Message], *, must_shrink: bool, at_any_gain: bool = False
+    ) -> list[Message] | None:
         """Return the history with old results shortened, None where there is nothing to do."""
-        return pruned(messages, self._limits, self._kinds, self._ref_of, self._size_of, must_shrink=must_shrink)
+        limits, kinds = self._limits, self._kinds
+        return pruned(
+            messages, limits, kinds, self._ref_of, self._size_of, must_shrink=must_shrink, at_any_gain=at_any_gain
+        )
 
     async def note(self, messages: Sequence[Message]) -> str:
         """Keep a list of all results that a history has, and return what is told of it once they are gone."""
@@ -108,8 +113,9 @@ class OutputKeeper:
 
     def _ref_of(self, message: Message) -> str | None:
         """Return the id under which that is kept of which the model has this message."""
-        known = self._refs.get(text_of(message))
-        return known.id if known else None
+        text = text_of(message)
+        known = self._refs.get(text)
+        return known.id if known else ref_in_stub(text)
 
     async def _learn(self, name: str, arguments: str, text: str) -> None:
         """Take note of what stands in the history: a page, a view, a line in place of a result, or the whole."""

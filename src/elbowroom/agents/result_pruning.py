@@ -38,10 +38,10 @@ class ResultPruning:
         seen = await self.keeper.take_in(whole) or whole
         await self._take_over(whole, self.keeper.pruned(seen, must_shrink=False) or seen)
 
-    async def free(self) -> bool:
-        """Shorten all that may be shortened: the prompt has to shrink. Tell whether that brought anything."""
+    async def free(self, *, at_any_gain: bool = False) -> bool:
+        """Shorten all that may be shortened: the prompt has to shrink. Tell whether that brought enough."""
         whole = self.history.messages
-        shorter = self.keeper.pruned(whole, must_shrink=True)
+        shorter = self.keeper.pruned(whole, must_shrink=True, at_any_gain=at_any_gain)
         if shorter is None:
             return False
         await self._take_over(whole, shorter)

@@ -11,6 +11,7 @@ from elbowroom.context.facts import Fact, Held, Weight, facts_of, lost
 from elbowroom.context.prune_answer import Plan
 from elbowroom.context.pruning_request import LONGEST_TOKEN, too_long
 from elbowroom.context.readable import written, written_out
+from elbowroom.context.tool_stubs import is_cleared
 from elbowroom.context.transcript import Group, Message
 
 FACTS_SHARE: Final = 10  # one part in ten of the window
@@ -141,7 +142,7 @@ class Drafts:
         present = {each.id for each in kept}
         more: list[NumberedGroup] = []
         for each in reversed(self.division.old):
-            if each.id in present:
+            if each.id in present or is_cleared(each.group):
                 continue
             if (size := self._size_of(each)) <= left:
                 more.append(each)

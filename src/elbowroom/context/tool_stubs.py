@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from elbowroom.context.tool_calls import as_json
 from elbowroom.context.tool_errors import error_in, unwrapped
+from elbowroom.context.transcript import Group, text_of
 from elbowroom.settings.tool_sections import ToolKind
 
 LONG_RESULT: Final = 4000
@@ -51,6 +52,12 @@ def is_stub(text: str) -> bool:
     """Tell whether a result has been cleared to its stub; what stands below a failed call's stub is its error."""
     found = STUB.fullmatch(text) if text.startswith(MARK) else None
     return found is not None and (found["error"] is None or found[0].partition("\n")[0].endswith(" failed]"))
+
+
+def is_cleared(group: Group) -> bool:
+    """Tell whether nothing is left of a group's results but their stubs."""
+    results = group.messages[1:]
+    return group.kind == "tools" and bool(results) and all(is_stub(text_of(result)) for result in results)
 
 
 def is_soft_trimmed(text: str) -> bool:

@@ -3,12 +3,12 @@
 **When.** Pruning changes the prompt's beginning, and the engine has to read all that comes behind once more. So it
 waits for need and then does a lot at once: it begins when the calls and results that can be shortened take more than
 the budget (the high mark), and goes on until they take three eighths of it (the low mark, 40,000 tokens at most). It
-is left alone where less than a quarter of the budget or 20,000 tokens would come free. Results hold a quarter of the
-budget at most, so that at random sizes there are some six steps from one pruning to the next, in small windows as in
-large ones; with half the budget as the low mark there would be five, with bad luck four. While a result that no turn
-has consumed fills the low mark by itself, pruning waits for the turn behind it, up to twice the budget. Where the
-prompt has reached the compaction's trigger (`must_shrink`), it acts before the budget is full, if a fifth of it comes
-free: that may spare the compaction.
+is left alone where less than a quarter of the budget or 20,000 tokens would come free, or the results of less than
+seven turns; only where they take three times the budget does it wait no longer. While a result that no turn has
+consumed fills the low mark by itself, pruning waits for the turn behind it, just as long. Where the prompt has reached
+the compaction's trigger (`must_shrink`), it acts before that, if three quarters of the budget come free: that spares
+the compaction for a while. If less does, the compaction comes, and pruning with it (`at_any_gain`): one change of the
+beginning instead of two.
 
 **What.** From old to new, until the low mark is reached:
 
@@ -60,10 +60,12 @@ FLOOR: Final = 16
 
 LOW_MARK: Final = (3, 8)
 MOST_KEPT: Final = 40_000
-BATCH: Final = 4
+BATCH: Final = (1, 4)
 MOST_BATCH: Final = 20_000
-PRESSED_BATCH: Final = 5
-PATIENCE: Final = 2
+PRESSED_BATCH: Final = (3, 5)
+BATCH_TURNS: Final = 7
+"""Turns whose results are shortened at once: so many have to have passed, then, since the last time."""
+PATIENCE: Final = 3
 """How many times the budget may be full while a large result waits to be consumed."""
 
 SHORT_RESULT: Final = 300
@@ -83,13 +85,17 @@ Form = Literal["trimmed", "stub"]
 
 @dataclass(frozen=True, slots=True)
 class TierLimits:
-    """How much of tool history stays: `budget` in tokens, `truncation_threshold` in characters, the rest are counts."""
+    """How much of tool history stays: `budget` in tokens, `truncation_threshold` in characters, the rest are counts.
+
+    `batch_turns` is how many turns' results are shortened at once, unless the prompt is at the trigger.
+    """
 
     budget: int
     recent_calls_to_keep: int = 6
     keep_last_turns: int = 3
     clear_after_turns: int = 8
     truncation_threshold: int = 10_000
+    batch_turns: int = BATCH_TURNS
 
     @classmethod
     def of(cls, settings: ToolOutputSettings, window: int, fixed: int) -> Self:
@@ -109,7 +115,7 @@ class TierLimits:
 
     def least_gain(self, *, must_shrink: bool) -> int:
         """Return how many tokens have to come free for a pruning to be worth it."""
-        return max(1, min(MOST_BATCH, self.budget // (PRESSED_BATCH if must_shrink else BATCH)))
+        return max(1, min(MOST_BATCH, _share(self.budget, PRESSED_BATCH if must_shrink else BATCH)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,7 @@ def pruned(
     size_of: Callable[[str], int],
     *,
     must_shrink: bool = False,
+    at_any_gain: bool = False,
 ) -> list[Message] | None:
     """Return the history with old calls and results shortened; None where nothing changes.
 
@@ -175,12 +182,19 @@ def pruned(
     if not must_shrink and not _is_due(uses, live, limits):
         return None
     forms = _chosen(uses, live, limits, kinds, must_shrink=must_shrink)
+    if (
+        not must_shrink
+        and live <= PATIENCE * limits.budget
+        and len({use.caller for use, _ in forms}) < limits.batch_turns
+    ):
+        return None
     shorter = _written(messages, forms, kinds)
     left = sum(
         _tokens_of(calls_of(shorter[use.caller])[use.position], shorter[use.result], size_of) for use, _ in forms
     )
     freed = sum(use.tokens for use, _ in forms) - left
-    return shorter if freed >= limits.least_gain(must_shrink=must_shrink) else None
+    least = 1 if at_any_gain else limits.least_gain(must_shrink=must_shrink)
+    return shorter if freed >= least else None
 
 
 def _is_due(uses: Sequence[Use], live: int, limits: TierLimits) -> bool:
