@@ -112,3 +112,14 @@ def test_a_pool_keeps_its_promises_after_every_act(todo: list[Act]) -> None:
         assert watched.clock.appointments == 0
 
     asyncio.run(check())
+
+
+async def test_one_that_has_just_grown_keeps_it() -> None:
+    """Who waits has others give back what they do not need, but not in the moment in which it was granted."""
+    pool = Pool(ManualClock())
+    holder = pool.ask(WINDOW, Priority.CHAT, 50, 0)
+    waiting = pool.ask(WINDOW, Priority.CHAT, 51, 0)
+    holder.settled = lambda: 0
+    assert holder.grow(51)
+    assert holder.tokens == 51
+    assert waiting.state == "waiting"

@@ -176,14 +176,19 @@ class Pool:
             ticket.tokens = max(ticket.tokens, min(to_tokens, self.capacity))
         elif insists and ticket.priority is not Priority.BACKGROUND:
             self.make_room()
-        self._admit()  # others may have given back more than this one takes
+        self._admit(sparing=ticket)  # others may have given back more than this one takes
         return has_room
 
-    def _has_room(self, tokens: int, *, beside: Ticket | None = None, insists: bool = True) -> bool:
-        """Tell whether so many fit beside what others hold, or nobody else holds any; they may have to settle first."""
+    def _has_room(
+        self, tokens: int, *, beside: Ticket | None = None, sparing: Ticket | None = None, insists: bool = True
+    ) -> bool:
+        """Tell whether so many fit beside what others hold, or nobody else holds any.
+
+        They may have to settle first, all but the one that is spared.
+        """
         others = [holder for holder in self._holders if holder is not beside]
         for holder in (None, *others) if insists else (None,):
-            if holder is not None:
+            if holder is not None and holder is not sparing:
                 holder.settle()
             held = sum(other.tokens for other in others)
             if not held or held + tokens <= self.capacity:
@@ -230,12 +235,15 @@ class Pool:
         usual = median(self._recent) if self._recent else USUAL_HOLD
         return max(1, min(LONGEST_RETRY, ceil(usual / max(1, len(self._holders)))))
 
-    def _admit(self) -> None:
-        """Admit those who wait in their order, up to the first for whom there is no room."""
+    def _admit(self, *, sparing: Ticket | None = None) -> None:
+        """Admit those who wait in their order, up to the first for whom there is no room.
+
+        One that has just grown is spared from giving that back.
+        """
         while self._waiting:
             ticket = self._waiting[0]
             tokens = min(ticket.wanted, self.capacity)
-            if not self._has_room(tokens):
+            if not self._has_room(tokens, sparing=sparing):
                 return
             self._waiting.pop(0)
             self._holders[ticket] = None
