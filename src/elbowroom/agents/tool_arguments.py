@@ -2,11 +2,14 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from elbowroom.errors import RequestError
+
+LONGEST_NAME: Final = 100
+"""Characters of a name that no tool has taught the model: it does not get more of it back."""
 
 
 class ToolArguments(BaseModel):
@@ -26,7 +29,7 @@ class ToolArguments(BaseModel):
             return cls.model_validate(written)
         except ValidationError as error:
             first: Mapping[str, Any] = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"])) or "the arguments"
+            where = ".".join(map(str, first["loc"]))[:LONGEST_NAME] or "the arguments"
             takes = ", ".join(cls.model_fields) or "nothing"
             raise RequestError(f"{where}: {first['msg']}. It takes: {takes}.") from error
 

@@ -1,6 +1,8 @@
 """Gives each agent the tools that its settings name."""
 
+import asyncio
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +25,8 @@ from elbowroom.vault.journal import Journal
 from elbowroom.vault.scope import Scope
 from elbowroom.vault.vault import Vault
 
+log = logging.getLogger(__name__)
+
 
 class SettingsToolbox:
     """The tools of the agents as the settings have them; `current` returns those in force.
@@ -35,6 +39,7 @@ class SettingsToolbox:
         self._environ = environ
         self._memories = memories
         self._mcp = McpServers(environ)
+        self._reading: asyncio.Task[None] | None = None
         self._vaults: dict[str, tuple[Index, Journal]] = {}
 
     async def __call__(self, target: Target, caller: Caller) -> Sequence[OwnTool]:
@@ -50,12 +55,20 @@ class SettingsToolbox:
         return [*tools, *await self._mcp.tools(loaded, agent.mcp)]
 
     def warm_up(self) -> None:
-        """Begin to connect to the MCP servers, which may take a while to start."""
-        self._mcp.warm_up(self._current())
+        """Begin to connect to the MCP servers, which may take a while to start, and to read the vault."""
+        loaded = self._current()
+        self._mcp.warm_up(loaded)
+        settings = loaded.settings
+        readers = [agent for agent in settings.agents if agent.enabled and not VAULT_TOOLS.isdisjoint(agent.tools)]
+        if settings.vault.path and readers and self._reading is None:
+            vault = self._changes(readers[0], settings.vault).vault
+            self._reading = asyncio.create_task(asyncio.to_thread(_read, vault))
 
     async def aclose(self) -> None:
-        """End the MCP servers."""
+        """End the MCP servers, and wait until the vault is read."""
         await self._mcp.aclose()
+        if self._reading is not None:
+            await self._reading
 
     def _vault_tools(self, agent: AgentSettings, settings: VaultSettings) -> list[OwnTool]:
         if not settings.path or VAULT_TOOLS.isdisjoint(agent.tools):
@@ -75,3 +88,11 @@ class SettingsToolbox:
     def _undo_folder(self, root: str) -> Path:
         """Return where the changes of a vault are noted down: outside of it, and of what is synchronised with it."""
         return data_dir(self._environ) / "vault-undo" / hashlib.sha256(root.encode()).hexdigest()[:16]
+
+
+def _read(vault: Vault) -> None:
+    """Read all notes, so that the first search need not; one that cannot be read will say so when it is used."""
+    try:
+        vault.refresh()
+    except Exception as error:  # noqa: BLE001  # a server starts without its vault, too
+        log.warning("The vault could not be read: %s", error)

@@ -1,43 +1,31 @@
 """The vault as tools of an agent: each takes a few arguments, works in a thread, and answers in short text."""
 
 import asyncio
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field
 
 from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.tool_arguments import ToolArguments, schema_of
 from elbowroom.settings.tool_names import VAULT
 from elbowroom.settings.tool_sections import ToolKind
-from elbowroom.vault.changes import MOST_SHOWN, Changes
+from elbowroom.vault.changes import Changes
 from elbowroom.vault.edits import Operation, TargetKind
-from elbowroom.vault.errors import VaultError
 from elbowroom.vault.telling import tell_count, tell_folder, tell_note, tell_outline, tell_search
 
 NOTE_PATH: Final = 'path of the note as seen from the vault, such as "Projects/Plan.md"'
 
 
-class Arguments(BaseModel):
-    """What a tool takes. Models send null for what they leave out, and numbers as text: both are taken."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, data: Any) -> Any:
-        return {k: v for k, v in data.items() if v is not None} if isinstance(data, dict) else data
-
-
-class ListArguments(Arguments):
+class ListArguments(ToolArguments):
     """What `vault_list` takes."""
 
     folder: str = Field("", description='folder as seen from the vault, such as "Projects"; empty for the whole vault')
     offset: int = Field(0, ge=0, description="how many entries to skip")
 
 
-class ReadArguments(Arguments):
+class ReadArguments(ToolArguments):
     """What `vault_read` takes."""
 
     path: str = Field(description=f"{NOTE_PATH}, or only its name")
@@ -47,13 +35,13 @@ class ReadArguments(Arguments):
     frontmatter_only: bool = Field(False, description="only the properties of the note")
 
 
-class OutlineArguments(Arguments):
+class OutlineArguments(ToolArguments):
     """What `vault_outline` takes."""
 
     path: str = Field(description=f"{NOTE_PATH}, or only its name")
 
 
-class CountArguments(Arguments):
+class CountArguments(ToolArguments):
     """What `vault_count` takes."""
 
     query: str = Field("", description='words that a note must have, all of them; "phrases in quotes"')
@@ -69,14 +57,14 @@ class SearchArguments(CountArguments):
     offset: int = Field(0, ge=0, description="how many notes to skip")
 
 
-class CreateArguments(Arguments):
+class CreateArguments(ToolArguments):
     """What `vault_create` takes."""
 
     path: str = Field(description=NOTE_PATH)
     text: str = Field("", description="the whole note, in Markdown")
 
 
-class AppendArguments(Arguments):
+class AppendArguments(ToolArguments):
     """What `vault_append` takes."""
 
     path: str = Field(description=NOTE_PATH)
@@ -85,7 +73,7 @@ class AppendArguments(Arguments):
     if_match: str = Field("", description="version that you read")
 
 
-class PatchArguments(Arguments):
+class PatchArguments(ToolArguments):
     """What `vault_patch` takes."""
 
     path: str = Field(description=NOTE_PATH)
@@ -96,7 +84,7 @@ class PatchArguments(Arguments):
     if_match: str = Field(description="version that you read")
 
 
-class RenameArguments(Arguments):
+class RenameArguments(ToolArguments):
     """What `vault_rename` takes."""
 
     path: str = Field(description=NOTE_PATH)
@@ -104,7 +92,7 @@ class RenameArguments(Arguments):
     if_match: str = Field("", description="version that you read")
 
 
-class DeleteArguments(Arguments):
+class DeleteArguments(ToolArguments):
     """What `vault_delete` takes."""
 
     path: str = Field(description=NOTE_PATH)
@@ -117,7 +105,7 @@ class VaultTool:
 
     name: str
     description: str
-    arguments: type[Arguments]
+    arguments: type[ToolArguments]
     work: Callable[[Changes, Any], str]
 
 
@@ -188,7 +176,7 @@ WRITERS: Final = (
         DeleteArguments,
         lambda c, a: c.delete(a.path, a.if_match),
     ),
-    VaultTool("vault.undo", "Take back your last change to the notes.", Arguments, lambda c, a: c.undo()),
+    VaultTool("vault.undo", "Take back your last change to the notes.", ToolArguments, lambda c, a: c.undo()),
 )
 
 
@@ -205,36 +193,15 @@ def _named(tools: Sequence[VaultTool], names: Sequence[str]) -> list[VaultTool]:
 
 def _own_tool(tool: VaultTool, changes: Changes, kind: ToolKind) -> OwnTool:
     async def call(written: Mapping[str, Any]) -> str:
-        try:
-            arguments = tool.arguments.model_validate(written)
-        except ValidationError as error:
-            raise VaultError(_misfit(tool, error)) from None
+        arguments = tool.arguments.read(written)
         # A thread that has begun ends its work even where nobody waits for it any more: no change stays half done.
         return await asyncio.to_thread(tool.work, changes, arguments)
 
     return OwnTool(
         name=tool.name.replace(".", "_"),
         description=tool.description,
-        parameters=_schema(tool.arguments),
+        parameters=schema_of(tool.arguments),
         call=call,
         kind=kind,
         source=VAULT,
     )
-
-
-@functools.cache
-def _schema(arguments: type[Arguments]) -> dict[str, Any]:
-    """Return the JSON schema without what only takes room in the model's window."""
-    schema = arguments.model_json_schema()
-    properties = {
-        name: {key: value for key, value in row.items() if key in ("type", "description", "enum")}
-        for name, row in schema.get("properties", {}).items()
-    }
-    return {"type": "object", "properties": properties, "required": schema.get("required", [])}
-
-
-def _misfit(tool: VaultTool, error: ValidationError) -> str:
-    takes = ", ".join(tool.arguments.model_fields)
-    first: Mapping[str, Any] = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(map(str, first["loc"]))[:MOST_SHOWN] or "the arguments"
-    return f"{where}: {first['msg']}. It takes: {takes or 'nothing'}."
