@@ -66,15 +66,27 @@ async def ask(served: Served, messages: list[dict[str, Any]]) -> str:
     return text_of(chunks_of(await stream_bytes(served, {"model": "writer", "messages": messages})))
 
 
+async def count(served: Served, messages: list[dict[str, Any]]) -> int:
+    """Return how large elbowroom says a request is."""
+    body = {"model": "writer", "messages": messages}
+    async with served.http.post(f"{served.chat_url}/input_tokens", json=body) as response:
+        assert response.status == 200, await response.text()
+        tokens = (await response.json())["input_tokens"]
+    assert isinstance(tokens, int)
+    return tokens
+
+
 async def test_everything_at_once(tmp_path: Path) -> None:
-    """Each tool is offered, runs, and gives the model what it should; what was saved is told in a new conversation."""
+    """Each tool is offered, counted, runs, and gives the model what it should; what was saved is told in a new chat."""
     window = SimulatedModel(MODEL, loaded_context_length=16_384)
     async with SimulatedLMStudio([window], on_request=model) as studio:
         async with serve(tmp_path, settings_of(tmp_path, studio.base_url)) as served:
             asked: list[dict[str, Any]] = [{"role": "user", "content": "Use everything."}]
+            counted = await count(served, asked)
             assert await ask(served, asked) == ANSWER
             names = [tool["function"]["name"] for tool in studio.chats[0].body["tools"]]
             assert sorted(names) == sorted([*CALLS, *READERS])
+            assert counted == studio.chats[0].counted_tokens
             results = {}
             for message in studio.chats[-1].body["messages"]:
                 for call in message.get("tool_calls") or ():

@@ -1,11 +1,9 @@
 """The client's tools as the SDK knows them: it never runs them, but ends the run where one is called."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from agents import FunctionTool
 
-from elbowroom.agents.reply import name_in_lm_studio
 from elbowroom.agents.request import ChatRequest, tool_name
 
 
@@ -13,13 +11,6 @@ def client_function_tools(request: ChatRequest) -> dict[str, FunctionTool]:
     """Return the client's tools by name, in a form that ends the run instead of being executed."""
     named = ((tool_name(spec), spec) for spec in request.tools)
     return {name: _client_tool(name, spec["function"]) for name, spec in named if name is not None}
-
-
-def clashes(request: ChatRequest, own: Iterable[str]) -> dict[str, str]:
-    """Return the names of the client's tools that LM Studio writes like a name of these, each with that."""
-    own_names = {name_in_lm_studio(name): name for name in own}
-    names = (name for spec in request.tools if (name := tool_name(spec)) is not None)
-    return {name: taken for name in names if (taken := own_names.get(name_in_lm_studio(name)))}
 
 
 def _client_tool(name: str, function: dict[str, Any]) -> FunctionTool:

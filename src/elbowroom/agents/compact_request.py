@@ -7,7 +7,7 @@ from typing import Any
 
 from elbowroom.agents.answer import AnswerEvent
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.client_tools import with_arranged_tools
+from elbowroom.agents.offered_tools import offered_unasked
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.turn import Turn
@@ -41,9 +41,10 @@ async def compact_request(target: Target, request: ChatRequest, settings: RunSet
             param="model",
         )
     began = time.monotonic()
-    arranged = with_arranged_tools(request, target.agent.client_tools if target.agent else settings.client_tools)
-    turn = Turn(target, arranged, _tell_nobody, settings)
-    messages, before, outcome = await turn.compact(target.agent.instructions if target.agent else None)
+    offered = await offered_unasked(target, request, settings)
+    turn = Turn(target, offered.request, _tell_nobody, settings, offered.keeper)
+    instructions = target.agent.instructions if target.agent else None
+    messages, before, outcome = await turn.compact(instructions, offered.specs)
     seconds = time.monotonic() - began
     if isinstance(outcome, Compaction):
         return CompactedRequest(outcome.messages, outcome.before, outcome.after, outcome.rung, seconds)

@@ -1,7 +1,9 @@
 """Counts a chat request as it would be sent, for those who only want to know."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt_size import prompt_size
@@ -21,12 +23,20 @@ class SizedRequest:
     window: int | None
 
 
-async def count_request(target: Target, request: ChatRequest) -> SizedRequest:
-    """Count the prompt of a request, agent's instructions included. Raises ModelNotFound; loads no model."""
+async def count_request(target: Target, request: ChatRequest, own_tools: Sequence[dict[str, Any]] = ()) -> SizedRequest:
+    """Count the prompt of a request, the agent's instructions and `own_tools` included.
+
+    Raises ModelNotFound; loads no model.
+    """
     info = await _info_of(target)
     instructions = target.agent.instructions if target.agent else None
     body = step_body(
-        request, target.model, {}, with_instructions(request.messages, instructions), request.tools, step=1
+        request,
+        target.model,
+        {},
+        with_instructions(request.messages, instructions),
+        [*own_tools, *request.tools],
+        step=1,
     )
     sized = await prompt_size(target.provider, info, body)
     return SizedRequest(sized.count, info.loaded_context)

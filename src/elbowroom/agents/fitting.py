@@ -113,6 +113,8 @@ class Fitting:
 
     async def compact_by_hand(self, info: ModelInfo) -> tuple[int, Compaction | Cannot]:
         """Compact because a person wants it, below the trigger too; return the size before as well."""
+        if self.pruning is not None:
+            await self.pruning.begin_step()
         before, decision = await by_hand(self.history.messages, self.counter, self.manager)
         return before, await self._compacted(decision, info)
 

@@ -1,78 +1,57 @@
 """The SDK's agents for one request: the one that was asked, and those to which the conversation is handed over."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from agents import Agent, Handoff, RunContextWrapper
+from agents import Agent, RunContextWrapper
+from agents import Handoff as SdkHandoff
 from agents.agent import AgentBase
 
-from elbowroom.agents.agent_tools import NamedAgent, RunAgent, agent_tools, agents_named, free_name
+from elbowroom.agents.agent_tools import NamedAgent, RunAgent
 from elbowroom.agents.answer import Notice, Sink
-from elbowroom.agents.client_function_tools import clashes, client_function_tools
-from elbowroom.agents.client_tools import with_arranged_tools
-from elbowroom.agents.distinct_names import distinct
+from elbowroom.agents.client_function_tools import client_function_tools
 from elbowroom.agents.function_tools import as_function_tool
 from elbowroom.agents.managed_model import ManagedModel
-from elbowroom.agents.output_keeper import NOTHING, OutputKeeper
+from elbowroom.agents.offered_tools import NO_ARGUMENTS, Handoff, Offered, offered_to
+from elbowroom.agents.output_keeper import NOTHING
 from elbowroom.agents.own_tool import OwnTool, ToolResult
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.run_limits import RunLimits
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.turn import Turn
 from elbowroom.context.message_content import whole_characters
-from elbowroom.context.tool_view import READ_TOOL, SEARCH_TOOL
 from elbowroom.errors import RequestError
-from elbowroom.settings.tool_names import TOOL_OUTPUT_CACHE
 
 log = logging.getLogger(__name__)
 SdkAgent: TypeAlias = Agent[None]
 
 
-class Handover(Handoff[None, SdkAgent]):
+class Handover(SdkHandoff[None, SdkAgent]):
     """The SDK's tool by which an agent hands the conversation over; `next_agent` makes the one that goes on."""
 
     @classmethod
-    def to(cls, name: str, agent: NamedAgent, next_agent: Callable[[], Awaitable[SdkAgent]]) -> "Handover":
-        """Return the tool with this name."""
-        title = agent.settings.display_name
+    def by(cls, handoff: Handoff, next_agent: Callable[[], Awaitable[SdkAgent]]) -> "Handover":
+        """Return the SDK's form of a handoff."""
 
         async def hand_over(context: RunContextWrapper[Any], arguments: str) -> SdkAgent:
             return await next_agent()
 
-        does = f"Hand the conversation over to {title}, who answers the user from here on."
         return cls(
-            tool_name=name,
-            tool_description=f"{does} {agent.settings.tool_description}".strip(),
-            input_json_schema={"type": "object", "properties": {}},
+            tool_name=handoff.name,
+            tool_description=handoff.description,
+            input_json_schema=dict(NO_ARGUMENTS),
             on_invoke_handoff=hand_over,
-            agent_name=title,
+            agent_name=handoff.agent.settings.display_name,
             strict_json_schema=False,
         )
 
     def get_transfer_message(self, agent: AgentBase[Any]) -> str:
         """Return the result of the call, which the agent that goes on is the one to read."""
         return f"The conversation was handed over. {agent.name} answers the user from here on."
-
-
-@dataclass(frozen=True, slots=True)
-class _Equipped:
-    """An agent with the request as it is to get it, and what it can call."""
-
-    agent: NamedAgent
-    request: ChatRequest
-    tools: Sequence[OwnTool]
-    handovers: Sequence[Handover]
-    keeper: OutputKeeper | None
-
-    @property
-    def clashes(self) -> dict[str, str]:
-        """Return the names of the client's tools that are taken, each with the tool of the agent's own."""
-        own = [*(tool.name for tool in self.tools), *(handover.tool_name for handover in self.handovers)]
-        return clashes(self.request, own)
 
 
 @dataclass(slots=True)
@@ -93,10 +72,10 @@ class SdkAgents:
 
     async def first(self, agent: NamedAgent) -> SdkAgent:
         """Return the agent that was asked. Raises RequestError where the client has a tool with the name of its own."""
-        equipped = await self._equipped(agent)
-        for name, taken in equipped.clashes.items():
+        offered = await self._offered(agent)
+        for name, taken in offered.clashes.items():
             raise RequestError(f"The tool name {name!r} is taken: the agent has its own {taken!r}.", param="tools")
-        return self._made(equipped)
+        return self._made(agent, offered)
 
     async def next(self, agent: NamedAgent) -> SdkAgent:
         """Return an agent that goes on with the conversation, and tell the person that it does.
@@ -105,53 +84,31 @@ class SdkAgents:
         """
         await self.sink([Notice("handed over", f"{agent.settings.display_name} answers now.")])
         self.until_end.enter_context(agent.answering(self.settings, self.request.caller))
-        equipped = await self._equipped(agent)
-        if taken := equipped.clashes:
+        offered = await self._offered(agent)
+        if taken := offered.clashes:
             log.warning("%s has its own %s: those of the client are left out.", agent.target.name, ", ".join(taken))
-            left = tuple(spec for spec in equipped.request.tools if tool_name(spec) not in taken)
-            equipped = replace(equipped, request=replace(equipped.request, tools=left))
-        return self._made(equipped)
+            left = tuple(spec for spec in offered.request.tools if tool_name(spec) not in taken)
+            offered = replace(offered, request=replace(offered.request, tools=left))
+        return self._made(agent, offered)
 
-    async def _equipped(self, agent: NamedAgent) -> _Equipped:
-        request = with_arranged_tools(self.request, agent.settings.client_tools)
-        of_client = [name for spec in request.tools if (name := tool_name(spec)) is not None]
-        tools = distinct(await self.settings.shared.toolbox(agent.target, request.caller), of_client)
-        taken = [READ_TOOL, SEARCH_TOOL, *(tool.name for tool in tools)]
-        for tool in agent_tools(agent, request.caller, self.sink, self.settings, self.run):
-            tools.append(replace(tool, name=free_name(tool.name, taken)))
-            taken.append(tools[-1].name)
-        keeper = self._keeper(agent, tools)
-        tools += keeper.readers if keeper else []
-        handovers: list[Handover] = []
-        for other in agents_named(agent.settings.handoffs, self.settings):
-            name = free_name(f"transfer_to_{other.settings.id}", taken)
-            handovers.append(Handover.to(name, other, partial(self.next, other)))
-            taken.append(name)
-        return _Equipped(agent, request, tools, handovers, keeper)
+    async def _offered(self, agent: NamedAgent) -> Offered:
+        return await offered_to(agent, self.request, self.sink, self.settings, self.run)
 
-    def _keeper(self, agent: NamedAgent, tools: Sequence[OwnTool]) -> OutputKeeper | None:
-        """Return what keeps the results of its tools, None where it has none or nobody looks after its window."""
-        chosen = agent.settings.tool_output.over(self.settings.tool_output)
-        has_tools = bool(tools) or TOOL_OUTPUT_CACHE in agent.settings.tools
-        if not (chosen.enabled and has_tools and agent.target.provider.manages_context):
-            return None
-        return OutputKeeper(self.settings.shared.store.tool_outputs, self.request.caller.owner, chosen, tools)
-
-    def _made(self, equipped: _Equipped) -> SdkAgent:
-        agent, settings = equipped.agent, equipped.agent.settings
-        keeper, answer = equipped.keeper, self.limits.answer
-        turn = Turn(agent.target, equipped.request, self.sink, self.settings, keeper, answer)
+    def _made(self, agent: NamedAgent, offered: Offered) -> SdkAgent:
+        settings, keeper = agent.settings, offered.keeper
+        turn = Turn(agent.target, offered.request, self.sink, self.settings, keeper, self.limits.answer)
         self.turns.append(turn)
-        self.limits.kinds.update({tool.name: tool.kind for tool in equipped.tools if tool.kind != "other"})
+        self.limits.kinds.update({tool.name: tool.kind for tool in offered.tools if tool.kind != "other"})
         shown = keeper.shown if keeper else _as_it_is
-        own = [as_function_tool(tool, shown, self.limits.called) for tool in equipped.tools]
-        of_client = client_function_tools(equipped.request) if own or equipped.handovers else {}
+        own = [as_function_tool(tool, shown, self.limits.called) for tool in offered.tools]
+        handovers = [Handover.by(handoff, partial(self.next, handoff.agent)) for handoff in offered.handoffs]
+        of_client = client_function_tools(offered.request) if own or handovers else {}
         return SdkAgent(
             name=settings.display_name,
             instructions=settings.instructions,
             model=ManagedModel(turn, of_client.keys(), self.limits),
             tools=[*own, *of_client.values()],
-            handoffs=[*equipped.handovers],
+            handoffs=[*handovers],
         )
 
 

@@ -111,11 +111,12 @@ class Turn:
         self._history.extend_to([*appended, assistant_message(why, ())])
         await self._sink([self.answer.stop(why)])
 
-    async def compact(self, instructions: str | None) -> tuple[Sequence[Message], int, Compaction | Cannot]:
+    async def compact(
+        self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()
+    ) -> tuple[Sequence[Message], int, Compaction | Cannot]:
         """Compact what stands for the client's history; return that, its size in tokens, and what became of it."""
-        shape = StepRequest(
-            self.request, self.target.model, self._defaults, instructions, self.request.tools, 1, self._remembered
-        )
+        tools = [*own_tools, *self.request.tools]
+        shape = StepRequest(self.request, self.target.model, self._defaults, instructions, tools, 1, self._remembered)
         step = Step(self.answer, self._sink, (), lambda name: True)
         managed = await self._managed(shape, await self._ready(), step)
         messages = self._history.messages

@@ -3,15 +3,17 @@
 from aiohttp import web
 
 from elbowroom.agents.count_request import count_request
+from elbowroom.agents.offered_tools import offered_unasked
 from elbowroom.server.caller import read_chat_request
-from elbowroom.server.keys import catalog_of
+from elbowroom.server.keys import catalog_of, run_settings_of
 
 
 async def input_tokens(request: web.Request) -> web.Response:
     """Count the prompt that this chat request would make; no model is loaded for it."""
     chat = await read_chat_request(request)
     target = await catalog_of(request.app).resolve(chat.model)
-    sized = await count_request(target, chat)
+    offered = await offered_unasked(target, chat, run_settings_of(request.app))
+    sized = await count_request(target, offered.request, offered.specs)
     return web.json_response(
         {
             "object": "response.input_tokens",
