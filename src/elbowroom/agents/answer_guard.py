@@ -1,9 +1,9 @@
 """Keeps remote images out of an answer: what its agent has read may have talked the model into writing one."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from elbowroom.context.remote_images import ImageGuard
+from elbowroom.context.transcript import Message, text_of
 from elbowroom.providers.events import ReasoningDelta, TextDelta
 
 Said = TextDelta | ReasoningDelta
@@ -21,12 +21,12 @@ class AnswerGuard:
         self._field = ReasoningDelta("").field
 
     @classmethod
-    def behind(cls, messages: Sequence[Mapping[str, Any]]) -> "AnswerGuard":
+    def behind(cls, messages: Sequence[Message]) -> "AnswerGuard":
         """Return one for the answer to these; where they end with the beginning of that answer, it has read it."""
         guard = cls()
         last = messages[-1] if messages else {}
-        if last.get("role") == "assistant" and isinstance(said := last.get("content"), str):
-            guard._text.feed(said)
+        if last.get("role") == "assistant":
+            guard._text.feed(text_of(last))
             guard._text.cut()
         return guard
 
