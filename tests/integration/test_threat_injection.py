@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_teams import agent, team
 from chatting import AGENT, RAW_MODEL, chat_body, chunks_of, elbowroom_with_studio, finish_of, stream_bytes
 from compacting import said, used
 from injected_notes import (
@@ -31,7 +32,7 @@ from elbowroom.agents.own_tool import OwnTool
 from elbowroom.agents.told_memories import TAG_NAME as MEMORIES
 from elbowroom.context.division import SUMMARY_TAG
 from elbowroom.context.tool_output import ref_to
-from elbowroom.demo import Reasoning, Script, SimulatedLMStudio, Text, ToolCall
+from elbowroom.demo import Error, Reasoning, Script, SimulatedLMStudio, Text, ToolCall
 from elbowroom.server.keys import Timing
 
 OFF = "background = false"
@@ -133,6 +134,25 @@ async def test_an_image_in_two_steps_is_none(tmp_path: Path) -> None:
         assert text == f"[image: plan]({EVIL}1) and ![x]\n\n[x]\\: {EVIL}{SECRET}"
         [said] = [message for message in studio.chats[-1].body["messages"] if message["role"] == "assistant"]
         assert said["content"] == text.partition("\n\n")[0]
+
+
+async def test_an_image_by_two_agents_is_none(tmp_path: Path) -> None:
+    """Who goes on behind a handover finishes no image that the agent before has begun."""
+    agents = [agent("desk", handoffs=["editor"]), agent("editor")]
+    one, other = Text(f"![x][it] ![y]({EVIL}1)"), Text(f"[it]: {EVIL}{SECRET}")
+    lines = {"desk": [Script(one, ToolCall("transfer_to_editor"))], "editor": [Script(other)]}
+    async with team(tmp_path, agents, lines) as (served, _):
+        chunks = chunks_of(await stream_bytes(served, chat_body(model="desk")))
+        assert text_of(chunks) == f"![x][it] [image: y]({EVIL}1)\n\n[it]\\: {EVIL}{SECRET}"
+
+
+async def test_what_a_lost_model_has_begun_is_not_said(tmp_path: Path) -> None:
+    """Where a request is made again before its first word was shown, nothing of the first one is left over."""
+    agents, _ = vault_agent(tmp_path)
+    async with elbowroom_with_studio(tmp_path, agents=agents) as (served, studio):
+        studio.enqueue(Script(Text("!", whole=True), Error("The model has crashed.")), "[here](Plan.md) it is.")
+        assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "[here](Plan.md) it is."
+        assert len(studio.chats) == 2
 
 
 async def test_a_failing_tool_loop_tells_no_image(tmp_path: Path) -> None:
