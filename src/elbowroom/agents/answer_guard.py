@@ -19,6 +19,7 @@ class AnswerGuard:
         self._text = ImageGuard()
         self._thoughts = ImageGuard()
         self._field = ReasoningDelta("").field
+        self._opening = ""
 
     @classmethod
     def behind(cls, messages: Sequence[Message]) -> "AnswerGuard":
@@ -26,8 +27,7 @@ class AnswerGuard:
         guard = cls()
         last = messages[-1] if messages else {}
         if last.get("role") == "assistant":
-            guard._text.feed(text_of(last))
-            guard._text.cut()
+            guard._go_on_behind(text_of(last))
         return guard
 
     def passed(self, event: Said) -> list[Said]:
@@ -39,7 +39,7 @@ class AnswerGuard:
             self._field = event.field
             return self._thought(self._thoughts.feed(event.text))
         thought = self._thought(self._thoughts.cut())
-        text = self._text.feed(event.text)
+        text = self._opened(self._text.feed(event.text))
         if text == event.text:
             return [*thought, event]
         return [*thought, TextDelta(text)] if text else thought
@@ -47,8 +47,9 @@ class AnswerGuard:
     def end_attempt(self, *, goes_on: bool) -> list[Said]:
         """Return what is still held back at the end of a request, behind which the same text may go on."""
         thoughts, text = self._thoughts, self._text
-        rest = thoughts.cut() if goes_on else thoughts.end(), text.cut() if goes_on else text.end()
-        return [*self._thought(rest[0]), *([TextDelta(rest[1])] if rest[1] else ())]
+        thought = self._thought(thoughts.cut() if goes_on else thoughts.end())
+        rest = self._opened(text.cut() if goes_on else text.end())
+        return [*thought, TextDelta(rest)] if rest else thought
 
     def drop(self) -> None:
         """Forget what has been held back of a request that has failed."""
@@ -58,6 +59,20 @@ class AnswerGuard:
     def paragraph(self, text: str) -> str:
         """Return a whole paragraph of the answer as it is to be shown."""
         return self._text.feed(text) + self._text.end()
+
+    def _go_on_behind(self, said: str) -> None:
+        """Read a text that the client has already; where an image may have begun, a blank line is to end it."""
+        self._text.feed(said)
+        if self._text.held in ("", "!", "]"):
+            self._text.cut()
+        else:
+            self._text.end()
+            self._opening = "\n\n"
+
+    def _opened(self, text: str) -> str:
+        """Return the text with what has to stand before the first of it."""
+        opening, self._opening = (self._opening, "") if text else ("", self._opening)
+        return opening + text
 
     def _thought(self, text: str) -> list[Said]:
         return [ReasoningDelta(text, self._field)] if text else []

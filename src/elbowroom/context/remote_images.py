@@ -76,6 +76,11 @@ class ImageGuard:
         finally:
             self._must_tell = False
 
+    @property
+    def held(self) -> str:
+        """Return what is held back now."""
+        return self._held
+
     def drop(self) -> None:
         """Forget what has been held back: nobody is to see it."""
         self._held = ""
