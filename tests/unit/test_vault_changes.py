@@ -250,6 +250,32 @@ def test_what_another_program_writes_meanwhile_is_not_lost(tmp_path: Path) -> No
     assert note.read_text() == "50\n"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux what a descriptor stands for")
+@pytest.mark.parametrize("name", ["Note.md", "New.md"])
+def test_a_note_takes_its_place_when_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The whole new note is written and synchronised beside its place, under a hidden name, before it is there."""
+    changes = changes_of(tmp_path, {"A/Note.md": "old\n"})
+    folder, fsync = tmp_path / "vault" / "A", os.fsync
+    before = (folder / name).read_text() if (folder / name).exists() else None
+    seen: list[tuple[str, str | None]] = []
+
+    def synchronised(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if path.parent == folder:
+            there = (folder / name).read_text() if (folder / name).exists() else None
+            seen.append((path.read_text(), there))
+            assert path.name.startswith(".elbowroom-")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", synchronised)
+    if before is None:
+        changes.create(f"A/{name}", "new\n")
+    else:
+        changes.append(f"A/{name}", "new\n", "", "")
+    assert seen == [((folder / name).read_text(), before)]
+    assert sorted(path.name for path in folder.iterdir()) == sorted({"Note.md", name})
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot let two names change places")
 def test_no_version_of_another_program_is_lost(tmp_path: Path) -> None:
     """Another program puts version after version in the note's place while the agent appends to it: whatever is in

@@ -16,8 +16,10 @@ from vaults import WAYS, changes_of, files_in, vault_of, write_notes
 from elbowroom.vault.changes import Changes
 from elbowroom.vault.errors import NoSuchNote, VaultError
 from elbowroom.vault.files import version_of
+from elbowroom.vault.journal import Journal
 from elbowroom.vault.names import check_new, is_hidden, split_path
-from elbowroom.vault.telling import tell_folder, tell_note, tell_search
+from elbowroom.vault.scope import Scope
+from elbowroom.vault.telling import tell_count, tell_folder, tell_note, tell_outline, tell_search
 from elbowroom.vault.vault import Vault
 
 SECRET = "the secret outside"
@@ -46,6 +48,8 @@ def every_reader(vault: Vault, path: str) -> list[str]:
         lambda: tell_note(vault, path, 1, 0, "", frontmatter_only=False),
         lambda: tell_folder(vault, path, 0),
         lambda: tell_search(vault, "secret", "", "", path, 10, 0),
+        lambda: tell_count(vault, "secret", "", "", path),
+        lambda: tell_outline(vault, path),
     ]
     for reader in readers:
         try:
@@ -141,6 +145,7 @@ def test_nothing_is_written_elsewhere(tmp_path: Path, path: str, by_descriptor: 
     ways: list[Callable[[Changes], str]] = [
         lambda c: c.create(path, "x"),
         lambda c: c.append(path, "x", "", ""),
+        lambda c: c.patch(path, "frontmatter", "key", "replace", "x", version_of(SECRET.encode())),
         lambda c: c.delete(path, ""),
         lambda c: c.rename("Plan.md", path, ""),
         lambda c: c.rename(path, "New.md", ""),
@@ -214,6 +219,25 @@ def test_pipes_and_sockets_are_not_opened(tmp_path: Path, by_descriptor: bool) -
                 vault.read(path)
         assert "pipe" not in tell_folder(vault, "", 0)
         assert tell_search(vault, "plan", "", "", "", 10, 0).startswith("1 notes")
+
+
+@pytest.mark.parametrize("by_descriptor", WAYS)
+@pytest.mark.parametrize("name", ["zero", "full", "random", "null"])
+@pytest.mark.timeout(20)
+def test_devices_are_not_opened(tmp_path: Path, name: str, by_descriptor: bool) -> None:
+    """A device, of which reading would never end, is no file, neither for those that read nor for those that write."""
+    vault = Vault("/dev", Scope.of((), ()), by_descriptor=by_descriptor)
+    changes = Changes(vault, Journal(tmp_path / "undo"), "writer")
+    ways: list[Callable[[], object]] = [
+        lambda: vault.read(name),
+        lambda: tell_note(vault, name, 1, 0, "", frontmatter_only=False),
+        lambda: changes.append(name, "x", "", ""),
+        lambda: changes.delete(name, ""),
+    ]
+    for way in ways:
+        with pytest.raises(VaultError, match="not a file"):
+            way()
+    assert not (tmp_path / "undo").exists() or files_in(tmp_path / "undo") == {}
 
 
 @pytest.mark.timeout(20)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loop_stall import longest_stall
 from vaults import changes_of, files_in
 
 from elbowroom.agents.own_tool import ToolResult
@@ -65,6 +66,24 @@ async def test_a_change_that_is_given_up_is_whole_or_not_begun(tmp_path: Path, w
     else:
         assert changes.journal.last("writer") is None
     assert files_in(root) == before
+
+
+@pytest.mark.parametrize("query", ["(a+)+$", "(a|aa)+$", "x" * 100_000])
+async def test_no_query_holds_the_server_up(tmp_path: Path, query: str) -> None:
+    """Over notes of one line, the largest that are searched and one of 50 MB, other chats go on while it looks."""
+    changes = changes_of(tmp_path, {f"{number}.md": "a" * (1 << 20) for number in range(8)})
+    (tmp_path / "vault" / "Line.md").write_bytes(b"a" * 50_000_000)
+
+    async def search() -> None:
+        with suppress(ElbowroomError):  # for one that is too long
+            await called(changes, "search", query=query)
+        await called(changes, "read", path="Line")
+
+    for attempt in range(3):  # a loaded machine may stall the loop by itself
+        stall = await longest_stall(search())
+        if stall < 0.25:
+            return
+        assert attempt < 2, stall
 
 
 async def test_two_agents_at_once(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from elbowroom.agents.answer_guard import AnswerGuard
 from elbowroom.context.progress import Progress
 from elbowroom.providers.events import ReasoningDelta, TextDelta
 
@@ -64,7 +65,8 @@ class Answer:
     """The text, thoughts and client tool calls of a run so far, and how each of its model steps ended.
 
     `usages` holds the upstream's usage objects, and for requests whose upstream reported none those counted here,
-    which say so under `elbowroom`. The last is that of the last request.
+    which say so under `elbowroom`. The last is that of the last request. `guard` is what its words have to pass first;
+    None where nothing has been read that somebody else wrote.
     """
 
     text: list[str] = field(default_factory=list)
@@ -75,6 +77,7 @@ class Answer:
     upstream_finish: str = "stop"
     steps: int = 0
     is_stopped: bool = False
+    guard: AnswerGuard | None = None
     _text_before: int = 0
     _reasoning_before: int = 0
 

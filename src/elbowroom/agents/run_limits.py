@@ -68,7 +68,8 @@ class RunLimits:
         else:
             return None
         log.warning("The run of %s was ended. %s.", self.name, ended)
-        return f"[{ended}.{_done(done, self.kinds)} {remedy}]"
+        told = f"[{ended}.{_done(done, self.kinds)} {remedy}]"
+        return self.answer.guard.paragraph(told) if self.answer.guard is not None else told
 
 
 def _done(messages: Sequence[Message], kinds: Mapping[str, ToolKind]) -> str:

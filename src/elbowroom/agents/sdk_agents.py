@@ -13,6 +13,7 @@ from agents.agent import AgentBase
 
 from elbowroom.agents.agent_tools import NamedAgent, RunAgent
 from elbowroom.agents.answer import Notice, Sink
+from elbowroom.agents.answer_guard import AnswerGuard
 from elbowroom.agents.client_function_tools import client_function_tools
 from elbowroom.agents.function_tools import as_function_tool
 from elbowroom.agents.managed_model import ManagedModel
@@ -95,8 +96,10 @@ class SdkAgents:
         return await offered_to(agent, self.request, self.sink, self.settings, self.run)
 
     def _made(self, agent: NamedAgent, offered: Offered) -> SdkAgent:
-        settings, keeper = agent.settings, offered.keeper
-        turn = Turn(agent.target, offered.request, self.sink, self.settings, keeper, self.limits.answer)
+        settings, keeper, answer = agent.settings, offered.keeper, self.limits.answer
+        if answer.guard is None and (offered.tools or offered.handoffs):
+            answer.guard = AnswerGuard.behind(self.request.messages)
+        turn = Turn(agent.target, offered.request, self.sink, self.settings, keeper, answer)
         self.turns.append(turn)
         self.limits.kinds.update({tool.name: tool.kind for tool in offered.tools if tool.kind != "other"})
         shown = keeper.shown if keeper else _as_it_is

@@ -7,6 +7,7 @@ from typing import Any
 
 from elbowroom.agents.admission import Ticket
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
+from elbowroom.agents.answer_guard import Said
 from elbowroom.agents.counted_usage import Unreported
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.stream_watch import StreamWatch
@@ -34,6 +35,7 @@ class Step:
         self, answer: Answer, sink: Sink, offered: Collection[str], is_for_client: Callable[[str], bool]
     ) -> None:
         self._answer = answer
+        self._guard = answer.guard
         self._sink = sink
         self._is_for_client = is_for_client
         self._watch: StreamWatch | None = None
@@ -70,6 +72,8 @@ class Step:
         self.usage = None
         self._generated = []
         self._watch = watch
+        if self._guard is not None:
+            self._guard.drop()
         said = "".join(self.reply.text)
         self._continuation = Continuation(said) if said else None
         try:
@@ -84,7 +88,7 @@ class Step:
             if not self._answer.text or not may_be_empty:
                 raise
             self._answer.upstream_finish = "stop"
-        await self._end_continuation()
+        await self._end_attempt()
         self.unreported = None
         if self.usage is not None:
             self._answer.usages.append(self.usage)
@@ -140,10 +144,7 @@ class Step:
         return self._said(event)
 
     def _said(self, event: TextDelta) -> list[AnswerEvent]:
-        if not event.text and event.logprobs is None:
-            return []
-        self.reply.text.append(event.text)
-        return [event]
+        return self._shown(event) if event.text or event.logprobs is not None else []
 
     def _thought(self, event: ReasoningDelta) -> list[AnswerEvent]:
         self._generated.append(event.text)
@@ -152,8 +153,17 @@ class Step:
             self._watch.pass_thought(event.text)
         if self.reply.text and self._continuation is not None:
             return []  # it thinks about how to go on with a text that the client is in the middle of
-        self.reply.reasoning.append(event.text)
-        return [event]
+        return self._shown(event)
+
+    def _shown(self, event: Said) -> list[AnswerEvent]:
+        """Take an event into the reply, and return what the client sees now."""
+        return self._taken([event] if self._guard is None else self._guard.passed(event))
+
+    def _taken(self, events: Sequence[Said]) -> list[AnswerEvent]:
+        for event in events:
+            kept = self.reply.text if isinstance(event, TextDelta) else self.reply.reasoning
+            kept.append(event.text)
+        return [*events]
 
     def _call(self, event: ToolCallDelta) -> None:
         self.reply.add_call(event)
@@ -162,10 +172,14 @@ class Step:
             self._watch.count((event.name or "") + event.arguments)
             self._watch.pass_call()
 
-    async def _end_continuation(self) -> None:
+    async def _end_attempt(self) -> None:
+        """Hand on what has been held back."""
         is_stopped = self._watch is not None and self._watch.is_stopped
         rest = self._continuation.end() if self._continuation is not None and not is_stopped else ""
-        await self._hand_on(self._said(TextDelta(rest)))
+        visible = self._said(TextDelta(rest))
+        if self._guard is not None:
+            visible += self._taken(self._guard.end_attempt(goes_on=is_stopped or self.was_cut))
+        await self._hand_on(visible)
 
     async def _hand_on(self, events: Sequence[AnswerEvent]) -> None:
         if events:

@@ -22,6 +22,8 @@ CLAUSE = re.compile(r"[^.,;:!?()\[\]|\n\"]*$")
 WORD = re.compile(r"[A-Za-z0-9]+")
 WORDS_BEFORE = 4
 LONGEST_CLAUSE = 80
+OF_OTHERS = re.compile(r"- (?:The assistant said: |It (?:used |read \d|ran \d|\d))")
+"""How a digest's lines begin that quote the assistant or a tool: what must hold there is no condition of the user's."""
 MOST_DOUBTFUL = 2
 AROUND = 40
 
@@ -91,8 +93,8 @@ def facts_of(group: Group) -> Iterator[Fact | None]:
     """
     if is_summary(group):
         text = inner_summary(group)
-        for line in text.splitlines():
-            if line.startswith("- "):
+        for line in text.split("\n"):  # a tool's text may have other breaks
+            if line.startswith("- ") and not OF_OTHERS.match(line):
                 yield from map(_condition, find_constraints(line))
         yield None
         yield from _identified(text, SAID, Weight.OF_SUMMARY)

@@ -16,6 +16,10 @@ MOST_HELD: Final = 1000
 """Characters: what is not clear after so many is taken for a remote image."""
 MOST_LABELS: Final = 1000
 BEGINNING: Final = re.compile(r"!(?=\[|\Z)|<(?=[A-Za-z]|\Z)|\](?=:|\Z)")
+ALONE: Final = {"<": "&lt;"}
+"""What is shown in place of the beginning of a tag behind which the text was cut."""
+JOINTS: Final = {"![": " ", "]:": "\\"}
+"""What is put between two characters that would begin something together, where the text was cut between them."""
 LABEL_START: Final = re.compile(r"(?<!\\)(?:\\\\)*\[")
 
 
@@ -42,19 +46,44 @@ class ImageGuard:
     def __init__(self) -> None:
         self._before = ""
         self._held = ""
+        self._must_tell = False
         self._images, self._addresses = Labels(), Labels()
 
     def feed(self, text: str) -> str:
         """Take the next piece and return what can be shown by now."""
+        joint = "" if self._held else JOINTS.get(self._before[-1:] + text[:1], "")
+        self._before += joint
         if not self._held and not BEGINNING.search(text):
             self._before = (self._before + text)[-MOST_HELD:]
-            return text
+            return joint + text
         self._held += text
-        return self._passed(is_whole=False)
+        return joint + self._passed(is_whole=False)
 
     def end(self) -> str:
-        """Return what has been held back; no more text comes."""
-        return self._passed(is_whole=True)
+        """Return what has been held back; if there is more, it begins another paragraph."""
+        rest = self._passed(is_whole=True)
+        self._before += "\n\n"
+        return rest
+
+    def cut(self) -> str:
+        """Return what has been held back where the text goes on later, in the middle of a word even.
+
+        What is not clear by now is taken for a remote image.
+        """
+        self._must_tell = True
+        try:
+            return self._passed(is_whole=False)
+        finally:
+            self._must_tell = False
+
+    @property
+    def held(self) -> str:
+        """Return what is held back now."""
+        return self._held
+
+    def drop(self) -> None:
+        """Forget what has been held back: nobody is to see it."""
+        self._held = ""
 
     def _passed(self, *, is_whole: bool) -> str:
         text, at = self._held, 0
@@ -78,18 +107,21 @@ class ImageGuard:
         window, before = text[at : at + MOST_HELD], self._text_before(text, at)
         is_full = len(window) == MOST_HELD
         is_known = is_whole and not is_full
+        must_tell = is_full or self._must_tell
         if len(window) == 1:
-            return Piece(1, window) if is_known else None
+            return Piece(1, window) if is_known else Piece(1, ALONE.get(window, window)) if must_tell else None
         match window[0]:
             case "!":
-                found = opening(window[2:], is_whole=is_known) or (Opening(is_remote=True) if is_full else None)
+                found = opening(window[2:], is_whole=is_known) or (Opening(is_remote=True) if must_tell else None)
                 return None if found is None else self._image(found, before)
             case "<":
                 fetches = tag_fetches(window, is_whole=is_known)
-                return None if fetches is None and not is_full else Piece(1, "<" if fetches is False else "&lt;")
+                return None if fetches is None and not must_tell else Piece(1, "<" if fetches is False else "&lt;")
             case _:
                 remote = leads_elsewhere(window, 2, is_whole=is_known)
-                return None if remote is None and not is_full else self._address(before, is_remote=remote is not False)
+                return (
+                    None if remote is None and not must_tell else self._address(before, is_remote=remote is not False)
+                )
 
     def _image(self, found: Opening, before: str) -> Piece:
         if not found.is_remote and not any(label in self._addresses for label in found.labels):
