@@ -49,9 +49,13 @@ class Fitting:
 
     async def first_decision(self) -> Decision:
         """Return what to do with the history as it has come in, results in it shortened where they are too large."""
-        if self.pruning is not None:
-            await self.pruning.begin_step()
-        await self._shorten_results()
+        try:
+            if self.pruning is not None:
+                await self.pruning.begin_step()
+            await self._shorten_results()
+        finally:
+            if self.keeper is not None:
+                self.keeper.let_go()
         return await self.next_decision()
 
     async def next_decision(self, *, must_shrink: bool = False) -> Decision:

@@ -24,6 +24,7 @@ from elbowroom.agents.run_limits import RunLimits
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.turn import Turn
 from elbowroom.context.message_content import whole_characters
+from elbowroom.context.tool_output import ToolOutputRef
 from elbowroom.context.tool_view import READ_TOOL, SEARCH_TOOL
 from elbowroom.errors import RequestError
 from elbowroom.settings.tool_names import TOOL_OUTPUT_CACHE
@@ -90,6 +91,7 @@ class SdkAgents:
     run: RunAgent
     until_end: ExitStack
     turns: list[Turn] = field(default_factory=list)
+    _refs: dict[str, ToolOutputRef] = field(default_factory=dict)
 
     async def first(self, agent: NamedAgent) -> SdkAgent:
         """Return the agent that was asked. Raises RequestError where the client has a tool with the name of its own."""
@@ -135,7 +137,8 @@ class SdkAgents:
         has_tools = bool(tools) or TOOL_OUTPUT_CACHE in agent.settings.tools
         if not (chosen.enabled and has_tools and agent.target.provider.manages_context):
             return None
-        return OutputKeeper(self.settings.shared.store.tool_outputs, self.request.caller.owner, chosen, tools)
+        outputs, owner = self.settings.shared.store.tool_outputs, self.request.caller.owner
+        return OutputKeeper(outputs, owner, chosen, tools, self._refs)
 
     def _made(self, equipped: _Equipped) -> SdkAgent:
         agent, settings = equipped.agent, equipped.agent.settings
