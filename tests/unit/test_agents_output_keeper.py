@@ -278,9 +278,12 @@ async def test_nobody_reads_what_is_kept_for_others() -> None:
 
 async def test_a_kind_from_the_settings_beats_the_declared_one() -> None:
     """The settings name tools as the model sees them."""
-    keeper = keeper_of(MemoryToolOutputs(), kinds={"look": "query"})
-    assert keeper.kinds["look"] == "query"
-    assert keeper.kinds[READ_TOOL] == "read"
+    keeper = keeper_of(MemoryToolOutputs(), kinds={"look": "query"}, max_history_summary_tokens=70)
+    removed = await keeper.removed_calls([asked(), *calls(2)])
+    assert removed.kinds["look"] == "query"
+    assert removed.kinds[READ_TOOL] == "read"
+    assert removed.most_tokens == 70
+    assert removed.results.startswith("2 results")
 
 
 @pytest.mark.parametrize("window", [1000, 2048, 4096])

@@ -8,6 +8,7 @@ from typing import Any
 from elbowroom.agents.answer import AnswerEvent
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.client_tools import with_arranged_tools
+from elbowroom.agents.output_keeper import OutputKeeper
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.turn import Turn
@@ -42,12 +43,21 @@ async def compact_request(target: Target, request: ChatRequest, settings: RunSet
         )
     began = time.monotonic()
     arranged = with_arranged_tools(request, target.agent.client_tools if target.agent else settings.client_tools)
-    turn = Turn(target, arranged, _tell_nobody, settings)
+    turn = Turn(target, arranged, _tell_nobody, settings, _keeper(target, arranged, settings))
     messages, before, outcome = await turn.compact(target.agent.instructions if target.agent else None)
     seconds = time.monotonic() - began
     if isinstance(outcome, Compaction):
         return CompactedRequest(outcome.messages, outcome.before, outcome.after, outcome.rung, seconds)
     return CompactedRequest(tuple(messages), before, before, None, seconds)
+
+
+def _keeper(target: Target, request: ChatRequest, settings: RunSettings) -> OutputKeeper | None:
+    """Return what keeps results of tools for an agent that can read them again."""
+    agent = target.agent
+    if agent is None or not (agent.tools or agent.mcp or agent.agent_tools):
+        return None
+    chosen = agent.tool_output.over(settings.tool_output)
+    return OutputKeeper(settings.shared.store.tool_outputs, request.caller.owner, chosen) if chosen.enabled else None
 
 
 async def _tell_nobody(events: Sequence[AnswerEvent]) -> None:

@@ -10,6 +10,7 @@ from elbowroom.agents.own_tool import Media, OwnTool, ToolResult
 from elbowroom.agents.tool_arguments import parsed_arguments
 from elbowroom.context.message_content import whole_characters, with_text
 from elbowroom.context.output_index import index_of, lists_named_in, note_on, results_in
+from elbowroom.context.removed_calls import RemovedCalls
 from elbowroom.context.tool_output import ToolOutputRef, ToolOutputs, ref_to
 from elbowroom.context.tool_stubs import is_stub
 from elbowroom.context.tool_stubs import ref_of as ref_in_stub
@@ -49,7 +50,7 @@ class OutputKeeper:
         self._owner = owner
         self._settings = settings
         declared: dict[str, ToolKind] = {tool.name: tool.kind for tool in tools if tool.kind != "other"}
-        self.kinds: Mapping[str, ToolKind] = {**READERS, **declared, **settings.kinds}
+        self._kinds: Mapping[str, ToolKind] = {**READERS, **declared, **settings.kinds}
         self._size_of: Callable[[str], int] = len
         self._quota = Quota(0, lambda text: self._size_of(text))
         self._limits = UNMEASURED
@@ -118,7 +119,7 @@ class OutputKeeper:
         self, messages: Sequence[Message], *, must_shrink: bool, at_any_gain: bool = False
     ) -> list[Message] | None:
         """Return the history with old results shortened, None where there is nothing to do."""
-        limits, kinds = self._limits, self.kinds
+        limits, kinds = self._limits, self._kinds
         shorter = pruned(
             messages, limits, kinds, self._ref_of, self._size_of, must_shrink=must_shrink, at_any_gain=at_any_gain
         )
@@ -127,13 +128,18 @@ class OutputKeeper:
                 self._refs[text_of(new)] = ref
         return shorter
 
+    async def removed_calls(self, messages: Sequence[Message]) -> RemovedCalls:
+        """Return what is told of the calls in a history once they are gone."""
+        results = await self.note(messages)
+        return RemovedCalls(results, self._settings.max_history_summary_tokens, self._kinds)
+
     async def note(self, messages: Sequence[Message]) -> str:
         """Keep a list of all results that a history has, and return what is told of it once they are gone."""
         for message, name, arguments in results_in(messages):
             text = text_of(message)
             if name and text and not await self._is_known(name, arguments, text) and not is_stub(text):
                 self._refs[text] = await self._outputs.keep(self._owner, name, text)
-        index, count = index_of(messages, self.kinds, self._ref_of)
+        index, count = index_of(messages, self._kinds, self._ref_of)
         if not count:
             return ""
         ref = await self._outputs.keep(self._owner, "", index)

@@ -145,7 +145,9 @@ class SdkAgents:
         keeper, answer = equipped.keeper, self.limits.answer
         turn = Turn(agent.target, equipped.request, self.sink, self.settings, keeper, answer)
         self.turns.append(turn)
-        self.limits.kinds.update({tool.name: tool.kind for tool in equipped.tools if tool.kind != "other"})
+        chosen = settings.tool_output.over(self.settings.tool_output)
+        declared = {tool.name: tool.kind for tool in equipped.tools if tool.kind != "other"}
+        self.limits.kinds.update({**declared, **chosen.kinds})
         shown = keeper.shown if keeper else _as_it_is
         own = [as_function_tool(tool, shown, self.limits.called) for tool in equipped.tools]
         of_client = client_function_tools(equipped.request) if own or equipped.handovers else {}
