@@ -121,7 +121,7 @@ def test_soft_trim() -> None:
     assert f"ref={REF}; {len(text) - 3000:,} characters are left out" in trimmed
     assert is_soft_trimmed(trimmed)
     assert ref_of(trimmed) == REF
-    assert size_of_result(trimmed) == len(text)
+    assert size_of_result(trimmed) == f"{len(text):,} characters"
     assert f"{len(text):,} characters: line 0" in stub("read", "get", "{}", trimmed, REF)
 
 

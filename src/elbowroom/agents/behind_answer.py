@@ -68,8 +68,8 @@ class BehindAnswer:
         if not isinstance(decision, Compact) or not decision.asks_pruner:
             job.compacted(None)
             return False
-        results = await self.keeper.note(self.history.messages) if self.keeper is not None else ""
-        source = ConversationSource(self.shape, self.info, self.shape.with_instructions, results=results)
+        removed = await self.compactor.removed_calls(self.keeper, self.history.messages)
+        source = ConversationSource(self.shape, self.info, self.shape.with_instructions, removed=removed)
         transcript = Transcript.of(self.history.messages)
         outcome = await self.compactor.for_job(job).compact(transcript, decision, self.budget, self.counter, source)
         if not isinstance(outcome, Compaction) or outcome.rung in ("digest", "last messages"):

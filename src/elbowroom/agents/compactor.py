@@ -10,6 +10,7 @@ from elbowroom.agents.answer import AnswerEvent, Notice
 from elbowroom.agents.background import Job
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.gate import Gate
+from elbowroom.agents.output_keeper import OutputKeeper
 from elbowroom.agents.pruner_choice import wishes_of
 from elbowroom.agents.pruning_agent import Conversation, PruningAgent
 from elbowroom.agents.request_body import StepRequest
@@ -21,6 +22,7 @@ from elbowroom.context.compaction import Compaction, TaskState
 from elbowroom.context.decisions import Compact
 from elbowroom.context.ladder import Cannot, Ladder
 from elbowroom.context.progress import Progress
+from elbowroom.context.removed_calls import RemovedCalls
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.providers.base import ModelInfo
 
@@ -35,15 +37,15 @@ COUNTING_SECONDS = 0.05
 class ConversationSource:
     """What a conversation's own model is asked with: the request, the loaded model, and how a history is sent to it.
 
-    `state` is how the task stands, where that is known better than by the last message; `results` says where the
-    results of its tools can be read.
+    `state` is how the task stands, where that is known better than by the last message; `removed` is told of the
+    calls that are taken out.
     """
 
     shape: StepRequest
     info: ModelInfo
     dress: Callable[[Sequence[Message]], Sequence[Message]]
     state: TaskState | None = None
-    results: str = ""
+    removed: RemovedCalls = field(default_factory=RemovedCalls)
 
 
 @dataclass(slots=True)
@@ -94,6 +96,14 @@ class Compactor:
     def for_job(self, job: Job) -> "Compactor":
         """Return the same for work in the background, of which nobody is told."""
         return replace(self, tell=_tell_nobody, gate=Gate(self.gate.admission, job))
+
+    async def removed_calls(self, keeper: OutputKeeper | None, messages: Sequence[Message]) -> RemovedCalls:
+        """Return what is told of the calls in a history once they are gone; `keeper` has kept their results, if any."""
+        if keeper is not None:
+            return await keeper.removed_calls(messages)
+        agent, common = self.target.agent, self.settings.tool_output
+        chosen = agent.tool_output.over(common) if agent is not None else common
+        return RemovedCalls("", chosen.max_history_summary_tokens, chosen.kinds)
 
     async def compact(
         self,
@@ -157,7 +167,7 @@ class Compactor:
             on_progress=work.ask,
             asks_pruner=decision.asks_pruner,
             state=source.state,
-            results=source.results,
+            removed=source.removed,
         )
         outcome = await ladder.climb(transcript, before)
         work.end(self.target.name, outcome, before)

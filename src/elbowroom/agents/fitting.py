@@ -49,9 +49,7 @@ class Fitting:
 
     async def first_decision(self) -> Decision:
         """Return what to do with the history as it has come in, results in it shortened where they are too large."""
-        if self.pruning is not None:
-            await self.pruning.begin_step()
-        await self._shorten_results()
+        await self._take_in()
         return await self.next_decision()
 
     async def next_decision(self, *, must_shrink: bool = False) -> Decision:
@@ -97,7 +95,7 @@ class Fitting:
             info,
             lambda told: self.shape.with_instructions(self.history.joined(told)),
             "in progress" if self.history.is_stopped else None,
-            await self.keeper.note(self.history.messages) if self.keeper else "",
+            await self.compactor.removed_calls(self.keeper, self.history.messages),
         )
         transcript = Transcript.of(self.history.messages)
         outcome = await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
@@ -113,8 +111,7 @@ class Fitting:
 
     async def compact_by_hand(self, info: ModelInfo) -> tuple[int, Compaction | Cannot]:
         """Compact because a person wants it, below the trigger too; return the size before as well."""
-        if self.pruning is not None:
-            await self.pruning.begin_step()
+        await self._take_in()
         before, decision = await by_hand(self.history.messages, self.counter, self.manager)
         return before, await self._compacted(decision, info)
 
@@ -160,6 +157,16 @@ class Fitting:
     async def recall(self) -> bool:
         """Take over what has been compacted of this conversation by others; tell whether there is something."""
         return await self.memory.recall(self.history, self.manager.budget, self.counter.prompt)
+
+    async def _take_in(self) -> None:
+        """Let the model have of results that have come in as much as there is room for."""
+        try:
+            if self.pruning is not None:
+                await self.pruning.begin_step()
+            await self._shorten_results()
+        finally:
+            if self.keeper is not None:
+                self.keeper.let_go()
 
     async def _shorten_results(self) -> None:
         """Check 2: let results that came in just now stand whole where they fit, else as beginning and end."""

@@ -1,20 +1,19 @@
 """The tools of the server as the SDK runs them; every failure becomes a sentence for the model."""
 
 import asyncio
-import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from agents import FunctionTool, RunContextWrapper
 
 from elbowroom.agents.own_tool import OwnTool, ToolResult
+from elbowroom.agents.tool_arguments import parsed_arguments
 from elbowroom.context.tool_calls import as_json
 from elbowroom.errors import ElbowroomError
 
 log = logging.getLogger(__name__)
 LONGEST_ERROR: Final = 1500
-NOTHING: Final = "(The tool returned nothing.)"
 
 Shown = Callable[[OwnTool, ToolResult], Awaitable[str]]
 """Takes what a tool returned and gives what the model is shown of it."""
@@ -61,19 +60,6 @@ async def result_of(tool: OwnTool, written: str) -> ToolResult:
         return _failed(f"{tool.name} failed: {str(error) or type(error).__name__}. The same call would fail again.")
     finally:
         task.cancel()
-
-
-def parsed_arguments(written: str) -> Mapping[str, Any] | None:
-    """Return a call's arguments, None where they are no JSON object; one that was written as a text is taken too."""
-    try:
-        value = json.loads(written) if written.strip() else {}
-        if isinstance(value, str):
-            value = json.loads(value) if value.strip() else {}
-    except (ValueError, RecursionError):
-        return None
-    if value is None:
-        return {}
-    return value if isinstance(value, dict) else None
 
 
 def _as_result(returned: object) -> ToolResult:

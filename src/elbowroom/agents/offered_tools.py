@@ -15,6 +15,7 @@ from elbowroom.agents.own_tool import OwnTool
 from elbowroom.agents.reply import name_in_lm_studio
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.run_settings import RunSettings
+from elbowroom.context.tool_output import ToolOutputRef
 from elbowroom.context.tool_view import READ_TOOL, SEARCH_TOOL
 from elbowroom.settings.tool_names import TOOL_OUTPUT_CACHE
 
@@ -60,9 +61,17 @@ class Offered:
 
 
 async def offered_to(
-    agent: NamedAgent, request: ChatRequest, sink: Sink, settings: RunSettings, run: RunAgent
+    agent: NamedAgent,
+    request: ChatRequest,
+    sink: Sink,
+    settings: RunSettings,
+    run: RunAgent,
+    refs: dict[str, ToolOutputRef] | None = None,
 ) -> Offered:
-    """Return what an agent can call in a request; agents that it asks are run by `run`, and tell the sink."""
+    """Return what an agent can call in a request; agents that it asks are run by `run`, and tell the sink.
+
+    `refs` are those that agents before it have in the same conversation, to be added to.
+    """
     request = with_arranged_tools(request, agent.settings.client_tools)
     of_client = [name for spec in request.tools if (name := tool_name(spec)) is not None]
     tools = distinct(await settings.shared.toolbox(agent.target, request.caller), of_client)
@@ -70,7 +79,7 @@ async def offered_to(
     for tool in agent_tools(agent, request.caller, sink, settings, run):
         tools.append(replace(tool, name=free_name(tool.name, taken)))
         taken.append(tools[-1].name)
-    keeper = _keeper(agent, request.caller, tools, settings)
+    keeper = _keeper(agent, request.caller, tools, settings, refs)
     tools += keeper.readers if keeper else []
     handoffs: list[Handoff] = []
     for other in agents_named(agent.settings.handoffs, settings):
@@ -79,13 +88,19 @@ async def offered_to(
     return Offered(request, tools, handoffs, keeper)
 
 
-def _keeper(agent: NamedAgent, caller: Caller, tools: Sequence[OwnTool], settings: RunSettings) -> OutputKeeper | None:
+def _keeper(
+    agent: NamedAgent,
+    caller: Caller,
+    tools: Sequence[OwnTool],
+    settings: RunSettings,
+    refs: dict[str, ToolOutputRef] | None,
+) -> OutputKeeper | None:
     """Return what keeps the results of an agent's tools, None where it has none or nobody looks after its window."""
     chosen = agent.settings.tool_output.over(settings.tool_output)
     has_tools = bool(tools) or TOOL_OUTPUT_CACHE in agent.settings.tools
     if not (chosen.enabled and has_tools and agent.target.provider.manages_context):
         return None
-    return OutputKeeper(settings.shared.store.tool_outputs, caller.owner, chosen, tools)
+    return OutputKeeper(settings.shared.store.tool_outputs, caller.owner, chosen, tools, refs)
 
 
 def _spec(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

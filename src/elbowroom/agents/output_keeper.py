@@ -1,17 +1,19 @@
 """What the tools of one turn return: kept whole, and shown to the model as far as its window has room for it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from elbowroom.agents.output_quota import Quota
-from elbowroom.agents.output_tools import output_tools
+from elbowroom.agents.output_tools import output_tools, ref_written
 from elbowroom.agents.own_tool import Media, OwnTool, ToolResult
-from elbowroom.context.message_content import whole_characters
-from elbowroom.context.output_index import index_of, note_on, results_in
-from elbowroom.context.tool_output import ToolOutputRef, ToolOutputs
+from elbowroom.agents.tool_arguments import parsed_arguments
+from elbowroom.context.message_content import whole_characters, with_text
+from elbowroom.context.output_index import index_of, lists_named_in, note_on, results_in
+from elbowroom.context.removed_calls import RemovedCalls
+from elbowroom.context.tool_output import ToolOutputRef, ToolOutputs, ref_to
+from elbowroom.context.tool_stubs import is_stub
 from elbowroom.context.tool_stubs import ref_of as ref_in_stub
-from elbowroom.context.tool_stubs import target_of
 from elbowroom.context.tool_tiers import TierLimits, pruned
 from elbowroom.context.tool_view import READ_TOOL, SEARCH_TOOL, Limits, ref_in_view, view_of
 from elbowroom.context.transcript import Message, text_of
@@ -32,23 +34,29 @@ READERS: Final[dict[str, ToolKind]] = {READ_TOOL: "read", SEARCH_TOOL: "query"}
 class OutputKeeper:
     """Keeps outputs for one caller, and shows, shortens and lists them for the one agent that has these `tools`.
 
-    Before each model step `begin_step` says how much room there is.
+    Before each model step `begin_step` says how much room there is. `refs` is what the agents of one run share: by
+    what a model has of an output, where the whole is kept.
     """
 
     def __init__(
-        self, outputs: ToolOutputs, owner: str, settings: ToolOutputSettings, tools: Sequence[OwnTool] = ()
+        self,
+        outputs: ToolOutputs,
+        owner: str,
+        settings: ToolOutputSettings,
+        tools: Sequence[OwnTool] = (),
+        refs: dict[str, ToolOutputRef] | None = None,
     ) -> None:
         self._outputs = outputs
         self._owner = owner
         self._settings = settings
         declared: dict[str, ToolKind] = {tool.name: tool.kind for tool in tools if tool.kind != "other"}
-        self._kinds = {**READERS, **declared, **settings.kinds}
+        self._kinds: Mapping[str, ToolKind] = {**READERS, **declared, **settings.kinds}
         self._size_of: Callable[[str], int] = len
         self._quota = Quota(0, lambda text: self._size_of(text))
         self._limits = UNMEASURED
-        self._refs: dict[str, ToolOutputRef] = {}  # by what the model has of it
-        self._whole: dict[str, str] = {}  # what came in since the last step, by what is shown of it
-        self._coming: dict[str, str] = {}
+        self._refs = {} if refs is None else refs
+        self._lists: set[str] = set()
+        self._whole: dict[str, str] = {}  # what came in for this step, by what is shown of it
 
     @property
     def readers(self) -> list[OwnTool]:
@@ -61,7 +69,10 @@ class OutputKeeper:
         self._size_of = size_of
         self._limits = TierLimits.of(self._settings, window, fixed)
         self._quota.begin_step(self._view_tokens)
-        self._whole, self._coming = self._coming, {}
+
+    def let_go(self) -> None:
+        """Let go the whole of what has come in: what the model gets of it is settled."""
+        self._whole.clear()
 
     async def shown(self, tool: OwnTool, result: ToolResult) -> str:
         """Keep what a tool returned, and return what the model is shown of it."""
@@ -71,23 +82,30 @@ class OutputKeeper:
         text = "\n".join(filter(None, [result.text, *kept])) or NOTHING
         return await self._view(tool.name, text)
 
-    async def take_in(self, messages: Sequence[Message]) -> list[Message] | None:
+    async def take_in(self, messages: Sequence[Message], of_client: Sequence[Message] = ()) -> list[Message] | None:
         """Keep what tools have returned in a history, so that it can be shortened and read again.
 
         Return the history with views of results that have just come in and are too large; None where there are none.
+        `of_client` is what the client has sent: a result that ends it is taken as it is, though it may look like a
+        view of another.
         """
         changed = list(messages)
         unread = _unread_from(messages)
+        came_in = {text_of(message) for message in of_client[_unread_from(of_client) :]}
         for place, (message, name, arguments) in enumerate(results_in(messages)):
             text = text_of(message)
-            if not name or not isinstance(message.get("content"), str) or len(text) < LEAST_KEPT:
+            if not name or (len(text) < LEAST_KEPT and not is_stub(text)):
                 continue
-            if place >= unread and text not in self._refs and name not in READERS:
+            is_new = place >= unread and text in came_in
+            if not is_new and await self._is_known(name, arguments, text):
+                continue
+            if place >= unread:
                 view = await self._view(name, text)
-                changed[place] = message if view == text else {**message, "content": view}
+                changed[place] = message if view == text else with_text(message, view)
             else:
-                await self._learn(name, arguments, text)
-        await self._outputs.in_use(self._owner, {ref.id for ref in self._refs.values()})
+                self._refs[text] = await self._outputs.keep(self._owner, name, text)
+        self._lists.update(lists_named_in(messages))
+        await self._outputs.in_use(self._owner, {*self._lists, *(ref.id for ref in self._refs.values())})
         return None if all(new is old for new, old in zip(changed, messages, strict=True)) else changed
 
     def shorter(self, text: str, tokens: int) -> str | None:
@@ -102,31 +120,58 @@ class OutputKeeper:
     ) -> list[Message] | None:
         """Return the history with old results shortened, None where there is nothing to do."""
         limits, kinds = self._limits, self._kinds
-        return pruned(
+        shorter = pruned(
             messages, limits, kinds, self._ref_of, self._size_of, must_shrink=must_shrink, at_any_gain=at_any_gain
         )
+        for old, new in zip(messages, shorter or (), strict=False):
+            if new is not old and (ref := self._refs.get(text_of(old))) is not None:
+                self._refs[text_of(new)] = ref
+        return shorter
+
+    async def removed_calls(self, messages: Sequence[Message]) -> RemovedCalls:
+        """Return what is told of the calls in a history once they are gone."""
+        results = await self.note(messages)
+        return RemovedCalls(results, self._settings.max_history_summary_tokens, self._kinds)
 
     async def note(self, messages: Sequence[Message]) -> str:
         """Keep a list of all results that a history has, and return what is told of it once they are gone."""
+        for message, name, arguments in results_in(messages):
+            text = text_of(message)
+            if name and text and not await self._is_known(name, arguments, text) and not is_stub(text):
+                self._refs[text] = await self._outputs.keep(self._owner, name, text)
         index, count = index_of(messages, self._kinds, self._ref_of)
-        return note_on(await self._outputs.keep(self._owner, "", index), count) if count else ""
+        if not count:
+            return ""
+        ref = await self._outputs.keep(self._owner, "", index)
+        self._lists.add(ref.id)
+        return note_on(ref, count)
 
     def _ref_of(self, message: Message) -> str | None:
         """Return the id under which that is kept of which the model has this message."""
-        text = text_of(message)
-        known = self._refs.get(text)
-        return known.id if known else ref_in_stub(text)
+        known = self._refs.get(text_of(message))
+        return known.id if known else None
 
-    async def _learn(self, name: str, arguments: str, text: str) -> None:
-        """Take note of what stands in the history: a page, a view, a line in place of a result, or the whole."""
+    async def _is_known(self, name: str, arguments: str, text: str) -> bool:
+        """Tell whether it is known where the whole of a text is kept, or the text need not be kept: it is a page."""
         if text in self._refs:
-            return
-        named = target_of("read", arguments) if name in READERS else ref_in_view(text) or ref_in_stub(text)
-        ref = await self._outputs.find(self._owner, named) if named else None
-        if ref is None and name not in READERS:
-            ref = await self._outputs.keep(self._owner, name, text)
+            return True
+        ref = await (self._read_by(arguments) if name in READERS else self._named_in(text))
         if ref is not None:
             self._refs[text] = ref
+        return ref is not None or name in READERS
+
+    async def _read_by(self, arguments: str) -> ToolOutputRef | None:
+        """Return the output that a page is of, by the call that it answers."""
+        named = (parsed_arguments(arguments) or {}).get("ref_id")
+        return await self._outputs.find(self._owner, ref_written(named)) if isinstance(named, str) else None
+
+    async def _named_in(self, text: str) -> ToolOutputRef | None:
+        """Return the output of which a text is a view or that it stands for; one that only looks so is its own."""
+        named = ref_in_view(text) or ref_in_stub(text)
+        if named is None:
+            return None
+        own = await self._outputs.find(self._owner, ref_to(self._owner, text).id)
+        return own or await self._outputs.find(self._owner, named)
 
     async def _kept(self, name: str, part: Media) -> str:
         ref = await self._outputs.keep_media(self._owner, name, part.mime_type, part.data)
@@ -144,7 +189,7 @@ class OutputKeeper:
     def _shown_as(self, view: str, ref: ToolOutputRef, whole: str) -> str:
         shown = whole_characters(view)
         self._refs[shown] = ref
-        self._coming[shown] = whole
+        self._whole[shown] = whole
         return shown
 
     @property

@@ -78,7 +78,7 @@ class OutputReader:
         return await self.quota.fill(lambda tokens, size_of: grep_page(found, self.max_bytes, tokens, size_of))
 
     async def _find(self, ref_id: str) -> ToolOutputRef:
-        name = ref_id.strip().strip("\"'")
+        name = ref_written(ref_id)
         ref = await self.outputs.find(self.owner, name)
         if ref is None:
             raise NotFound(
@@ -88,6 +88,11 @@ class OutputReader:
         if ref.mime_type:
             raise RequestError(f"{name!r} is no text but {ref.mime_type}: it has no lines to read or to search.")
         return ref
+
+
+def ref_written(ref_id: str) -> str:
+    """Return the id that a model means, which may write quotes around it."""
+    return ref_id.strip().strip("\"'")
 
 
 def output_tools(

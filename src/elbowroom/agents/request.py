@@ -80,6 +80,7 @@ def _checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:
             )
         if not isinstance(message.get("content"), str):
             _check_content(message, where)
+        _check_id(message.get("tool_call_id"), f"{where}.tool_call_id")
         if "tool_calls" in message:
             _check_tool_calls(message["tool_calls"], f"{where}.tool_calls")
     return tuple(messages)
@@ -103,6 +104,13 @@ def _check_tool_calls(tool_calls: Any, where: str) -> None:
         return
     if not isinstance(tool_calls, list) or not all(isinstance(call, dict) for call in tool_calls):
         raise RequestError(f"{where} has to be a list of objects, not {_shown(tool_calls)}.", param=where)
+    for index, call in enumerate(tool_calls):
+        _check_id(call.get("id"), f"{where}[{index}].id")
+
+
+def _check_id(value: Any, where: str) -> None:
+    if isinstance(value, dict | list):
+        raise RequestError(f"{where} has to be a text, not {_shown(value)}.", param=where)
 
 
 def _checked_tools(tools: Any) -> tuple[dict[str, Any], ...]:

@@ -11,6 +11,7 @@ from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.turn_memory import TurnMemory, Written
 from elbowroom.context.ledger import is_system
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.readable import written
 from elbowroom.context.transcript import Message
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class ResultPruning:
         empty = [*filter(is_system, whole), NOTHING_ASKED]
         fixed = budget.occupied(await self.counter.prompt(empty))
         self.keeper.begin_step(self.counter.text, budget.window, fixed)
-        seen = await self.keeper.take_in(whole) or whole
+        seen = await self.keeper.take_in(whole, self.memory.of_client) or whole
         await self._take_over(whole, self.keeper.pruned(seen, must_shrink=False) or seen)
 
     async def free(self, *, at_any_gain: bool = False) -> bool:
@@ -52,7 +53,14 @@ class ResultPruning:
             return
         before = self.history.of_client
         self.history.shorten(shorter)
-        sizes = await self.counter.prompt(whole), await self.counter.prompt(shorter)
-        log.info("Old results of tools are shortened: %d tokens instead of %d.", sizes[1], sizes[0])
+        after = await self.counter.prompt(shorter)
+        freed = sum(
+            self._size_of(old) - self._size_of(new) for old, new in zip(whole, shorter, strict=True) if old is not new
+        )
+        log.info("Results of tools are shortened: %d tokens instead of about %d.", after, after + freed)
         if self.history.of_client != before:
-            self.memory.keep(self.history, Written(self.manager.budget.window, *sizes, PRUNED))
+            self.memory.keep(self.history, Written(self.manager.budget.window, after + freed, after, PRUNED))
+
+    def _size_of(self, message: Message) -> int:
+        """Return about how many tokens a message has: the whole prompt may hold what takes too long to count."""
+        return self.counter.text(written(message))

@@ -7,6 +7,7 @@ from math import ceil
 from elbowroom.agents.step_counter import StepCounter
 from elbowroom.context.compaction import smallest
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.message_content import with_text
 from elbowroom.context.tool_results import room_for_results, shares, shortened
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, text_of
 
@@ -32,18 +33,22 @@ async def fitting_results(
     results, behind = messages[first:end], messages[end:]
     if not results or (prompt := await counter.prompt(messages)) < manager.budget.window // 2:
         return None
-    emptied = [_with_text(result, "") for result in results]
+    emptied = [with_text(result, "") for result in results]
     rest = await counter.prompt(smallest([*messages[:first], *emptied, *behind]))
     size_of = _ruler(counter, results, await counter.prompt(smallest(messages)) - rest)
     sizes = [size_of(text_of(result)) for result in results]
     if manager.before_tool_results(prompt, rest, sizes) != "too large":
         return None
     room = room_for_results(manager.budget, rest)
+
+    def shown(text: str, tokens: int) -> str | None:
+        return view(text, tokens * counter.text(text) // max(1, size_of(text))) if view is not None else None
+
     log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
     fitting = [
         result
         if size <= share
-        else _with_text(result, _smaller(text_of(result), share, manager.budget.window, size_of, view))
+        else with_text(result, _smaller(text_of(result), share, manager.budget.window, size_of, shown))
         for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
     ]
     return [*messages[:first], *fitting, *behind]
@@ -59,11 +64,7 @@ def _ruler(counter: StepCounter, results: Sequence[Message], size: int) -> Calla
 
 
 def _smaller(
-    text: str, share: int, window: int, size_of: Callable[[str], int], view: Callable[[str, int], str | None] | None
+    text: str, share: int, window: int, size_of: Callable[[str], int], shown: Callable[[str, int], str | None]
 ) -> str:
-    shown = view(text, share) if view is not None else None
-    return shown if shown is not None else shortened(text, share, window, size_of)
-
-
-def _with_text(message: Message, text: str) -> Message:
-    return {**message, "content": text}
+    smaller = shown(text, share)
+    return smaller if smaller is not None else shortened(text, share, window, size_of)

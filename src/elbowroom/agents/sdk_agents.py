@@ -25,6 +25,7 @@ from elbowroom.agents.run_limits import RunLimits
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.turn import Turn
 from elbowroom.context.message_content import whole_characters
+from elbowroom.context.tool_output import ToolOutputRef
 from elbowroom.errors import RequestError
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class SdkAgents:
     run: RunAgent
     until_end: ExitStack
     turns: list[Turn] = field(default_factory=list)
+    _refs: dict[str, ToolOutputRef] = field(default_factory=dict)
 
     async def first(self, agent: NamedAgent) -> SdkAgent:
         """Return the agent that was asked. Raises RequestError where the client has a tool with the name of its own."""
@@ -93,7 +95,7 @@ class SdkAgents:
         return self._made(agent, offered)
 
     async def _offered(self, agent: NamedAgent) -> Offered:
-        return await offered_to(agent, self.request, self.sink, self.settings, self.run)
+        return await offered_to(agent, self.request, self.sink, self.settings, self.run, self._refs)
 
     def _made(self, agent: NamedAgent, offered: Offered) -> SdkAgent:
         settings, keeper, answer = agent.settings, offered.keeper, self.limits.answer
@@ -101,7 +103,9 @@ class SdkAgents:
             answer.guard = AnswerGuard.behind(self.request.messages)
         turn = Turn(agent.target, offered.request, self.sink, self.settings, keeper, answer)
         self.turns.append(turn)
-        self.limits.kinds.update({tool.name: tool.kind for tool in offered.tools if tool.kind != "other"})
+        chosen = settings.tool_output.over(self.settings.tool_output)
+        declared = {tool.name: tool.kind for tool in offered.tools if tool.kind != "other"}
+        self.limits.kinds.update({**declared, **chosen.kinds})
         shown = keeper.shown if keeper else _as_it_is
         own = [as_function_tool(tool, shown, self.limits.called) for tool in offered.tools]
         handovers = [Handover.by(handoff, partial(self.next, handoff.agent)) for handoff in offered.handoffs]

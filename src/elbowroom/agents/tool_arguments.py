@@ -1,6 +1,7 @@
 """What tools of the server take: declared as pydantic models, read from what a model wrote."""
 
 import functools
+import json
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
@@ -43,3 +44,16 @@ def schema_of(arguments: type[ToolArguments]) -> dict[str, Any]:
         for name, row in schema.get("properties", {}).items()
     }
     return {"type": "object", "properties": properties, "required": schema.get("required", [])}
+
+
+def parsed_arguments(written: str) -> Mapping[str, Any] | None:
+    """Return a call's arguments, None where they are no JSON object; one that was written as a text is taken too."""
+    try:
+        value = json.loads(written) if written.strip() else {}
+        if isinstance(value, str):
+            value = json.loads(value) if value.strip() else {}
+    except (ValueError, RecursionError):
+        return None
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else None

@@ -81,15 +81,7 @@ class Turn:
         """
         self._history.extend_to(appended)
         tools = [*own_tools, *self.request.tools]
-        shape = StepRequest(
-            self.request,
-            self.target.model,
-            self._defaults,
-            instructions,
-            tools,
-            self.answer.steps + 1,
-            self._remembered,
-        )
+        shape = self._shape(instructions, tools, step=self.answer.steps + 1)
         info = await self._ready()
         step = Step(self.answer, self._sink, [name for tool in tools if (name := tool_name(tool))], is_for_client)
         if not self.target.provider.manages_context:
@@ -115,8 +107,7 @@ class Turn:
         self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()
     ) -> tuple[Sequence[Message], int, Compaction | Cannot]:
         """Compact what stands for the client's history; return that, its size in tokens, and what became of it."""
-        tools = [*own_tools, *self.request.tools]
-        shape = StepRequest(self.request, self.target.model, self._defaults, instructions, tools, 1, self._remembered)
+        shape = self._shape(instructions, [*own_tools, *self.request.tools], step=1)
         step = Step(self.answer, self._sink, (), lambda name: True)
         managed = await self._managed(shape, await self._ready(), step)
         messages = self._history.messages

@@ -38,19 +38,22 @@ class Written:
 
 
 class TurnMemory:
-    """Knows a conversation by the chain over its client's messages; owner and agent are part of that."""
+    """Knows a conversation by the chain over its client's messages; owner and agent are part of that.
+
+    `of_client` are these messages, as they came.
+    """
 
     def __init__(self, ledger: Ledger, owner: str, agent: str, messages: Sequence[Message]) -> None:
         self._ledger = ledger
         self._owner, self._agent = owner, agent
-        self._messages = list(messages)
-        self._began_with = self._messages
+        self.of_client = list(messages)
+        self._began_with = self.of_client
         self._beyond: Written | None = None
 
     @cached_property
     def chain(self) -> Chain:
         """Return the chain over the client's messages."""
-        return Chain.of(self._owner, self._agent, self._messages)
+        return Chain.of(self._owner, self._agent, self.of_client)
 
     def lock(self) -> asyncio.Lock:
         """Return what lets only one of several requests with the same messages compact them."""
@@ -71,7 +74,7 @@ class TurnMemory:
             if budget.window * larger < entry.window * much:
                 break
         else:
-            if found and await _is_half_empty(budget, size, self._messages):
+            if found and await _is_half_empty(budget, size, self.of_client):
                 return False
         if not found:
             return False
@@ -79,7 +82,7 @@ class TurnMemory:
             found = found[-1:]
         place, entry = found[0]
         self._began_with = self._restored(place, entry)
-        history.begin_anew_with(self._began_with, len(self._messages) - self.chain.ends[place])
+        history.begin_anew_with(self._began_with, len(self.of_client) - self.chain.ends[place])
         return True
 
     def keep(self, history: History, written: Written) -> None:
@@ -93,9 +96,9 @@ class TurnMemory:
             return
         if history.of_client == self._began_with:
             return
-        place, messages = replacement(self._messages, self.chain, history.of_client, history.untouched)
+        place, messages = replacement(self.of_client, self.chain, history.of_client, history.untouched)
         if place >= 0:
-            self._keep(self.chain.keys[place], messages, written, archive_of(self.chain, self._messages))
+            self._keep(self.chain.keys[place], messages, written, archive_of(self.chain, self.of_client))
 
     def keep_behind(self, history: History, said: Message, written: Written) -> None:
         """Keep a compaction of the conversation with its answer, which the client has as `said`."""
@@ -105,7 +108,7 @@ class TurnMemory:
         key = self.key_behind(said)
         answer = Archived(key, self.chain.keys[-1] if self.chain.keys else self.chain.seed, said)
         spoken = [message for message in history.messages if not is_system(message)]
-        self._keep(key, spoken, written, [*archive_of(self.chain, self._messages), answer])
+        self._keep(key, spoken, written, [*archive_of(self.chain, self.of_client), answer])
 
     def end(self, history: History, reply: Message, said: Message) -> None:
         """Keep a compaction within the turn that has taken in what the client has not sent.
@@ -117,8 +120,8 @@ class TurnMemory:
 
     def key_behind(self, said: Message) -> str:
         """Return the key of this conversation with the answer behind it, as the next request will bring it."""
-        is_continued = bool(self._messages) and self._messages[-1].get("role") == "assistant"
-        return self.chain.continued_by(self._messages, said) if is_continued else self.chain.followed_by(said)
+        is_continued = bool(self.of_client) and self.of_client[-1].get("role") == "assistant"
+        return self.chain.continued_by(self.of_client, said) if is_continued else self.chain.followed_by(said)
 
     def _asks(self, messages: Sequence[Message]) -> bool:
         """Tell whether these end as the client's do, and have its last question word for word.
@@ -126,14 +129,14 @@ class TurnMemory:
         Who goes back to where a later compaction ends would find there a summary in place of what is to be answered.
         """
         spoken = [message for message in messages if not is_system(message)]
-        last = next(message for message in reversed(self._messages) if not is_system(message))
-        questions = [message for message in self._messages if message.get("role") == "user"]
+        last = next(message for message in reversed(self.of_client) if not is_system(message))
+        questions = [message for message in self.of_client if message.get("role") == "user"]
         return (
             bool(spoken) and spoken[-1].get("role") == last.get("role") and (not questions or questions[-1] in messages)
         )
 
     def _restored(self, place: int, entry: Entry) -> list[Message]:
-        return restored(self._messages, self.chain, place, entry)
+        return restored(self.of_client, self.chain, place, entry)
 
     def _keep(self, key: str, messages: Sequence[Message], written: Written, archive: Sequence[Archived]) -> None:
         entry = Entry(

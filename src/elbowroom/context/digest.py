@@ -8,6 +8,7 @@ from typing import Any
 from elbowroom.context.call_summary import MOST_TOKENS, summary_of_calls
 from elbowroom.context.readable import readable
 from elbowroom.context.transcript import Group, Message
+from elbowroom.settings.tool_sections import ToolKind
 
 LONGEST_USER = 300
 LONGEST_ASSISTANT = 200
@@ -15,13 +16,19 @@ LONGEST_RESULT = 120
 LONGEST_ARGUMENTS = 100
 
 
-def digest(groups: Sequence[Group], size: Callable[[str], int], room: int, for_calls: int = MOST_TOKENS) -> str:
+def digest(
+    groups: Sequence[Group],
+    size: Callable[[str], int],
+    room: int,
+    for_calls: int = MOST_TOKENS,
+    kinds: Mapping[str, ToolKind] | None = None,
+) -> str:
     """Return a line for each message, as many of the newest as fit, in order; nothing where not even one fits.
 
     Calls in several groups in a row are summed up in one place, in `for_calls` at most, below what the assistant said
     along with them. Where the whole does not fit, the user's words go back further than the answers and the work in
     between. A first line tells how many steps are left out. `size` measures a text; the sizes of all lines together
-    stay within `room`.
+    stay within `room`. `kinds` are those that are declared of tools.
     """
     room -= size(_left_out(len(groups)))
     lines: list[list[str]] = []
@@ -29,7 +36,7 @@ def digest(groups: Sequence[Group], size: Callable[[str], int], room: int, for_c
     unlisted = len(groups)
     for run in reversed(list(_runs(groups))):
         is_users = run[0].kind == "user"
-        more = [] if only_users and not is_users else _told(run, size, room, for_calls)
+        more = [] if only_users and not is_users else _told(run, size, room, for_calls, kinds or {})
         taken = sum(size(f"{line}\n") for line in more)
         if more and taken <= room:
             lines.append(more)
@@ -50,14 +57,16 @@ def _runs(groups: Sequence[Group]) -> Iterator[tuple[Group, ...]]:
         yield from [together] if has_calls else ((group,) for group in together)
 
 
-def _told(run: Sequence[Group], size: Callable[[str], int], room: int, for_calls: int) -> list[str]:
+def _told(
+    run: Sequence[Group], size: Callable[[str], int], room: int, for_calls: int, kinds: Mapping[str, ToolKind]
+) -> list[str]:
     """Return the lines for a run: of several groups with calls what they did, and above it what was said with them.
 
     Of what was said the newest stays. A quarter of the room is left for the words of the user before it.
     """
     if len(run) == 1:
         return _lines(run[0])
-    done = summary_of_calls(run, lambda text: size(f"- It {text}\n"), min(room // 2, for_calls))
+    done = summary_of_calls(run, lambda text: size(f"- It {text}\n"), min(room // 2, for_calls), kinds)
     if not done:
         return []
     lines = [f"- It {done}"]

@@ -11,6 +11,7 @@ from elbowroom.context.facts import Fact, Held, Weight, facts_of, lost
 from elbowroom.context.prune_answer import Plan
 from elbowroom.context.pruning_request import LONGEST_TOKEN, too_long
 from elbowroom.context.readable import written, written_out
+from elbowroom.context.removed_calls import RemovedCalls
 from elbowroom.context.tool_stubs import is_cleared
 from elbowroom.context.transcript import Group, Message
 
@@ -50,7 +51,7 @@ class Draft:
 class Drafts:
     """Drafts of one compaction. `size` counts a text, `room` is what the target leaves beside the tail, in tokens.
 
-    `results` says where results of tools can be read that are gone from the conversation. `untold` are conditions of
+    `removed` is what is told of tool calls that are gone from the conversation. `untold` are conditions of
     the user that the last draft neither tells nor has room to list, a few of them.
     """
 
@@ -62,7 +63,7 @@ class Drafts:
         window: int,
         room: int,
         pause: Callable[[], Awaitable[None]],
-        results: str = "",
+        removed: RemovedCalls,
     ) -> None:
         self.division = division
         self.room = room
@@ -76,7 +77,8 @@ class Drafts:
         self._fact_sizes: dict[str, int] = {}
         self._staying = Held(map(written_out, _staying(division)))
         self._carried = carried_by(division.summaries)
-        self._results = results or self._carried.results
+        self._removed = removed
+        self._results = removed.results or self._carried.results
         self._frame = size(summary_message("-", "-", ["-"], state, self._results)) + FRAME
 
     async def planned(self, plan: Plan, most: int) -> Draft | str:
@@ -100,7 +102,8 @@ class Drafts:
         retain = self._cut(self._carried.retain, room // 4)
         summary = self._cut(self._carried.summary, room // 4, keeps_end=True)
         left = room - self._size(retain) - self._size(summary)
-        told = digest([each.group for each in self.division.old], self._size, left)
+        old = [each.group for each in self.division.old]
+        told = digest(old, self._size, left, self._removed.most_tokens, self._removed.kinds)
         return await self._filled(Plan(retain, "\n".join(filter(None, (summary, told)))))
 
     async def facts_alone(self, division: Division, room: int) -> Draft:
@@ -113,6 +116,11 @@ class Drafts:
         has_any = retain or facts or self._results
         text = summary_message(retain, "", facts, self._state, self._results) if has_any else ""
         return Draft(division, Plan(retain, ""), (), text)
+
+    def results_alone(self, division: Division) -> Draft:
+        """Return a division's own messages with no more above them than where results can be read that are gone."""
+        text = summary_message("", "", (), self._state, self._results) if self._results else ""
+        return Draft(division, Plan("", ""), (), text)
 
     async def shrunk(self, draft: Draft) -> Draft:
         """Return a draft with only the newer half of the groups that it keeps."""

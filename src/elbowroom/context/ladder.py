@@ -5,7 +5,7 @@ Whatever a rung gives is counted here and taken only if it is clearly smaller an
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from elbowroom.context.acceptance import fault_in, is_rescue
 from elbowroom.context.budget import Budget
@@ -17,6 +17,7 @@ from elbowroom.context.progress import Progress
 from elbowroom.context.prune_answer import Plan, PruneAnswer, Rewrite, Unusable
 from elbowroom.context.prune_order import Wishes
 from elbowroom.context.pruning_request import NO_ANSWER, Counter, Pause, Pruner, PrunerFailed, PruningRequest
+from elbowroom.context.removed_calls import RemovedCalls
 from elbowroom.context.rewrite import as_plan
 from elbowroom.context.transcript import Transcript
 
@@ -44,7 +45,7 @@ class Ladder:
     Without `asks_pruner` the code alone cuts the history. `state` is how the task stands, where the caller knows it
     better than the last message tells. `on_rung` is told why a rung did not do, for the log; `on_progress` what the
     pruning agent is asked next; `pause` is awaited between stretches of work, so that an event loop is never held up
-    for long. `results` is told of the results of tools that are removed: where they can be read.
+    for long. `removed` is told of the tool calls that are removed.
     """
 
     budget: Budget
@@ -57,7 +58,7 @@ class Ladder:
     on_progress: Callable[[Progress], None] = lambda progress: None
     asks_pruner: bool = True
     state: TaskState | None = None
-    results: str = ""
+    removed: RemovedCalls = field(default_factory=RemovedCalls)
     pause: Callable[[], Awaitable[None]] = Pause
 
     async def climb(self, transcript: Transcript, before: int | None = None) -> Compaction | Cannot:
@@ -74,8 +75,7 @@ class Ladder:
         division, room = await self._divide(transcript)
         drafts = None
         if division.old or division.summaries:
-            state = self.state or state_of(division.tail)
-            drafts = Drafts(division, state, self.counter.text, self.budget.window, room, self.pause, self.results)
+            drafts = self._drafts(division, room)
             if self.asks_pruner and division.old and room >= least_room(self.budget):
                 done = await self._by_pruner(transcript, drafts, before)
                 if done is not None:
@@ -165,21 +165,27 @@ class Ladder:
             division = divide(transcript, tails_from=start)
             cut = await self._compaction(Draft(division, Plan("", ""), (), ""), "last messages", before)
             if self._fault(cut) is None:
-                return await self._with_facts(cut, division, drafts)
-            cuts.append(cut)
+                return await self._with_facts(cut, division, drafts or self._drafts(division, 0))
+            noted = (drafts or self._drafts(division, 0)).results_alone(division)
+            cuts += [await self._compaction(noted, cut.rung, before), cut] if noted.summary else [cut]
         for with_reserve in (True, False):
             for cut in cuts:
                 if is_rescue(before, cut.after, self.budget, with_reserve=with_reserve):
                     return cut
         return Cannot(min([before, *(cut.after for cut in cuts)]))
 
-    async def _with_facts(self, cut: Compaction, division: Division, drafts: Drafts | None) -> Compaction:
-        """Return the last messages with what has to be known from before them, where that fits."""
-        if drafts is None:
-            return cut
-        draft = await drafts.facts_alone(division, self.target - self.budget.occupied(cut.after))
-        fuller = await self._compaction(draft, cut.rung, cut.before)
-        return cut if self._fault(fuller) else fuller
+    async def _with_facts(self, cut: Compaction, division: Division, drafts: Drafts) -> Compaction:
+        """Return the last messages with as much of what has to be known from before them as fits."""
+        told = await drafts.facts_alone(division, self.target - self.budget.occupied(cut.after))
+        for draft in (told, drafts.results_alone(division)):
+            fuller = await self._compaction(draft, cut.rung, cut.before)
+            if self._fault(fuller) is None:
+                return fuller
+        return cut
+
+    def _drafts(self, division: Division, room: int) -> Drafts:
+        state = self.state or state_of(division.tail)
+        return Drafts(division, state, self.counter.text, self.budget.window, room, self.pause, self.removed)
 
     async def _accepted(self, drafts: Drafts, draft: Draft | str, rung: Rung, before: int) -> Compaction | str:
         """Return the draft as a compaction, with fewer groups kept where it is too large; else what is wrong."""

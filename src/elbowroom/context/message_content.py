@@ -52,6 +52,12 @@ def flattened(content: object) -> object:
     return content
 
 
+def with_text(message: Message, text: str) -> Message:
+    """Return a message with another text; what is no text of it stays."""
+    media = [part for part in parts_of(message.get("content")) if not is_text(part)]
+    return {**message, "content": [*parts_of(text), *media] if media else text}
+
+
 def merged(first: Message, second: Message) -> Message:
     """Return one message that says what both say; keys other than texts are the second's where both have them."""
     message = {**first, **second, "content": joined(first.get("content"), second.get("content"))}

@@ -9,6 +9,7 @@ from elbowroom.context.tool_calls import calls_of
 from elbowroom.context.tool_kinds import kind_of
 from elbowroom.context.tool_output import ToolOutputRef
 from elbowroom.context.tool_stubs import is_stub, stub
+from elbowroom.context.tool_stubs import ref_of as ref_of_stub
 from elbowroom.context.transcript import Group, Message, text_of
 from elbowroom.settings.tool_sections import ToolKind
 
@@ -19,12 +20,12 @@ NOTE: Final = re.compile(
 
 def results_in(messages: Sequence[Message]) -> Iterator[tuple[Message, str, str]]:
     """Yield each message with the name and the arguments of the call that it answers; both empty where it is none."""
-    calls: dict[object, Mapping[str, object]] = {}
+    calls: dict[str, Mapping[str, object]] = {}  # ids of clients may be anything
     for message in messages:
         for call in calls_of(message):
             if isinstance(function := call.get("function"), Mapping):
-                calls[call.get("id")] = function
-        answered = calls.get(message.get("tool_call_id")) if message.get("role") == "tool" else None
+                calls[str(call.get("id"))] = function
+        answered = calls.get(str(message.get("tool_call_id"))) if message.get("role") == "tool" else None
         yield message, str((answered or {}).get("name") or ""), str((answered or {}).get("arguments") or "")
 
 
@@ -35,13 +36,14 @@ def index_of(
 
     Lists that earlier compactions have left are named first. Where there is nothing but one of these, it is enough.
     """
-    lines = [f"[an earlier list; ref={note['ref']}]" for note in _notes(messages)]
+    lines = [f"[an earlier list; ref={ref}]" for ref in lists_named_in(messages)]
     count = 0
     for message, name, arguments in results_in(messages):
         text = text_of(message)
         if message.get("role") != "tool" or (ref := ref_of(message)) is None:
             continue
-        line = text if is_stub(text) else stub(kind_of(name, kinds), name or "a tool", arguments, text, ref)
+        is_ours = is_stub(text) and ref_of_stub(text) == ref
+        line = text if is_ours else stub(kind_of(name, kinds), name or "a tool", arguments, text, ref)
         lines.append(line.partition("\n")[0])
         count += 1
     return ("\n".join(lines), count) if count else ("", 0)
@@ -52,7 +54,8 @@ def note_on(ref: ToolOutputRef, count: int) -> str:
     return f'{count:,} results of earlier calls are listed, each with its id, by tool_output_cache(ref_id="{ref.id}").'
 
 
-def _notes(messages: Sequence[Message]) -> Iterator[re.Match[str]]:
-    for message in messages:
-        if is_summary(Group((message,))):
-            yield from NOTE.finditer(text_of(message))
+def lists_named_in(messages: Sequence[Message]) -> list[str]:
+    """Return the ids of the lists that earlier compactions have left, oldest first."""
+    users = [message for message in messages if message.get("role") == "user"]
+    summaries = (text_of(message) for message in users if is_summary(Group((message,))))
+    return [found["ref"] for text in summaries for found in NOTE.finditer(text)]

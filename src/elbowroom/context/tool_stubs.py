@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from elbowroom.context.tool_calls import as_json
 from elbowroom.context.tool_errors import error_in, unwrapped
+from elbowroom.context.tool_view import bytes_of_whole
 from elbowroom.context.transcript import Group, text_of
 from elbowroom.settings.tool_sections import ToolKind
 
@@ -81,7 +82,7 @@ def stub(kind: ToolKind, tool: str, arguments: str, text: str, ref: str) -> str:
     error = error_in(text)
     if error is not None:
         return f"{MARK}{ref}; {one_line(tool, LONGEST_VALUE)} failed]\n{error}"
-    return f"{MARK}{ref}; {deed(kind, tool, arguments)}; {size_of_result(text):,} characters{_gist(kind, text)}]"
+    return f"{MARK}{ref}; {deed(kind, tool, arguments)}; {size_of_result(text)}{_gist(kind, text)}]"
 
 
 def soft_trimmed(text: str, ref: str) -> str:
@@ -89,10 +90,12 @@ def soft_trimmed(text: str, ref: str) -> str:
     return f"{text[:ENDS]}\n{MARK}{ref}; {len(text) - 2 * ENDS:,} characters are left out]\n{text[-ENDS:]}"
 
 
-def size_of_result(text: str) -> int:
-    """Return how many characters a result had before it was trimmed."""
+def size_of_result(text: str) -> str:
+    """Return how large a result was before it was trimmed or viewed, as "2,345 characters"."""
+    if (whole := bytes_of_whole(text)) is not None:
+        return f"{whole:,} bytes"
     note = NOTE.match(text, ENDS)
-    return int(note["left"].replace(",", "")) + 2 * ENDS if note else len(text)
+    return f"{int(note['left'].replace(',', '')) + 2 * ENDS if note else len(text):,} characters"
 
 
 def deed(kind: ToolKind, tool: str, arguments: str) -> str:

@@ -17,7 +17,7 @@ SEARCH_TOOL: Final = "tool_output_cache_grep"
 NOTE: Final = re.compile(
     r"^\[(?:Lines (?P<first>[0-9]{1,12})-(?P<last>[0-9]{1,12}) of (?P<total>[0-9]{1,12}) are left out here; "
     r"the whole output has|Long lines are cut where marked; the whole output has (?P<lines>[0-9]{1,12}) lines and) "
-    r"[0-9]+ bytes\. To read on: "
+    r"(?P<bytes>[0-9]{1,15}) bytes\. To read on: "
     + READ_TOOL
     + r'\(ref_id="(?P<ref>[a-z0-9]{12})", offset=[0-9]+(?:, column=[0-9]+)?\)'
     r"\. To search: " + SEARCH_TOOL + r'\(ref_id="(?P=ref)", pattern="…"\)\]$',
@@ -76,15 +76,27 @@ def ref_in_view(text: str) -> str | None:
     A note counts only where it has the exact form and the lines around it are as many as it says. Text that holds two
     such notes is not believed; whether the id is one that is kept is for the store to say.
     """
+    notes = _notes_in(text)
+    return notes[0]["ref"] if len({note["ref"] for note in notes}) == 1 else None
+
+
+def bytes_of_whole(text: str) -> int | None:
+    """Return how many bytes the output has of which a text is a view, None where the text is no view."""
+    notes = _notes_in(text)
+    return int(notes[0]["bytes"]) if len({note["ref"] for note in notes}) == 1 else None
+
+
+def _notes_in(text: str) -> list[re.Match[str]]:
+    """Return the notes that have as many lines around them as they say."""
     lines = _count_lines(text)
     before = seen = 0
-    found = set()
+    found = []
     for match in NOTE.finditer(text):
         before += text.count("\n", seen, match.start())
         seen = match.start()
         if _is_in_its_place(match, before, lines - before - 1):
-            found.add(match["ref"])
-    return found.pop() if len(found) == 1 else None
+            found.append(match)
+    return found
 
 
 def _is_in_its_place(note: re.Match[str], before: int, after: int) -> bool:
