@@ -23,10 +23,11 @@ from compacting import qwen
 
 from elbowroom.context.budget import Budget
 from elbowroom.context.repair import repair
+from elbowroom.context.tier_limits import TierLimits
 from elbowroom.context.tool_calls import calls_of
 from elbowroom.context.tool_output import ref_to
 from elbowroom.context.tool_stubs import ref_of
-from elbowroom.context.tool_tiers import TierLimits, pruned
+from elbowroom.context.tool_tiers import pruned
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, text_of
 from elbowroom.settings.tool_sections import ToolOutputSettings
 

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elbowroom.context.repair import repair
+from elbowroom.context.tier_limits import TierLimits, tool_budget
 from elbowroom.context.tool_calls import calls_of, is_json_object
 from elbowroom.context.tool_stubs import is_soft_trimmed, is_stub, ref_of
-from elbowroom.context.tool_tiers import TierLimits, pruned, tool_budget
+from elbowroom.context.tool_tiers import pruned
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.settings.tool_sections import ToolOutputSettings
 

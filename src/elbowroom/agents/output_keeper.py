@@ -11,10 +11,11 @@ from elbowroom.agents.tool_arguments import parsed_arguments
 from elbowroom.context.message_content import whole_characters, with_text
 from elbowroom.context.output_index import index_of, lists_named_in, note_on, results_in
 from elbowroom.context.removed_calls import RemovedCalls
+from elbowroom.context.tier_limits import TierLimits
 from elbowroom.context.tool_output import ToolOutputRef, ToolOutputs, ref_to
 from elbowroom.context.tool_stubs import is_stub
 from elbowroom.context.tool_stubs import ref_of as ref_in_stub
-from elbowroom.context.tool_tiers import TierLimits, pruned
+from elbowroom.context.tool_tiers import pruned
 from elbowroom.context.tool_view import READ_TOOL, SEARCH_TOOL, Limits, ref_in_view, view_of
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.settings.tool_sections import ToolKind, ToolOutputSettings

@@ -6,7 +6,7 @@ the budget (the high mark), and goes on until they take three eighths of it (the
 is left alone where less than a quarter of the budget or 20,000 tokens would come free, or the results of less than
 seven turns; only where they take three times the budget does it wait no longer. While a result that no turn has
 consumed fills the low mark by itself, pruning waits for the turn behind it, just as long. Where the prompt has reached
-the compaction's trigger (`must_shrink`), it acts before that, if three quarters of the budget come free: that spares
+the compaction's trigger (`must_shrink`), it acts before that, if three fifths of the budget come free: that spares
 the compaction for a while. If less does, the compaction comes, and pruning with it (`at_any_gain`): one change of the
 beginning instead of two.
 
@@ -32,9 +32,10 @@ for the marks nor for what comes free. So are errors, which nothing shortens: th
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 from elbowroom.context.message_content import is_text, parts_of
+from elbowroom.context.tier_limits import TierLimits
 from elbowroom.context.tool_calls import UNKNOWN_TOOL, calls_of, with_calls
 from elbowroom.context.tool_errors import error_in
 from elbowroom.context.tool_kinds import kind_of
@@ -50,21 +51,8 @@ from elbowroom.context.tool_stubs import (
     stub,
 )
 from elbowroom.context.transcript import Message, text_of
-from elbowroom.settings.tool_sections import ToolKind, ToolOutputSettings
+from elbowroom.settings.tool_sections import ToolKind
 
-SHARE_OF_WINDOW: Final = (25, 100)
-SHARE_OF_REST: Final = (30, 100)
-LEAST_BUDGET, MOST_BUDGET = 20_000, 60_000
-FLOOR: Final = 16
-"""One part in so many of the window is the least budget, however much of it is fixed."""
-
-LOW_MARK: Final = (3, 8)
-MOST_KEPT: Final = 40_000
-BATCH: Final = (1, 4)
-MOST_BATCH: Final = 20_000
-PRESSED_BATCH: Final = (3, 5)
-BATCH_TURNS: Final = 7
-"""Turns whose results are shortened at once: so many have to have passed, then, since the last time."""
 PATIENCE: Final = 3
 """How many times the budget may be full while a large result waits to be consumed."""
 
@@ -81,41 +69,6 @@ It is asked about trimmed results too: their text names the id (`tool_stubs.ref_
 """
 
 Form = Literal["trimmed", "stub"]
-
-
-@dataclass(frozen=True, slots=True)
-class TierLimits:
-    """How much of tool history stays: `budget` in tokens, `truncation_threshold` in characters, the rest are counts.
-
-    `batch_turns` is how many turns' results are shortened at once, unless the prompt is at the trigger.
-    """
-
-    budget: int
-    recent_calls_to_keep: int = 6
-    keep_last_turns: int = 3
-    clear_after_turns: int = 8
-    truncation_threshold: int = 10_000
-    batch_turns: int = BATCH_TURNS
-
-    @classmethod
-    def of(cls, settings: ToolOutputSettings, window: int, fixed: int) -> Self:
-        """Return the limits for a window of which so many tokens are taken by what cannot be freed."""
-        return cls(
-            tool_budget(window, fixed, settings),
-            settings.recent_calls_to_keep,
-            settings.keep_last_turns,
-            settings.clear_after_turns,
-            settings.truncation_threshold,
-        )
-
-    @property
-    def low_mark(self) -> int:
-        """Return how many tokens are left by a pruning."""
-        return min(MOST_KEPT, self.budget * LOW_MARK[0] // LOW_MARK[1])
-
-    def least_gain(self, *, must_shrink: bool) -> int:
-        """Return how many tokens have to come free for a pruning to be worth it."""
-        return max(1, min(MOST_BATCH, _share(self.budget, PRESSED_BATCH if must_shrink else BATCH)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +99,6 @@ class Use:
     def arguments(self) -> str:
         """Return the call's arguments."""
         return str(self.call["function"]["arguments"])
-
-
-def tool_budget(window: int, fixed: int, settings: ToolOutputSettings) -> int:
-    """Return how many tokens tool history may take: what is set, else a quarter of the window and 30 % of what is free.
-
-    A quarter means 20,000 to 60,000 tokens, and the smaller of both counts. `fixed` is what no compaction can free.
-    """
-    rest = max(0, window - fixed)
-    if settings.context_budget_tokens:
-        return max(1, min(settings.context_budget_tokens, max(rest, window // FLOOR)))
-    quarter = min(max(_share(window, SHARE_OF_WINDOW), LEAST_BUDGET), MOST_BUDGET)
-    return max(1, window // FLOOR, min(quarter, _share(rest, SHARE_OF_REST)))
 
 
 def pruned(
@@ -201,10 +142,6 @@ def _is_due(uses: Sequence[Use], live: int, limits: TierLimits) -> bool:
     """Tell whether it is time to prune: the budget is full, and what no turn has consumed leaves a batch worth it."""
     unconsumed = sum(use.tokens for use in uses if not use.is_consumed)
     return live > limits.budget and (unconsumed <= limits.low_mark or live > PATIENCE * limits.budget)
-
-
-def _share(whole: int, share: tuple[int, int]) -> int:
-    return whole * share[0] // share[1]
 
 
 def _uses(messages: Sequence[Message], ref_of_result: RefOfResult, size_of: Callable[[str], int]) -> Iterator[Use]:
