@@ -113,19 +113,19 @@ async def test_results_that_nobody_remembers_are_shortened_anew(tmp_path: Path) 
         assert await kept(served, ref_to("", huge).id) == huge
 
 
-@pytest.mark.parametrize("count", [8, 30])
-async def test_results_that_come_in_together_are_viewed_together(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize(("count", "window"), [(1, 1000), (8, 2048), (8, 8192), (30, 8192), (30, 4096)])
+async def test_results_that_come_in_together_are_viewed_together(tmp_path: Path, count: int, window: int) -> None:
     """Many large results at once share the room, each with the reference under which it is whole."""
     texts = [report(number, 900) for number in range(count)]
     calls = [round_of(number, text) for number, text in enumerate(texts)]
     made = [call for asked, _ in calls for call in asked["tool_calls"]]
     together = [{"role": "assistant", "content": "", "tool_calls": made}, *(result for _, result in calls)]
-    async with small_window(tmp_path, lambda body: ANSWER, window=8192, agents=READER) as (served, studio):
+    async with small_window(tmp_path, lambda body: ANSWER, window=window, agents=READER) as (served, studio):
         assert await ask(served, [QUESTION, *together]) == ANSWER
         [turn] = turns_of(studio)
         assert_fits(turn)
         results = [content_of(message) for message in turn.body["messages"] if message["role"] == "tool"]
-        assert [ref_in_view(text) for text in results] == [ref_to("", text).id for text in texts]
+        assert [references_in(text) for text in results] == [{ref_to("", text).id} for text in texts]
 
 
 async def test_a_compaction_by_hand_names_the_list_too(tmp_path: Path) -> None:
