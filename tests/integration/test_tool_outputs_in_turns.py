@@ -221,7 +221,7 @@ async def test_who_leaves_while_a_result_is_kept_finds_it_later(tmp_path: Path) 
 
 @pytest.mark.parametrize("window", [4096, 8192])
 async def test_a_long_run_loses_no_result(tmp_path: Path, window: int) -> None:
-    """Within one answer, through prunings and compactions, each result can be found by what stands in the prompt."""
+    """Through prunings and compactions within one answer each result can be found, and so it can in the next turn."""
     returned: list[str] = []
 
     @own_tool
@@ -248,3 +248,7 @@ async def test_a_long_run_loses_no_result(tmp_path: Path, window: int) -> None:
         refs = {ref_to("", text).id for text in returned if text not in present}
         assert len(refs) > 20
         assert refs <= await reachable(served, last)
+        assert orders_of(studio)
+        await ask(served, [QUESTION, {"role": "assistant", "content": ANSWER}, {**QUESTION, "content": "And now?"}])
+        later = turns_of(studio)[-1].body["messages"]
+        assert later[: len(last)] == last

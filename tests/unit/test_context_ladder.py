@@ -3,7 +3,9 @@
 import asyncio
 import copy
 import json
+import re
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -564,3 +566,16 @@ async def test_where_results_can_be_read_stands_in_every_compaction(
         assert done.rung == rung
         assert done.summary.count(note) == 1
         assert sum(note in str(message["content"]) for message in done.messages) == 1
+
+
+async def test_declared_kinds_and_the_set_length_reach_the_digest() -> None:
+    """Where code sums up what tools did, it knows what a tool does, and takes as much room as it may."""
+    calls = [m for n in range(30) for m in used("glance", {"path": f"{n}.md"}, "calm " * 200, f"c{n}")]
+    messages = [*chat(4), *calls, said("assistant", "Calm."), said("user", "And now?")]
+    removed = RemovedCalls(kinds={"glance": "read"})
+    done = await climbed(messages, ScriptedPruner(""), removed=removed)
+    assert done.rung == "digest"
+    assert re.search(r"It read \d+ files: ", done.summary)
+    done = await climbed(messages, ScriptedPruner(""), removed=replace(removed, most_tokens=0))
+    assert "glance" not in done.summary.partition("## Also mentioned")[0]
+    assert "It read" not in done.summary
