@@ -117,3 +117,13 @@ async def test_nothing_is_saved_where_nothing_is_described(tools: list[dict[str,
     """Without descriptions there is nothing to make slim."""
     _, _, report = await measured([ASKED], tools)
     assert report.slim_saves == 0
+
+
+async def test_calls_are_no_cost_of_the_tools() -> None:
+    """Many calls in one message have to stay with it: the tools are no larger for them."""
+    made = [{"id": f"c{n}", "type": "function", "function": {"name": "small", "arguments": "{}"}} for n in range(40)]
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": "calm"} for call in made]
+    called = [ASKED, {"role": "assistant", "content": "", "tool_calls": made}, *results]
+    _, _, alone = await measured([ASKED], [SMALL])
+    _, _, report = await measured(called, [SMALL])
+    assert report.cost.all_tools - alone.cost.all_tools < report.cost.pinned // 2

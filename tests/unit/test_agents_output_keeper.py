@@ -144,6 +144,11 @@ async def test_views_can_be_made_smaller_still(as_parts: bool) -> None:
     assert smaller is not None
     assert len(smaller) < len(view)
     assert ref_in_view(smaller) == ref_to(ME, LOG).id
+    least = keeper.shorter(view, 40)
+    assert (
+        least
+        == f"[tool output trimmed; ref={ref_to(ME, LOG).id}; {len(LOG):,} bytes, more than fits beside the others]"
+    )
     assert keeper.shorter("never seen", 150) is None
     keeper.let_go()
     assert keeper.shorter(view, 150) is None

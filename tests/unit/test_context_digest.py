@@ -170,3 +170,14 @@ def test_errors_of_calls_in_a_row() -> None:
         "    run failed: Error: no",
         "    more",
     ]
+
+
+def test_calls_are_told_by_their_declared_kinds() -> None:
+    """What the settings or a tool say of its kind counts more than its name, in as many tokens as are set."""
+    messages: list[dict[str, Any]] = []
+    for number in range(3):
+        messages.append(call("glance", f'{{"path": "{number}.md"}}', str(number)))
+        messages.append({"role": "tool", "tool_call_id": str(number), "content": "calm"})
+    assert "3 other calls" in digest(groups(*messages), len, 1000)
+    assert "read 3 files: 0.md, 1.md, 2.md" in digest(groups(*messages), len, 1000, kinds={"glance": "read"})
+    assert digest(groups(*messages), len, 1000, for_calls=0) == ""

@@ -3,7 +3,9 @@
 import asyncio
 import copy
 import json
+import re
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from elbowroom.context.division import SUMMARY_TAG
 from elbowroom.context.ladder import Cannot, Ladder, PrunerFailed
 from elbowroom.context.progress import Progress
 from elbowroom.context.prune_order import Wishes
+from elbowroom.context.removed_calls import RemovedCalls
 from elbowroom.context.repair import repair
 from elbowroom.context.transcript import Message, Transcript
 
@@ -537,3 +540,42 @@ async def test_results_that_an_answer_was_begun_about_stay_where_there_is_room(w
     assert kept == (words == 100)
     assert done.messages[-1] == pieces[-1]
     assert [*repair(done.messages)] == [*done.messages]
+
+
+@pytest.mark.parametrize(
+    ("messages", "target", "rungs"),
+    [
+        (long_chat(), None, ("plan", "digest")),
+        ([*chat(40, system="Rules. " * 2200)], 4096, ("last messages", "last messages")),
+        (
+            [*chat(30), *used("read", {"path": "a"}, "one line after another " * 1100, "a1")],
+            WINDOW // 2,
+            ("last messages", "last messages"),
+        ),
+    ],
+    ids=["usual", "large fixed cost", "large last result"],
+)
+async def test_where_results_can_be_read_stands_in_every_compaction(
+    messages: list[Message], target: int | None, rungs: tuple[str, str]
+) -> None:
+    """Whichever rung does it, down to the last messages, the summary names the list of results that are gone."""
+    note = '12 results of earlier calls are listed, each with its id, by tool_output_cache(ref_id="abcdefghjkmn").'
+    for answer, rung in zip((FORGETFUL, ""), rungs, strict=True):
+        pruner = ScriptedPruner(answer, window=16_384)
+        done = await climbed(messages, pruner, removed=RemovedCalls(note), target=target)
+        assert done.rung == rung
+        assert done.summary.count(note) == 1
+        assert sum(note in str(message["content"]) for message in done.messages) == 1
+
+
+async def test_declared_kinds_and_the_set_length_reach_the_digest() -> None:
+    """Where code sums up what tools did, it knows what a tool does, and takes as much room as it may."""
+    calls = [m for n in range(30) for m in used("glance", {"path": f"{n}.md"}, "calm " * 200, f"c{n}")]
+    messages = [*chat(4), *calls, said("assistant", "Calm."), said("user", "And now?")]
+    removed = RemovedCalls(kinds={"glance": "read"})
+    done = await climbed(messages, ScriptedPruner(""), removed=removed)
+    assert done.rung == "digest"
+    assert re.search(r"It read \d+ files: ", done.summary)
+    done = await climbed(messages, ScriptedPruner(""), removed=replace(removed, most_tokens=0))
+    assert "glance" not in done.summary.partition("## Also mentioned")[0]
+    assert "It read" not in done.summary

@@ -9,7 +9,7 @@ from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.step_counter import StepCounter
 from elbowroom.context.budget import Budget
 from elbowroom.context.fixed_cost import FixedCost
-from elbowroom.context.tool_calls import as_json
+from elbowroom.context.tool_calls import as_json, calls_of
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, text_of
 
 
@@ -26,12 +26,14 @@ def fixed_cost_report(
 ) -> FixedCostReport:
     """Divide the `size` tokens of the smallest prompt among its parts.
 
-    Messages are measured by their text; what the template puts around everything is spread over the tools, or counts
-    as pinned where there are none.
+    Messages are measured by their text and their calls; what the template puts around everything is spread over the
+    tools, or counts as pinned where there are none.
     """
     messages = shape.with_instructions(smallest)
     system = sum(counter.text(text_of(message)) for message in messages if message.get("role") in SYSTEM_ROLES)
-    pinned = sum(counter.text(text_of(message)) for message in messages if message.get("role") not in SYSTEM_ROLES)
+    spoken = [message for message in messages if message.get("role") not in SYSTEM_ROLES]
+    pinned = sum(counter.text(text_of(message)) for message in spoken)
+    pinned += sum(counter.text(as_json(call)) for message in spoken for call in calls_of(message))
     # A template may leave out some of a message, so that the texts are longer than the prompt.
     system = min(system, size)
     pinned = min(pinned, size - system)

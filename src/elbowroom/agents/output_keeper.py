@@ -13,7 +13,7 @@ from elbowroom.context.output_index import index_of, lists_named_in, note_on, re
 from elbowroom.context.removed_calls import RemovedCalls
 from elbowroom.context.tier_limits import TierLimits
 from elbowroom.context.tool_output import ToolOutputRef, ToolOutputs, ref_to
-from elbowroom.context.tool_stubs import is_stub
+from elbowroom.context.tool_stubs import MARK, is_stub
 from elbowroom.context.tool_stubs import ref_of as ref_in_stub
 from elbowroom.context.tool_tiers import pruned
 from elbowroom.context.tool_view import READ_TOOL, SEARCH_TOOL, Limits, ref_in_view, view_of
@@ -110,11 +110,17 @@ class OutputKeeper:
         return None if all(new is old for new, old in zip(changed, messages, strict=True)) else changed
 
     def shorter(self, text: str, tokens: int) -> str | None:
-        """Return a smaller view of what has just come in, of which the model was to get `text`; None for others."""
+        """Return a smaller view of what has just come in, of which the model was to get `text`; None for others.
+
+        Where there is not even room for a view's note, one line says where the whole is.
+        """
         ref, whole = self._refs.get(text), self._whole.get(text)
         if ref is None or whole is None:
             return None
-        return self._shown_as(view_of(whole, ref, self._view_limits(tokens), self._size_of).text, ref, whole)
+        view = view_of(whole, ref, self._view_limits(tokens), self._size_of).text
+        if self._size_of(view) > tokens:
+            view = min(view, f"{MARK}{ref.id}; {ref.bytes:,} bytes, more than fits beside the others]", key=len)
+        return self._shown_as(view, ref, whole)
 
     def pruned(
         self, messages: Sequence[Message], *, must_shrink: bool, at_any_gain: bool = False

@@ -90,7 +90,7 @@ def results_being_answered(groups: tuple[Group, ...]) -> frozenset[int]:
 
 def is_summary(group: Group) -> bool:
     """Tell whether this is the message that an earlier compaction has put in place of old groups."""
-    return group.kind == "user" and group.text.lstrip().startswith(f"<{SUMMARY_TAG}>")
+    return group.messages[0].get("role") == "user" and group.text.lstrip().startswith(f"<{SUMMARY_TAG}>")
 
 
 def _is_nudge(group: Group) -> bool:

@@ -56,6 +56,5 @@ def note_on(ref: ToolOutputRef, count: int) -> str:
 
 def lists_named_in(messages: Sequence[Message]) -> list[str]:
     """Return the ids of the lists that earlier compactions have left, oldest first."""
-    users = [message for message in messages if message.get("role") == "user"]
-    summaries = (text_of(message) for message in users if is_summary(Group((message,))))
+    summaries = (text_of(message) for message in messages if is_summary(Group((message,))))
     return [found["ref"] for text in summaries for found in NOTE.finditer(text)]
