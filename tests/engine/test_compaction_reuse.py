@@ -34,6 +34,7 @@ LONG_ANSWER: Final = 900
 """Tokens of an answer that passes the trigger."""
 QUICK: Final = Timing(quiet=0.02)
 KINDS: Final = pytest.mark.parametrize("kind", ["plain", "tools"])
+PLAIN_FIRST: Final = pytest.mark.parametrize("kind", ["plain", pytest.param("tools", marks=pytest.mark.long)])
 AROUND: Final = 12
 """Tokens that a template puts around a message, the opening of the answer included, and where words have met."""
 
@@ -180,7 +181,7 @@ async def over_the_trigger(
         return talk, turn, await talk.count([before[0], *new]) - least + moved
 
 
-@KINDS
+@PLAIN_FIRST
 async def test_in_the_foreground(tmp_path: Path, engine: LlamaServer, kind: Kind) -> None:
     """Whatever a turn sends, compacted or not, is cached whole for the next; so is the conversation for an order."""
     async with chat(tmp_path, engine, talk_for(engine, kind, 1.5), SHORT_ANSWER, background=False) as talk:
@@ -210,7 +211,7 @@ async def test_behind_an_answer(tmp_path: Path, engine: LlamaServer, kind: Kind)
     assert turn.processed <= new + AROUND
 
 
-@KINDS
+@PLAIN_FIRST
 async def test_without_background(tmp_path: Path, engine: LlamaServer, kind: Kind) -> None:
     """Without it the same turn has to read what was compacted, beside waiting for it."""
     talk, turn, new = await over_the_trigger(tmp_path, engine, kind, background=False)

@@ -131,7 +131,10 @@ async def test_a_tool_that_asks_the_same_model(tmp_path: Path) -> None:
         assert "200: Ask the purser." in str(studio.chats[-1].body["messages"])
 
 
-@pytest.mark.parametrize("exchanges", [NEARLY_FULL, TOO_MANY], ids=["as it is", "compacted"])
+@pytest.mark.parametrize(
+    "exchanges",
+    [pytest.param(NEARLY_FULL, id="as it is", marks=pytest.mark.long), pytest.param(TOO_MANY, id="compacted")],
+)
 async def test_clients_leave_at_any_moment(tmp_path: Path, exchanges: int) -> None:
     """Whatever a request was waiting for when its client left, nothing of the window stays held for it."""
 

@@ -102,7 +102,7 @@ async def test_a_chat_and_its_title(tmp_path: Path, model: str, title_first: boo
 
 
 @EVERYONE
-@pytest.mark.parametrize("boats", [60, 110])
+@pytest.mark.parametrize("boats", [60, pytest.param(110, marks=pytest.mark.long)])
 async def test_four_chats_that_outgrow_the_window_together(tmp_path: Path, model: str, boats: int) -> None:
     """All are answered to the last word, however often one had to stop for the others; the engine never overflows."""
 

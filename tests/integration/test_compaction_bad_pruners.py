@@ -188,7 +188,10 @@ async def test_second_answer_is_used(tmp_path: Path) -> None:
         assert "refusal" in text_of(script.orders[1]["messages"][-1])
 
 
-@pytest.mark.parametrize("words", ["", '{"retain": "the log is'], ids=["silent", "in the middle"])
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param("", id="silent", marks=pytest.mark.long), pytest.param('{"retain": "the log is', id="in the middle")],
+)
 async def test_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     """A pruning agent that falls silent is given up, and the conversation goes on without it."""
     monkeypatch.setattr(chat_endpoint, "SILENCE_SECONDS", 0.2)

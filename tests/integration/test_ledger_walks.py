@@ -152,8 +152,15 @@ async def walked(folder: Path, seed: int, steps: int, *, background: bool, long_
     return pruner
 
 
-@LONG_ANSWERS
-@BACKGROUND
+@pytest.mark.parametrize(
+    ("background", "long_answers"),
+    [
+        pytest.param(False, 0.0, id="in the turn-short answers"),
+        pytest.param(False, 0.2, id="in the turn-long answers too", marks=pytest.mark.long),
+        pytest.param(True, 0.0, id="behind the answer-short answers", marks=pytest.mark.long),
+        pytest.param(True, 0.2, id="behind the answer-long answers too"),
+    ],
+)
 async def test_a_walk(tmp_path: Path, *, background: bool, long_answers: float) -> None:
     """A hundred steps of two people, each with a tree of branches."""
     pruner = await walked(tmp_path, 2, 100, background=background, long_answers=long_answers)

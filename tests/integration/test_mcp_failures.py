@@ -187,6 +187,7 @@ async def test_a_session_that_the_server_forgot_is_opened_again(tmp_path: Path) 
     assert sample.journal("web").count("appended") == 1
 
 
+@pytest.mark.long
 async def test_changed_settings_are_followed(tmp_path: Path) -> None:
     """A server whose settings change is closed once its calls have ended; one whose settings stay goes on."""
     changing, staying = stdio_server("changing", tmp_path / "changing"), stdio_server("staying", tmp_path / "staying")
