@@ -1,0 +1,33 @@
+"""What one model call has used, in tokens that add up."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepUsage:
+    """Tokens of a model call, each counted once: `input` are those that the engine has read anew.
+
+    `cache_read` are those of the prompt that it had read before, `cache_creation` those that it says it has put in a
+    cache of its own. `is_counted` tells that the numbers are counted here, since the upstream reports none.
+    """
+
+    input: int = 0
+    output: int = 0
+    cache_creation: int = 0
+    cache_read: int = 0
+    is_counted: bool = False
+
+    @property
+    def total(self) -> int:
+        """Return all of them together."""
+        return self.input + self.output + self.cache_creation + self.cache_read
+
+    def __add__(self, other: "StepUsage") -> "StepUsage":
+        """Return the sums; they are counted where one of them is."""
+        return StepUsage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cache_creation + other.cache_creation,
+            self.cache_read + other.cache_read,
+            self.is_counted or other.is_counted,
+        )
