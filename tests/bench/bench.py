@@ -18,7 +18,7 @@ from figures import Row, rows_of, rows_of_compactions, rows_of_turns
 from load import LOADS
 from processes import StartFailed
 from rounds import Run, run
-from servers import ELBOWROOM, NAMES, Rig, rig, servers_running
+from servers import ELBOWROOM, FORGETFUL, NAMES, Rig, rig, servers_running
 from start_up import Start, starts
 from turn_cost import Turns, turn_rounds
 
@@ -36,7 +36,9 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--only", action="append", choices=names, metavar="LOAD", help="this load only; repeatable")
     parser.add_argument(
-        "--servers", default=",".join(NAMES), help="which to compare (default direct,control,elbowroom)"
+        "--servers",
+        default=",".join([*NAMES, FORGETFUL]),
+        help="which to compare (default direct,control,elbowroom,forgetful)",
     )
     parser.add_argument(
         "--command",
@@ -54,8 +56,8 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the shuffled order")
     options = parser.parse_args(given)
     options.servers = options.servers.split(",")
-    if unknown := set(options.servers) - set(NAMES):
-        parser.error(f"--servers knows {', '.join(NAMES)}, not {', '.join(sorted(unknown))}")
+    if unknown := set(options.servers) - {*NAMES, FORGETFUL}:
+        parser.error(f"--servers knows {', '.join(NAMES)} and {FORGETFUL}, not {', '.join(sorted(unknown))}")
     return options
 
 
@@ -65,7 +67,7 @@ async def measure_starts(options: argparse.Namespace, rig: Rig, rng: random.Rand
         return []
     say("start ...")
     idle, count = (0.2, 1) if options.quick else (IDLE, 3)
-    done = await starts([name for name in options.servers if name != "direct"], rig, idle, count, rng)
+    done = await starts([name for name in options.servers if name not in ("direct", FORGETFUL)], rig, idle, count, rng)
     if "elbowroom" in options.servers and not options.command:
         done += await starts(["scripts/run"], rig, 0.0, count, rng)
     return done

@@ -7,13 +7,13 @@ from typing import Literal
 
 from compaction import Compactions
 from rounds import Measure, Run, Spread
-from servers import NAMES
+from servers import FORGETFUL, NAMES
 from start_up import Start
 from turn_cost import LONG, SHORT, WAYS, Turns
 from visit import Visit
 
 Verdict = Literal["pass", "MISSED", "void", "broken", "-"]
-Against = Literal["control", "direct", "control's own"]
+Against = Literal["control", "direct", "control's own", "forgetful"]
 MICRO, MILLI = 1e6, 1e3
 
 
@@ -21,8 +21,8 @@ MICRO, MILLI = 1e6, 1e3
 class Figure:
     """One row about one load.
 
-    `against` names the server whose value of the same round is divided by ("control") or taken away
-    ("direct"), before the median of the rounds is taken; with None the value stands for itself.
+    `against` names the server whose value of the same round is divided by ("control", "forgetful") or taken
+    away ("direct"), before the median of the rounds is taken; with None the value stands for itself.
     `worst` holds the target against the worst round instead of the median.
     """
 
@@ -30,7 +30,7 @@ class Figure:
     title: str
     measure: Measure
     scale: float = 1.0
-    against: Literal["control", "direct"] | None = None
+    against: Literal["control", "direct", "forgetful"] | None = None
     target: float | None = None
     worst: bool = False
 
@@ -70,6 +70,15 @@ def first_token_p99(seen: Visit) -> float | None:
 FIGURES = (
     Figure("paced", "CPU per frame, 20 streams of 50 tokens/s (µs)", cpu, MICRO, "control", target=2),
     Figure("flood", "CPU per frame, flood of 20,000 frames (µs)", cpu, MICRO, "control", target=6),
+    Figure(
+        "paced",
+        "the same 20 streams, against elbowroom keeping no conversations (µs)",
+        cpu,
+        MICRO,
+        FORGETFUL,
+        target=1.1,
+    ),
+    Figure("flood", "the same flood, against elbowroom keeping no conversations (µs)", cpu, MICRO, FORGETFUL),
     Figure("frame_flood", "CPU per frame, flood with one frame per write (µs)", cpu, MICRO, "control"),
     Figure("flood", "frames per second in the flood (thousands)", lambda seen: seen.units / seen.wall, 1e-3),
     Figure("first_token", "time to first token, p50 (ms)", first_token_p50, MILLI, "direct", target=4),
@@ -125,8 +134,8 @@ def row_of(figure: Figure, run: Run) -> Row:
     """Read one figure out of a load's rounds and hold it against its target."""
     spreads = spreads_of({name: run.values(name, figure.measure) for name in NAMES}, figure.scale)
     compared = None
-    if figure.against == "control":
-        compared = Spread.of(run.paired("elbowroom", "control", figure.measure, operator.truediv))
+    if figure.against in ("control", FORGETFUL):
+        compared = Spread.of(run.paired("elbowroom", figure.against, figure.measure, operator.truediv))
     elif figure.against == "direct":
         added = run.paired("elbowroom", "direct", figure.measure, operator.sub)
         compared = Spread.of([value * figure.scale for value in added])
@@ -151,7 +160,7 @@ def target_text(figure: Figure) -> str:
     """Say a figure's target in the table's words."""
     if figure.target is None:
         return "-"
-    unit = {"control": " x control", "direct": " added", None: ""}[figure.against]
+    unit = {"control": " x control", FORGETFUL: " x without", "direct": " added", None: ""}[figure.against]
     return f"at most {figure.target:g}{unit}{', every round' if figure.worst else ''}"
 
 

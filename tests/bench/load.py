@@ -40,6 +40,7 @@ class Load:
     history: History | None = None
     probe: bool = False  # ask /health all the while, to see how long the event loop is away
     with_direct: bool = True  # False where the upstream by itself has nothing to compare with
+    with_forgetful: bool = False  # True where it is compared what it costs to keep the conversations
     needs_steady_control: bool = True  # False where what is read out is no CPU cost, or is not judged
 
     @property
@@ -75,8 +76,16 @@ SMALL = Reply(tokens=8)
 SEEN = History(messages=399, size=1000, unseen=False)
 UNSEEN = replace(SEEN, unseen=True)
 LOADS = (
-    Load("paced", "frame", streams=20, requests=1, reply=Reply(tokens=150, rate=50), with_direct=False),
-    Load("flood", "frame", streams=1, requests=4, reply=Reply(tokens=20_000, burst=16)),
+    Load(
+        "paced",
+        "frame",
+        streams=20,
+        requests=1,
+        reply=Reply(tokens=150, rate=50),
+        with_direct=False,
+        with_forgetful=True,
+    ),
+    Load("flood", "frame", streams=1, requests=4, reply=Reply(tokens=20_000, burst=16), with_forgetful=True),
     Load("frame_flood", "frame", streams=1, requests=2, reply=Reply(tokens=20_000), needs_steady_control=False),
     Load("first_token", "request", streams=1, requests=200, reply=SMALL),
     Load("next_turn", "request", streams=1, requests=20, reply=SMALL, history=SEEN),

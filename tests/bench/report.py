@@ -11,7 +11,7 @@ from pathlib import Path
 from figures import Row
 from processes import Cores
 from rounds import STEADY, Round, Run, Spread
-from servers import NAMES
+from servers import FORGETFUL, NAMES
 from start_up import Start
 from turn_cost import Turns
 
@@ -21,7 +21,7 @@ READING = """\
 How to read it: a value is the median of the rounds [smallest..largest]. "compared" is elbowroom against
 another server *of the same round*: divided by the control (x), or its value taken away (+): the direct
 one, or what a long history adds to the control's turn. CPU is user and system time of the server's processes
-until 0.1 s after the last answer. The control is an aiohttp relay that copies bytes, one write per read. Every
+until 0.5 s after the last answer. The control is an aiohttp relay that copies bytes, one write per read. Every
 answer was parsed after the clock had stopped, and counts only if each token came once, in order, and was
 followed by finish_reason and [DONE]."""
 
@@ -94,7 +94,7 @@ def table(rows: Sequence[Row]) -> str:
         ("---", *["--:"] * 4, *["---"] * 2),
     ]
     for row in rows:
-        compared = cell(row.compared, "{} x" if row.against == "control" else "+{}")
+        compared = cell(row.compared, "{} x" if row.against in ("control", FORGETFUL) else "+{}")
         lines.append((row.title, *(cell(row.spreads.get(name)) for name in NAMES), compared, row.target, row.verdict))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from load import Load
 from processes import Program
-from servers import Server
+from servers import FORGETFUL, Server
 from visit import Visit, visit
 
 STEADY = 1.5  # the control's cost per unit may differ by this factor over the rounds of a valid run
@@ -94,6 +94,10 @@ async def run(
 
 async def one_round(load: Load, servers: Sequence[Server], upstream: Program, nonce: str, rng: random.Random) -> Round:
     """Visit every server that the load is for once, in an order that chance decides."""
-    chosen = [server for server in servers if load.with_direct or not server.is_direct]
+    chosen = [
+        server
+        for server in servers
+        if (load.with_direct or not server.is_direct) and (load.with_forgetful or server.name != FORGETFUL)
+    ]
     order = rng.sample(chosen, k=len(chosen))
     return {server.name: await visit(load, server, upstream, nonce) for server in order}

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from model_file import QWEN_2, UNKNOWN, write_model_file
 from processes import Command, Cores, Program, pin
@@ -14,6 +15,8 @@ from upstream import FILE_MODEL, MODEL, UNKNOWN_TEMPLATE_MODEL
 
 HERE = Path(__file__).parent
 NAMES = ("direct", "control", "elbowroom")
+FORGETFUL: Final = "forgetful"
+"""An elbowroom that keeps no conversations, for what keeping them costs; it is no column of the table."""
 SERVE = ("serve", "--host", "127.0.0.1", "--port", "{port}")
 ELBOWROOM = (sys.executable, "-m", "elbowroom", *SERVE)
 SCRIPTS_RUN = (sys.executable, str(HERE.parents[1] / "scripts" / "run"), *SERVE)
@@ -55,10 +58,13 @@ class Rig:
         chosen = SCRIPTS_RUN if name == "scripts/run" else self.elbowroom
         settings, home, data = self.folder / "settings.toml", self.folder / "lmstudio", self.folder / "data"
         home.mkdir(exist_ok=True)  # an empty one: the models of this machine's own LM Studio are none of ours
+        if name == FORGETFUL:
+            settings, data = self.folder / "forgetful.toml", self.folder / "forgetful"
         provider = {"id": "lmstudio", "kind": "lmstudio", "base_url": url, "home": str(home)}
         lines = [f"{key} = {json.dumps(value)}" for key, value in provider.items()]
         files = [f"{json.dumps(model)} = {json.dumps(str(path))}" for model, path in self.model_files.items()]
-        settings.write_text("\n".join(["[[providers]]", *lines, "[providers.model_files]", *files, ""]))
+        kept = f"[store]\nconversations = {json.dumps(name != FORGETFUL)}\n"
+        settings.write_text("\n".join([kept, "[[providers]]", *lines, "[providers.model_files]", *files, ""]))
         environment = {"ELBOWROOM_CONFIG": str(settings), "ELBOWROOM_DATA_DIR": str(data)}
         return Command(tuple(argument.replace("{upstream}", url) for argument in chosen), environment)
 

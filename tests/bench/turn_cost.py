@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from client import Exchange, get_json
 from load import History, Load
 from processes import Program
-from servers import Server
+from servers import FORGETFUL, Server
 from upstream import FILE_MODEL, MODEL, UNKNOWN_TEMPLATE_MODEL, Reply
 from visit import SETTLE, collector_off, missed, send_in_turn, sort_out
 
@@ -98,7 +98,7 @@ async def turn_rounds(
     visits = [
         (way, server, model, length)
         for server in servers
-        if not server.is_direct
+        if not server.is_direct and server.name != FORGETFUL
         for way, model in (WAYS.items() if server.name == "elbowroom" else [("", MODEL)])
         for length in (SHORT, LONG)
     ]

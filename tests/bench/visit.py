@@ -14,7 +14,7 @@ from load import Load
 from processes import Program
 from servers import Server
 
-SETTLE = 0.1  # what a server still does after the last byte of an answer is its cost too
+SETTLE = 0.5  # what a server still does after the last byte of an answer is its cost too
 STAGGER = 0.02  # streams start spread over this, so that their tokens do not arrive in one bunch
 PROBE_EVERY = 0.005
 PATIENCE = 60.0
