@@ -48,7 +48,7 @@ async def test_tables_of_version_1_are_taken_over(tmp_path: Path, caplog: pytest
             assert await text_of(store.tool_outputs, ref.id) == "text"
             await store.memories.save(ME, "agent", "likes tea", 1.0)
             assert await written_down(store.memories) == ["likes tea"]
-        assert query(path, "SELECT version FROM schema_version") == [(2,)]
+        assert query(path, "SELECT version FROM schema_version") == [(3,)]
         assert query(path, "SELECT id FROM tool_outputs") == [(ref.id,)]
         assert keys_in(path) == {entry.key}
     assert not caplog.records

@@ -128,6 +128,6 @@ class _Asked:
 
     @property
     def _settings_within(self) -> RunSettings:
-        """Return the settings without work behind the answer: that conversation ends with it."""
+        """Return the settings without work behind the answer, of which nothing is kept: it is a tool's result."""
         compaction = self.settings.compaction.model_copy(update={"background": False})
-        return replace(self.settings, compaction=compaction)
+        return replace(self.settings, compaction=compaction, live=None)

@@ -77,6 +77,7 @@ class BehindAnswer:
             job.compacted(None)
             return False
         self.history.replace(outcome.messages, outcome.tail)
+        self.compactor.note(outcome)
         self.memory.keep_behind(self.history, self.said, Written.by(outcome, self.budget))
         if (memories := self.shape.memories) is not None:
             await memories.refresh(self.memory.chain, self.counter.text)

@@ -97,6 +97,11 @@ class Compactor:
         """Return the same for work in the background, of which nobody is told."""
         return replace(self, tell=_tell_nobody, gate=Gate(self.gate.admission, job))
 
+    def note(self, done: Compaction) -> None:
+        """Let the conversation keep that it was compacted."""
+        if self.settings.live is not None:
+            self.settings.live.compacted(done.before, done.after, done.rung)
+
     async def removed_calls(self, keeper: OutputKeeper | None, messages: Sequence[Message]) -> RemovedCalls:
         """Return what is told of the calls in a history once they are gone; `keeper` has kept their results, if any."""
         if keeper is not None:

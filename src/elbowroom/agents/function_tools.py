@@ -5,7 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from agents import FunctionTool, RunContextWrapper
+from agents import FunctionTool
+from agents.tool_context import ToolContext
 
 from elbowroom.agents.own_tool import OwnTool, ToolResult
 from elbowroom.agents.tool_arguments import parsed_arguments
@@ -19,14 +20,21 @@ Shown = Callable[[OwnTool, ToolResult], Awaitable[str]]
 """Takes what a tool returned and gives what the model is shown of it."""
 Called = Callable[[OwnTool, str], Awaitable[ToolResult]]
 """Calls a tool with arguments as the model wrote them, as `result_of` does."""
+Returned = Callable[[str, str], None]
+"""Takes a call's id and what the model is shown of its result, as soon as that is there."""
 
 
-def as_function_tool(tool: OwnTool, shown: Shown, called: Called | None = None) -> FunctionTool:
+def as_function_tool(
+    tool: OwnTool, shown: Shown, called: Called | None = None, returned: Returned | None = None
+) -> FunctionTool:
     """Return a tool as the SDK runs it; `called` stands in the place of `result_of`."""
     called = called or result_of
 
-    async def invoke(context: RunContextWrapper[Any], written: str) -> str:
-        return await shown(tool, await called(tool, written))
+    async def invoke(context: ToolContext[Any], written: str) -> str:
+        text = await shown(tool, await called(tool, written))
+        if returned is not None:
+            returned(context.tool_call_id, text)
+        return text
 
     return FunctionTool(
         name=tool.name,

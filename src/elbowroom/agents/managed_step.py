@@ -18,10 +18,13 @@ from elbowroom.agents.reply import Reply
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.step import Step
 from elbowroom.agents.step_counter import StepCounter
+from elbowroom.agents.step_usage_of import step_usage_of
 from elbowroom.agents.stream_watch import StreamWatch, size_in_bytes
 from elbowroom.context.decisions import Compact, Decision, Refuse, Send
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.step_usage import StepUsage
+from elbowroom.context.tool_calls import as_json
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
 from elbowroom.providers.base import ModelInfo, Provider
@@ -38,7 +41,8 @@ class ManagedStep:
     """Asks for one reply and keeps it within the window by the three checks of `manager`.
 
     `fitting` has the history; `job` is a compaction of this very conversation that is under way since its last answer.
-    After `run`, `size` is that of the last prompt, None where the reply took more than one request.
+    After `run`, `size` is that of the last prompt, None where the reply took more than one request; `used` is what each
+    request has used that was answered, be it in part.
     """
 
     provider: Provider
@@ -47,6 +51,7 @@ class ManagedStep:
     step: Step
     job: Job | None = None
     size: PromptSize | None = None
+    used: list[StepUsage] = field(default_factory=list)
     _generated: int = 0
     _refusal: ContextOverflow | None = None
     _is_limited_by_client: bool = False
@@ -89,7 +94,10 @@ class ManagedStep:
             body = self.shape.body(self.counter.sent(self.history.messages))
             window = self.manager.budget.window
             async with self._entered(window, window) as ticket:
-                await self.step.attempt(self.provider, body, self.info, ticket=ticket)
+                try:
+                    await self.step.attempt(self.provider, body, self.info, ticket=ticket)
+                finally:
+                    self._note_use(size_in_bytes(as_json(body)) // 4)
             return await self.step.close()
         await self.fitting.tell_if_tight(decision, self.info.id)
         fits = await self._fit(decision)
@@ -107,7 +115,11 @@ class ManagedStep:
         `said` is the answer as the client has it.
         """
         budget = self.manager.budget
-        answered = self.manager.prompt + size_in_bytes(text_of(reply))  # a token has at least a byte
+        used = self.used[-1] if self.used else None
+        if used is not None and not used.is_counted:
+            answered = used.total
+        else:
+            answered = self.manager.prompt + size_in_bytes(text_of(reply))  # a token has at least a byte
         if answered < budget.window // 4:
             return None
         answered += size_in_bytes(text_of(usual_question(self.history.messages)))
@@ -177,10 +189,19 @@ class ManagedStep:
                 if can_stop:
                     watch = StreamWatch(self.manager, self.counter.running.fresh(), self._said, ticket)
                 may_be_empty = not self._recovery.is_near_edge(size.at_most)
-                await self.step.attempt(self.provider, body, self.info, watch, ticket, may_be_empty=may_be_empty)
+                try:
+                    await self.step.attempt(self.provider, body, self.info, watch, ticket, may_be_empty=may_be_empty)
+                finally:
+                    self._note_use(size.count.tokens)
         except ElbowroomError as failure:
             return watch, failure
         return watch, None
+
+    def _note_use(self, prompt: int) -> None:
+        """Note what the last request has used, whose prompt has so many tokens by our count."""
+        if self.step.usage is not None or self.step.generated:
+            used = step_usage_of(self.step.usage, prompt, self.step.generated, self.counter.text)
+            self.used.append(used)
 
     def _entered(self, prompt: int, tokens: int) -> AbstractAsyncContextManager[Ticket | None]:
         compactor, window = self.fitting.compactor, self.manager.budget.window

@@ -19,4 +19,6 @@ async def answer_raw(target: Target, request: ChatRequest, sink: Sink, settings:
         is_whole = True
     finally:
         turn.end(is_whole=is_whole)
+        if settings.live is not None:
+            settings.live.ended("complete" if is_whole else "interrupted", turn.key)
     return turn.answer

@@ -44,6 +44,8 @@ async def run_agent(
             for turn in handed_over:
                 turn.end(is_whole=is_whole, is_handed_over=True)
             last.end(is_whole=is_whole)
+            if settings.live is not None:
+                settings.live.ended("complete" if is_whole else "interrupted", agents.turns[0].key)
     return limits.answer
 
 

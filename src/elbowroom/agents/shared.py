@@ -9,7 +9,9 @@ from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.ledger import Ledger
 from elbowroom.agents.own_tool import Toolbox
 from elbowroom.agents.pruner_choice import PrunerChoice
+from elbowroom.agents.recording import Recording
 from elbowroom.agents.told_memories import ToldBefore
+from elbowroom.context.conversation import Conversations
 from elbowroom.store.opening import Store
 
 
@@ -26,10 +28,21 @@ class Shared:
     toolbox: Toolbox
     store: Store
     told_before: ToldBefore
+    recording: Recording
 
     @classmethod
-    def over(cls, store: Store, toolbox: Toolbox, *, quiet_seconds: float = QUIET_SECONDS) -> "Shared":
-        """Return all of it at its beginning, but for what the store holds; `toolbox` gives agents their tools."""
+    def over(
+        cls,
+        store: Store,
+        toolbox: Toolbox,
+        *,
+        quiet_seconds: float = QUIET_SECONDS,
+        conversations: Conversations | None = None,
+    ) -> "Shared":
+        """Return all of it at its beginning, but for what the store holds; `toolbox` gives agents their tools.
+
+        Nothing of conversations is kept where `conversations` is None.
+        """
         histories, windows, admission = HistoryCounters(), LearnedWindows(), Admission()
         return cls(
             histories=histories,
@@ -41,6 +54,7 @@ class Shared:
             toolbox=toolbox,
             store=store,
             told_before=ToldBefore(),
+            recording=Recording(conversations),
         )
 
     async def aclose(self) -> None:

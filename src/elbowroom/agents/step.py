@@ -9,6 +9,7 @@ from elbowroom.agents.admission import Ticket
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.answer_guard import Said
 from elbowroom.agents.counted_usage import Unreported
+from elbowroom.agents.live_turn import LiveTurn
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.stream_watch import StreamWatch
 from elbowroom.context.seam import Continuation
@@ -29,15 +30,22 @@ class Step:
 
     A reply that was stopped at the edge of the window goes on with another `attempt`. `usage` is what the engine
     has reported for the last one, None where it reports nothing; `unreported` is then what that was an answer to.
+    `live` is told all that the reply takes.
     """
 
     def __init__(
-        self, answer: Answer, sink: Sink, offered: Collection[str], is_for_client: Callable[[str], bool]
+        self,
+        answer: Answer,
+        sink: Sink,
+        offered: Collection[str],
+        is_for_client: Callable[[str], bool],
+        live: LiveTurn | None = None,
     ) -> None:
         self._answer = answer
         self._guard = answer.guard
         self._sink = sink
         self._is_for_client = is_for_client
+        self._live = live
         self._watch: StreamWatch | None = None
         self._continuation: Continuation | None = None
         self._generated: list[str] = []
@@ -45,6 +53,8 @@ class Step:
         self.unreported: Unreported | None = None
         self.reply = Reply(offered)
         answer.begin_step()
+        if live is not None:
+            live.step_began()
 
     async def run(self, provider: Provider, body: Mapping[str, Any], info: ModelInfo) -> Reply:
         """Send the body and return the whole reply, as `attempt` and `close` do."""
@@ -93,7 +103,12 @@ class Step:
         if self.usage is not None:
             self._answer.usages.append(self.usage)
         else:
-            self.unreported = Unreported(body, "".join(self._generated))
+            self.unreported = Unreported(body, self.generated)
+
+    @property
+    def generated(self) -> str:
+        """Return all that the model has written in the last attempt, shown or not."""
+        return "".join(self._generated)
 
     @property
     def was_cut(self) -> bool:
@@ -107,11 +122,13 @@ class Step:
     async def close(self) -> Reply:
         """Take the reply as whole: hand the client its tool calls and return it."""
         calls = self.reply.close_calls(was_cut=self.was_cut)
+        if self._live is not None:
+            self._live.called(calls)
         await self._hand_on([call for call in calls if self._is_for_client(call.name)])
         return self.reply
 
     async def _take(self, events: list[StreamEvent]) -> None:
-        visible: list[AnswerEvent] = []
+        visible: list[Said] = []
         if self._watch is not None and events and isinstance(events[-1], Finished | UsageReport):
             self._watch.end()
         for event in events:
@@ -128,9 +145,9 @@ class Step:
                     self.usage = event.usage
             if self._watch is not None and self._watch.is_stopped:
                 break
-        await self._hand_on(visible)
+        await self._show(visible)
 
-    def _text(self, event: TextDelta) -> list[AnswerEvent]:
+    def _text(self, event: TextDelta) -> list[Said]:
         text = event.text
         self._generated.append(text)
         if self._watch is not None:
@@ -143,10 +160,10 @@ class Step:
             event = replace(event, text=text, logprobs=None)
         return self._said(event)
 
-    def _said(self, event: TextDelta) -> list[AnswerEvent]:
+    def _said(self, event: TextDelta) -> list[Said]:
         return self._shown(event) if event.text or event.logprobs is not None else []
 
-    def _thought(self, event: ReasoningDelta) -> list[AnswerEvent]:
+    def _thought(self, event: ReasoningDelta) -> list[Said]:
         self._generated.append(event.text)
         if self._watch is not None:
             self._watch.count(event.text)
@@ -155,11 +172,11 @@ class Step:
             return []  # it thinks about how to go on with a text that the client is in the middle of
         return self._shown(event)
 
-    def _shown(self, event: Said) -> list[AnswerEvent]:
+    def _shown(self, event: Said) -> list[Said]:
         """Take an event into the reply, and return what the client sees now."""
         return self._taken([event] if self._guard is None else self._guard.passed(event))
 
-    def _taken(self, events: Sequence[Said]) -> list[AnswerEvent]:
+    def _taken(self, events: Sequence[Said]) -> list[Said]:
         for event in events:
             kept = self.reply.text if isinstance(event, TextDelta) else self.reply.reasoning
             kept.append(event.text)
@@ -179,7 +196,12 @@ class Step:
         visible = self._said(TextDelta(rest))
         if self._guard is not None:
             visible += self._taken(self._guard.end_attempt(goes_on=is_stopped or self.was_cut))
-        await self._hand_on(visible)
+        await self._show(visible)
+
+    async def _show(self, said: Sequence[Said]) -> None:
+        if said and self._live is not None:
+            self._live.said(said)
+        await self._hand_on(said)
 
     async def _hand_on(self, events: Sequence[AnswerEvent]) -> None:
         if events:

@@ -22,17 +22,22 @@ from elbowroom.agents.result_pruning import ResultPruning
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.step import Step
 from elbowroom.agents.step_counter import StepCounter
+from elbowroom.agents.step_usage_of import step_usage_of
 from elbowroom.agents.stream_watch import size_in_bytes
 from elbowroom.agents.told_memories import TurnMemories
 from elbowroom.agents.turn_memory import TurnMemory
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction
+from elbowroom.context.conversation import ContextFill
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.notice_line import without_notices
+from elbowroom.context.step_usage import StepUsage
+from elbowroom.context.tool_calls import as_json
 from elbowroom.context.transcript import Message
 from elbowroom.errors import WindowUnknown
 from elbowroom.providers.base import ModelInfo
+from elbowroom.providers.events import TextDelta
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +64,9 @@ class Turn:
         self.answer = answer or Answer()
         self.manager: AgentContextManager | None = None
         self._history = History(messages)
-        self._memory = TurnMemory(settings.shared.ledger, request.caller.owner, target.name, messages)
+        self._live = settings.live
+        chain = self._live.chain if self._live is not None and self._live.agent == target.name else None
+        self._memory = TurnMemory(settings.shared.ledger, request.caller.owner, target.name, messages, chain)
         self._remembered = self._memories()
         self._last: list[ManagedStep] = []
         self._sink = sink
@@ -80,17 +87,27 @@ class Turn:
         runs; `is_for_client` tells whether a call of this name is handed to the client.
         """
         self._history.extend_to(appended)
+        if self._live is not None:
+            self._live.results(appended)
         tools = [*own_tools, *self.request.tools]
         shape = self._shape(instructions, tools, step=self.answer.steps + 1)
         info = await self._ready()
-        step = Step(self.answer, self._sink, [name for tool in tools if (name := tool_name(tool))], is_for_client)
+        offered = [name for tool in tools if (name := tool_name(tool))]
+        step = Step(self.answer, self._sink, offered, is_for_client, self._live)
         if not self.target.provider.manages_context:
             await self._remember(_rough_size)
             body = shape.body(shape.with_instructions(self._history.messages))
-            return await step.run(self.target.provider, body, info)
+            reply = await step.run(self.target.provider, body, info)
+            if self._live is not None:
+                size = _rough_size(as_json(body))
+                self._live.step_used(info.id, step_usage_of(step.usage, size, step.generated, _rough_size), None)
+            return reply
         managed = await self._managed(shape, info, step)
         self._last[:] = [managed]
-        reply = await managed.run()
+        try:
+            reply = await managed.run()
+        finally:
+            self._note_use(managed)
         self._account(managed, step.usage)
         if step.unreported is not None and (usage := await step.unreported.counted(managed.counter)):
             self.answer.usages.append(usage)
@@ -101,6 +118,11 @@ class Turn:
     async def stop(self, appended: Sequence[dict[str, Any]], why: str) -> None:
         """End the answer with a paragraph that says why, though the model would go on behind `appended`."""
         self._history.extend_to([*appended, assistant_message(why, ())])
+        if self._live is not None:
+            self._live.results(appended)
+            self._live.step_began()
+            self._live.said([TextDelta(why)])
+            self._live.called(())
         await self._sink([self.answer.stop(why)])
 
     async def compact(
@@ -112,6 +134,12 @@ class Turn:
         managed = await self._managed(shape, await self._ready(), step)
         messages = self._history.messages
         return messages, *await managed.fitting.compact_by_hand(managed.info)
+
+    @property
+    def key(self) -> str:
+        """Return the key of the answer so far in the ledger's chain, as the client has it; empty where it has none."""
+        said = self.answer.as_message()
+        return self._memory.key_behind(said) if said["content"] or self.answer.tool_calls else ""
 
     def end(self, *, is_whole: bool, is_handed_over: bool = False) -> None:
         """Leave what the next turn can use; an answer that is not whole is what the client has got of one.
@@ -139,6 +167,14 @@ class Turn:
             behind = managed.behind(reply, said)
             if behind is not None:
                 self.settings.shared.background.begin(self._memory.key_behind(said), managed.pool_key, behind)
+
+    def _note_use(self, managed: ManagedStep) -> None:
+        """Keep what the requests of a step have used together, and what the last of them has filled."""
+        if self._live is None or not managed.used:
+            return
+        budget = managed.manager.budget
+        fill = ContextFill(managed.used[-1].total, budget.window, budget.trigger, budget.stop_at)
+        self._live.step_used(managed.info.id, sum(managed.used, StepUsage()), fill)
 
     def _account(self, managed: ManagedStep, usage: Mapping[str, Any] | None) -> None:
         """Add what the engine reports to the turn's statistics; where it reports nothing, nothing is guessed."""

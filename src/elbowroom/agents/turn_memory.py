@@ -40,20 +40,23 @@ class Written:
 class TurnMemory:
     """Knows a conversation by the chain over its client's messages; owner and agent are part of that.
 
-    `of_client` are these messages, as they came.
+    `of_client` are these messages, as they came; `chain` is theirs where somebody has made it before.
     """
 
-    def __init__(self, ledger: Ledger, owner: str, agent: str, messages: Sequence[Message]) -> None:
+    def __init__(
+        self, ledger: Ledger, owner: str, agent: str, messages: Sequence[Message], chain: Chain | None = None
+    ) -> None:
         self._ledger = ledger
         self._owner, self._agent = owner, agent
         self.of_client = list(messages)
         self._began_with = self.of_client
         self._beyond: Written | None = None
+        self._chain = chain
 
     @cached_property
     def chain(self) -> Chain:
         """Return the chain over the client's messages."""
-        return Chain.of(self._owner, self._agent, self.of_client)
+        return self._chain or Chain.of(self._owner, self._agent, self.of_client)
 
     def lock(self) -> asyncio.Lock:
         """Return what lets only one of several requests with the same messages compact them."""

@@ -31,8 +31,16 @@ class AgentRuntime:
     async def run(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
         """Answer a request; the sink has had everything visible by the time this returns.
 
-        Raises ElbowroomError. Cancelling it closes the upstream at once.
+        Raises ElbowroomError. Cancelling it closes the upstream at once. However it ends, the turn in `settings.live`
+        has ended as well.
         """
+        try:
+            return await self._answer(target, request, sink, settings)
+        finally:
+            if settings.live is not None:
+                settings.live.ended("interrupted", "")  # where nobody could say how
+
+    async def _answer(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
         if target.is_relay:
             return await answer_raw(target, request, sink, settings)
         admission, chat = settings.shared.admission, (target.provider.id, target.model, request.caller.chat_id)

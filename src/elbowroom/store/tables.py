@@ -2,10 +2,28 @@
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """Rises with every change of the tables; a file with a higher one was written by a newer elbowroom."""
+
+LARGEST_PART: Final = 16_384
+"""Characters of a part's content beyond which what is said goes on in a new part: it is written anew as it grows."""
+NUMBER: Final = BigInteger().with_variant(Integer, "sqlite")
+"""What a number that the database gives out has to be, so that each database gives one out."""
 
 metadata: Final = MetaData()
 
@@ -78,3 +96,121 @@ memories: Final = Table(
     Column("saved", Float, nullable=False, comment="seconds since 1970"),
 )
 Index("memories_by_age", memories.c.room, memories.c.saved)
+
+conversations: Final = Table(
+    "conversations",
+    metadata,
+    Column("id", String, primary_key=True, comment="where the client gives it a name, a hash of owner and name"),
+    Column("owner", String, nullable=False, comment="a hash of whose it is"),
+    Column("name", Text, nullable=False, comment="a JSON text, empty where the client gives none"),
+    Column("agent", Text, nullable=False, comment="a JSON text"),
+    Column("title", Text, nullable=False, comment="a JSON text"),
+    Column("created", Float, nullable=False, comment="seconds since 1970"),
+    Column("updated", Float, nullable=False, comment="seconds since 1970"),
+    Column("input_tokens", BigInteger, nullable=False, comment="of all steps, as the columns below"),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("cache_creation_tokens", BigInteger, nullable=False),
+    Column("cache_read_tokens", BigInteger, nullable=False),
+    Column("total_tokens", BigInteger, nullable=False, comment="the four above together"),
+    Column("is_counted", Boolean, nullable=False, comment="some of them are counted here"),
+    Column("steps", Integer, nullable=False),
+    Column("compactions", Integer, nullable=False),
+    Column("fill_tokens", Integer, comment="of the last step, as the three below; null where it is not known"),
+    Column("fill_window", Integer, comment="tokens"),
+    Column("fill_trigger", Integer, comment="tokens"),
+    Column("fill_stop_at", Integer, comment="tokens"),
+)
+Index("conversations_by_owner", conversations.c.owner, conversations.c.updated)
+Index("conversations_by_update", conversations.c.updated)
+
+turns: Final = Table(
+    "turns",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("conversation", String, nullable=False),
+    Column("parent", String, nullable=False, comment="the key of the message that it answers"),
+    Column("key", String, nullable=False, comment="of its answer, empty until it has ended"),
+    Column("agent", Text, nullable=False, comment="a JSON text"),
+    Column("status", String, nullable=False, comment="streaming, complete or interrupted"),
+    Column("began", Float, nullable=False, comment="seconds since 1970"),
+    Column("ended", Float, comment="seconds since 1970"),
+    Column("has_more", Boolean, nullable=False, comment="it holds more than a single reply"),
+)
+Index("turns_by_conversation", turns.c.conversation)
+Index("turns_by_key", turns.c.key)
+Index("turns_by_parent", turns.c.parent)
+Index("turns_by_status", turns.c.status)
+
+messages: Final = Table(
+    "messages",
+    metadata,
+    Column("number", NUMBER, primary_key=True, comment="in the order in which they came in"),
+    Column("id", String, nullable=False),
+    Column("conversation", String, nullable=False),
+    Column("turn", String, nullable=False, comment="empty for one that a client sent"),
+    Column("key", String, comment="its place in the chain; null within a turn"),
+    Column("parent", String, nullable=False, comment="the key of the message before it, empty within a turn"),
+    Column("fields", Text, nullable=False, comment="a JSON object: the message without what its parts hold"),
+    Column("status", String, nullable=False, comment="streaming, complete or interrupted"),
+    Column("at", Float, nullable=False, comment="seconds since 1970"),
+    UniqueConstraint("id", name="messages_id"),
+    UniqueConstraint("conversation", "key", name="messages_key"),  # rows without a key are never equal
+    sqlite_autoincrement=True,
+)
+Index("messages_by_conversation", messages.c.conversation, messages.c.number)
+Index("messages_by_key", messages.c.key)
+Index("messages_by_turn", messages.c.turn)
+
+message_parts: Final = Table(
+    "message_parts",
+    metadata,
+    Column("message", String, primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False, comment="from 0"),
+    Column("kind", String, nullable=False, comment="text, reasoning, content or tool_call"),
+    Column("status", String, nullable=False, comment="streaming, complete or interrupted"),
+    Column("content", Text, nullable=False, comment="JSON: a piece of a text, a content, or a call"),
+)
+
+step_usage: Final = Table(
+    "step_usage",
+    metadata,
+    Column("number", NUMBER, primary_key=True),
+    Column("turn", String, nullable=False),
+    Column("model", Text, nullable=False, comment="a JSON text"),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("cache_creation_tokens", BigInteger, nullable=False),
+    Column("cache_read_tokens", BigInteger, nullable=False),
+    Column("is_counted", Boolean, nullable=False, comment="they are counted here"),
+    Column("at", Float, nullable=False, comment="seconds since 1970"),
+    sqlite_autoincrement=True,
+)
+Index("step_usage_by_turn", step_usage.c.turn)
+
+compactions: Final = Table(
+    "compactions",
+    metadata,
+    Column("number", NUMBER, primary_key=True),
+    Column("conversation", String, nullable=False),
+    Column("before", Integer, nullable=False, comment="tokens"),
+    Column("after", Integer, nullable=False, comment="tokens"),
+    Column("rung", String, nullable=False),
+    Column("at", Float, nullable=False, comment="seconds since 1970"),
+    sqlite_autoincrement=True,
+)
+Index("compactions_by_conversation", compactions.c.conversation)
+
+queue: Final = Table(
+    "queue",
+    metadata,
+    Column("number", NUMBER, primary_key=True, comment="in the order in which they came in"),
+    Column("id", String, nullable=False),
+    Column("conversation", String, nullable=False),
+    Column("message", Text, nullable=False, comment="a JSON object"),
+    Column("mode", String, nullable=False, comment="steer or follow_up"),
+    Column("at", Float, nullable=False, comment="seconds since 1970"),
+    Column("turn", String, nullable=False, comment="which has taken it, empty while it waits"),
+    UniqueConstraint("id", name="queue_id"),
+    sqlite_autoincrement=True,
+)
+Index("queue_by_conversation", queue.c.conversation)

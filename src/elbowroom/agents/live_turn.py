@@ -1,0 +1,212 @@
+"""A turn while it runs: what is said and done in it goes on to where conversations are kept, in order."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Final
+
+from elbowroom.agents.answer import ToolCall
+from elbowroom.context.conversation import (
+    Added,
+    Change,
+    CompactionNoted,
+    ContextFill,
+    Conversations,
+    KeptTurn,
+    PieceKind,
+    QueuedMessage,
+    QueueDropped,
+    QueueTaken,
+    ReplyBegun,
+    ReplyCalled,
+    ReplyEnded,
+    ReplyGrew,
+    Status,
+    StepUsed,
+    TurnEnded,
+)
+from elbowroom.context.ledger import Chain
+from elbowroom.context.step_usage import StepUsage
+from elbowroom.context.transcript import Message
+from elbowroom.providers.events import ReasoningDelta, TextDelta
+
+log = logging.getLogger(__name__)
+MOST_WAITING: Final = 64
+"""So many pieces of a reply wait at most before they are noted."""
+LONGEST_WAIT: Final = 0.2
+"""So many seconds they wait at most; together with the commit that follows it is to be less than 250 ms."""
+HIDDEN_SECONDS: Final = 1.0
+"""What the client has never seen is waited for so long; without it the answer is a poorer one, but there is one."""
+
+
+class Pace:
+    """One timer for all turns that have words waiting; it runs only while there are any."""
+
+    def __init__(self, seconds: float = LONGEST_WAIT) -> None:
+        self._seconds = seconds
+        self._turns: set[LiveTurn] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, turn: "LiveTurn") -> None:
+        """Let a turn hand on what it has in a moment."""
+        self._turns.add(turn)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._hand_on)
+
+    def _hand_on(self) -> None:
+        self._timer = None
+        turns, self._turns = self._turns, set()
+        for turn in turns:
+            turn.hand_on()
+
+
+class LiveTurn:
+    """The answer to one request, noted in `conversations` as it comes; where that is None nothing is kept.
+
+    `chain` is that of the client's messages, for the agent that was asked. Of a reply with no word and no call nothing
+    is noted. No method but `hidden` waits for anything, and none raises.
+    """
+
+    def __init__(
+        self, conversations: Conversations | None, pace: Pace, conversation: str, owner: str, agent: str, chain: Chain
+    ) -> None:
+        self.id = f"turn_{secrets.token_hex(12)}"
+        self.conversation = conversation
+        self.owner = owner
+        self.agent = agent
+        self.chain = chain
+        self._conversations = conversations
+        self._pace = pace
+        self._waiting: list[TextDelta | ReasoningDelta] = []
+        self._messages = 0
+        self._reply = ""
+        self._called: set[str] = set()
+        self._taken: list[str] = []
+        self._is_ended = False
+
+    @property
+    def parent(self) -> str:
+        """Return the key of the client's last message, which the turn answers."""
+        return self.chain.keys[-1] if self.chain.keys else self.chain.seed
+
+    def step_began(self) -> None:
+        """Let what is said from here on be another reply."""
+        self._end_reply("interrupted")
+
+    def said(self, events: Sequence[TextDelta | ReasoningDelta]) -> None:
+        """Take what a reply says now, as the client sees it."""
+        if not self._waiting:
+            self._pace.add(self)
+        self._waiting += events
+        if len(self._waiting) >= MOST_WAITING:
+            self.hand_on()
+
+    def called(self, calls: Sequence[ToolCall]) -> None:
+        """Take the reply as whole, with all that it calls: the server's tools and the client's."""
+        self.hand_on()
+        if calls:
+            self._begin_reply()
+            self._called.update(call.id for call in calls)
+            self._note(*(ReplyCalled(self._reply, call.as_openai()) for call in calls))
+        self._end_reply("complete")
+
+    def returned(self, call_id: str, text: str) -> None:
+        """Take what the model is shown of a tool's result."""
+        if call_id in self._called:
+            self._called.discard(call_id)
+            self._add({"role": "tool", "tool_call_id": call_id, "content": text})
+
+    def results(self, appended: Sequence[Message]) -> None:
+        """Take those results that no tool has returned: of calls that the SDK has answered itself."""
+        for message in appended:
+            if message.get("role") == "tool" and (call_id := message.get("tool_call_id")) in self._called:
+                self._called.discard(call_id)
+                self._add(message)
+
+    def took_in(self, messages: Sequence[QueuedMessage]) -> None:
+        """Let messages from the queue stand here; they leave it when the turn ends."""
+        ids = tuple(item.id for item in messages)
+        self._taken += ids
+        for item in messages:
+            self._add(item.message)
+        self._note(QueueTaken(self.id, ids))
+
+    def step_used(self, model: str, usage: StepUsage, fill: ContextFill | None) -> None:
+        """Take what a step has used, and what it has filled of the window."""
+        self.hand_on()
+        self._note(StepUsed(self.id, model, usage, fill, time.time()))
+
+    def compacted(self, before: int, after: int, rung: str) -> None:
+        """Take that the conversation was compacted, which may happen behind the turn's end as well."""
+        self.hand_on()
+        self._send([CompactionNoted(self.conversation, before, after, rung, time.time())])
+
+    def ended(self, status: Status, key: str) -> None:
+        """End the turn, once: `key` is that of its answer as the client has it, empty where it has none."""
+        if self._is_ended:
+            return
+        self._end_reply(status)
+        dropped = [QueueDropped(tuple(self._taken))] if self._taken else []
+        self._note(TurnEnded(self.id, status, key, time.time()), *dropped)
+        self._is_ended = True
+
+    async def hidden(self, chain: Chain, place: int) -> list[KeptTurn]:
+        """Return the turns of this conversation behind a place in the chain, -1 for its beginning.
+
+        They hold what the client has never seen. None are returned where the store fails, or takes too long.
+        """
+        if self._conversations is None:
+            return []
+        keys = chain.keys[max(place, 0) :]
+        try:
+            async with asyncio.timeout(HIDDEN_SECONDS):
+                turns = await self._conversations.turns(self.conversation, keys)
+        except Exception as error:  # noqa: BLE001  # an answer must not fail for what its conversation was
+            log.warning("What was done before in %s cannot be read: %r", self.conversation, error)
+            return []
+        return [turn for turn in turns if place < 0 or turn.key != keys[0]]
+
+    def hand_on(self) -> None:
+        """Note what has been said and waits."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        pieces = [(kind, "".join(event.text for event in events)) for kind, events in groupby(waiting, _kind)]
+        grown = [(kind, text) for kind, text in pieces if text]
+        if grown:
+            self._begin_reply()
+            self._note(*(ReplyGrew(self._reply, kind, text) for kind, text in grown))
+
+    def _begin_reply(self) -> None:
+        if not self._reply:
+            self._reply = self._new_message()
+            self._note(ReplyBegun(self.id, self._reply, time.time()))
+
+    def _end_reply(self, status: Status) -> None:
+        self.hand_on()
+        if self._reply:
+            self._note(ReplyEnded(self._reply, status))
+            self._reply = ""
+
+    def _add(self, content: Message) -> None:
+        self.hand_on()
+        self._note(Added(self.id, self._new_message(), content, time.time()))
+
+    def _new_message(self) -> str:
+        self._messages += 1
+        return f"{self.id}.{self._messages}"
+
+    def _note(self, *changes: Change) -> None:
+        if not self._is_ended:
+            self._send(changes)
+
+    def _send(self, changes: Iterable[Change]) -> None:
+        if self._conversations is not None:
+            self._conversations.note([*changes])
+
+
+def _kind(event: TextDelta | ReasoningDelta) -> PieceKind:
+    return "text" if isinstance(event, TextDelta) else "reasoning"

@@ -1,0 +1,76 @@
+"""Finds the conversation that a request belongs to, and begins the turn that answers it."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from elbowroom.agents.catalog import Target
+from elbowroom.agents.live_turn import LiveTurn, Pace
+from elbowroom.agents.request import ChatRequest
+from elbowroom.context.conversation import Change, ConversationBegun, Conversations, Heard, Known, TurnBegun
+from elbowroom.context.ledger import Archived, Chain, archive_of, is_system
+from elbowroom.context.notice_line import without_notices
+
+log = logging.getLogger(__name__)
+LOOK_UP_SECONDS: Final = 0.25
+"""A store that takes longer to say which conversation this is does not keep the person waiting."""
+ID_BYTES: Final = 12
+
+
+class Recording:
+    """Begins turns that are kept in `conversations`; where that is None they have ids, and nothing is kept."""
+
+    def __init__(self, conversations: Conversations | None) -> None:
+        self._conversations = conversations
+        self._pace = Pace()
+
+    async def begin(self, target: Target, request: ChatRequest) -> LiveTurn:
+        """Return the turn that answers a request of a conversation; the request's new messages are noted.
+
+        A conversation with a name of the client's is known by that, one without by what was said in it. A store that
+        fails or is slow lets it be a new one. Requests beside a conversation, such as for a title, have no turn.
+        """
+        owner, name = request.caller.owner, request.caller.chat_id
+        messages = without_notices(request.messages)
+        chain = Chain.of(owner, target.name, messages)
+        if self._conversations is None:
+            return LiveTurn(None, self._pace, new_id(owner, name), owner, target.name, chain)
+        nodes = archive_of(chain, messages)
+        known = await self._look_up(self._conversations, owner, name, nodes)
+        conversation = known.conversation if known is not None else new_id(owner, name)
+        kept = known.kept if known is not None else frozenset()
+        live = LiveTurn(self._conversations, self._pace, conversation, owner, target.name, chain)
+        now = time.time()
+        begun = [ConversationBegun(conversation, owner, name, target.name, now)] if known is None else []
+        changes: list[Change] = [
+            *begun,
+            *(Heard(conversation, node.key, node.parent, node.message, now) for node in nodes if node.key not in kept),
+            TurnBegun(live.id, conversation, live.parent, target.name, now),
+        ]
+        self._conversations.note(changes)
+        return live
+
+    async def _look_up(
+        self, conversations: Conversations, owner: str, name: str, nodes: Sequence[Archived]
+    ) -> Known | None:
+        system = [node.key for node in nodes if is_system(node.message)]
+        spoken = [node.key for node in nodes if not is_system(node.message)]
+        try:
+            async with asyncio.timeout(LOOK_UP_SECONDS):
+                return await conversations.look_up(owner, name, [*system, *spoken])
+        except Exception as error:  # noqa: BLE001  # an answer must not fail for where it is kept
+            log.warning("Which conversation a request belongs to cannot be looked up: %r", error)
+            return None
+
+
+def new_id(owner: str, name: str) -> str:
+    """Return an id for a conversation: of one with a name always the same, so that two requests at once agree."""
+    if not name:
+        return f"conv_{secrets.token_hex(ID_BYTES)}"
+    named = json.dumps([owner, name]).encode()
+    return f"conv_{hashlib.blake2b(named, digest_size=ID_BYTES).hexdigest()}"
