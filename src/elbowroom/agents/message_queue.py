@@ -1,0 +1,202 @@
+"""Messages that wait until a turn of their conversation takes them in."""
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from elbowroom.context.conversation import (
+    Change,
+    Queued,
+    QueuedMessage,
+    QueueDropped,
+    QueueMode,
+    QueueTaken,
+)
+from elbowroom.context.transcript import Message
+from elbowroom.errors import BodyTooLarge, RequestError
+
+STEER: Final[frozenset[QueueMode]] = frozenset({"steer"})
+FOLLOW_UP: Final[frozenset[QueueMode]] = frozenset({"follow_up"})
+ANY: Final = STEER | FOLLOW_UP
+MOST_WAITING: Final = 1_000
+MOST_BYTES: Final = 1024 * 1024
+LOADING_SECONDS: Final = 2.0
+"""How long a chat waits at most for what an earlier process has left."""
+
+
+class KeptQueue(Protocol):
+    """What a queue needs of the `Conversations` that keep it."""
+
+    def note(self, changes: Sequence[Change]) -> None:
+        """Take changes in, to be written soon and in this order."""
+        ...
+
+    async def settled(self) -> bool:
+        """Wait until all that was noted before is durable, or cannot be made so; tell whether it is."""
+        ...
+
+    async def queue(self) -> list[QueuedMessage]:
+        """Return all that waits, in order; what was taken by a turn that has not ended waits again."""
+        ...
+
+
+class QueueFull(RequestError):
+    """As many messages wait in a conversation as may."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "conversation_queue_full"
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"{MOST_WAITING:,} messages wait in this conversation already, and no more may. Let a turn take them in, "
+            "or remove some with DELETE."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A message that was put in the queue, at this place among those that wait, counted from 1.
+
+    `is_stored` tells whether it outlives this process.
+    """
+
+    id: str
+    position: int
+    is_stored: bool
+
+
+class MessageQueue:
+    """What waits in all conversations, in order; each message is handed to one turn.
+
+    What a turn has taken is either `delivered` or given back. `conversations` keep it all beyond this process; where
+    they cannot, it is kept here.
+    """
+
+    def __init__(self, conversations: KeptQueue, clock: Callable[[], float] = time.time) -> None:
+        self._conversations = conversations
+        self._clock = clock
+        self._waiting: dict[str, list[QueuedMessage]] = {}
+        self._taken: dict[str, list[QueuedMessage]] = {}
+        self._numbers: dict[str, int] = {}
+        self._next = 0
+        self._seen: set[str] | None = set()
+        self._loading: asyncio.Task[None] | None = None
+
+    async def load(self) -> None:
+        """Take up what an earlier process has left, once; where that takes too long, it comes in later."""
+        if self._seen is None:
+            return
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._load())
+        await asyncio.wait([self._loading], timeout=LOADING_SECONDS)
+
+    async def add(self, conversation: str, message: Message, mode: QueueMode) -> Accepted:
+        """Put a message behind all others, and return once it is durable or cannot be made so.
+
+        Raises QueueFull, or BodyTooLarge where it is too large.
+        """
+        size = _bytes_of(message)
+        if size > MOST_BYTES:
+            raise BodyTooLarge(f"A message of {size:,} bytes is more than the {MOST_BYTES:,} that may wait in a queue.")
+        await self.load()
+        waiting = self._waiting.setdefault(conversation, [])
+        if len(waiting) >= MOST_WAITING:
+            raise QueueFull
+        item = QueuedMessage(f"qmsg_{secrets.token_hex(12)}", conversation, message, mode, self._clock())
+        self._number(item, self._next)
+        self._next += 1
+        waiting.append(item)
+        position = len(waiting)
+        self._conversations.note([Queued(item)])
+        return Accepted(item.id, position, await self.settled())
+
+    def take(self, conversation: str, turn: str, modes: Collection[QueueMode]) -> list[QueuedMessage]:
+        """Hand the messages of these modes to a turn, in order; nobody else gets them while it has them."""
+        taken = self._cut(conversation, lambda item: item.mode in modes)
+        if taken:
+            self._taken.setdefault(turn, []).extend(taken)
+            self._conversations.note([QueueTaken(turn, tuple(item.id for item in taken))])
+        return taken
+
+    def delivered(self, turn: str) -> None:
+        """Let go what a turn has taken: the model has read it."""
+        self._drop(self._taken.pop(turn, []))
+
+    def give_back(self, turn: str) -> None:
+        """Let what a turn has taken, and no model has read, wait again in its old place."""
+        items = self._taken.pop(turn, [])
+        for conversation in {item.conversation for item in items}:
+            mine = [item for item in items if item.conversation == conversation]
+            self._waiting[conversation] = self._sorted([*mine, *self._waiting.get(conversation, [])])
+        if items:
+            self._conversations.note([QueueTaken("", tuple(item.id for item in items))])
+
+    def waiting(self, conversation: str) -> list[QueuedMessage]:
+        """Return what waits in a conversation, in order."""
+        return list(self._waiting.get(conversation, ()))
+
+    def taken(self, conversation: str) -> list[QueuedMessage]:
+        """Return what turns of a conversation have taken in and no model has read yet."""
+        return [item for items in self._taken.values() for item in items if item.conversation == conversation]
+
+    def remove(self, conversation: str, ids: Collection[str]) -> list[QueuedMessage]:
+        """Remove those of these messages that wait, and return them."""
+        return self._drop(self._cut(conversation, lambda item: item.id in ids))
+
+    def clear(self, conversation: str) -> list[QueuedMessage]:
+        """Remove all that waits in a conversation, and return it."""
+        return self._drop(self._cut(conversation, lambda _: True))
+
+    async def settled(self) -> bool:
+        """Wait until what has happened so far is durable, or cannot be made so; tell whether it is."""
+        return await self._conversations.settled()
+
+    async def aclose(self) -> None:
+        """Stop waiting for what an earlier process has left."""
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.wait([self._loading])
+
+    async def _load(self) -> None:
+        items = await self._conversations.queue()
+        seen, self._seen = self._seen or set(), None
+        left = [replace(item, turn="") for item in items if item.id not in seen]
+        for number, item in enumerate(left, -len(left)):
+            self._numbers[item.id] = number
+            self._waiting.setdefault(item.conversation, []).append(item)
+        for conversation in {item.conversation for item in left}:
+            self._waiting[conversation] = self._sorted(self._waiting[conversation])
+
+    def _number(self, item: QueuedMessage, number: int) -> None:
+        self._numbers[item.id] = number
+        if self._seen is not None:
+            self._seen.add(item.id)
+
+    def _sorted(self, items: Sequence[QueuedMessage]) -> list[QueuedMessage]:
+        return sorted(items, key=lambda item: self._numbers[item.id])
+
+    def _cut(self, conversation: str, is_meant: Callable[[QueuedMessage], bool]) -> list[QueuedMessage]:
+        """Take out of those that wait what is meant, and return it."""
+        waiting = self._waiting.get(conversation, [])
+        cut = [item for item in waiting if is_meant(item)]
+        if len(cut) == len(waiting):
+            self._waiting.pop(conversation, None)
+        elif cut:
+            self._waiting[conversation] = [item for item in waiting if not is_meant(item)]
+        return cut
+
+    def _drop(self, items: list[QueuedMessage]) -> list[QueuedMessage]:
+        for item in items:
+            del self._numbers[item.id]
+        if items:
+            self._conversations.note([QueueDropped(tuple(item.id for item in items))])
+        return items
+
+
+def _bytes_of(message: Message) -> int:
+    return len(json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass"))
