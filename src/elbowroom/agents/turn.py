@@ -125,6 +125,10 @@ class Turn:
             self._live.called(())
         await self._sink([self.answer.stop(why)])
 
+    async def interrupted(self) -> None:
+        """End the answer where a person has stopped it."""
+        self.answer.interrupt(calls_are_out=self.request.stream)
+
     async def compact(
         self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()
     ) -> tuple[Sequence[Message], int, Compaction | Cannot]:
