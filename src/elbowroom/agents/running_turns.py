@@ -84,6 +84,13 @@ class RunningTurn:
         else:
             self._taken()
 
+    @contextmanager
+    def saying_last_words(self) -> Iterator[None]:
+        """Let the model say its last words, in which it may be stopped once more."""
+        self.phase = "last words"
+        with self.stoppable():
+            yield
+
     def saw(self, events: Sequence[AnswerEvent]) -> None:
         """Take note of what the client is shown."""
         last = events[-1]
