@@ -130,4 +130,4 @@ class _Asked:
     def _settings_within(self) -> RunSettings:
         """Return the settings without work behind the answer, of which nothing is kept: it is a tool's result."""
         compaction = self.settings.compaction.model_copy(update={"background": False})
-        return replace(self.settings, compaction=compaction, live=None)
+        return replace(self.settings, compaction=compaction, live=None, running=None)

@@ -77,6 +77,7 @@ class Answer:
     upstream_finish: str = "stop"
     steps: int = 0
     is_stopped: bool = False
+    is_interrupted: bool = False
     guard: AnswerGuard | None = None
     _text_before: int = 0
     _reasoning_before: int = 0
@@ -113,6 +114,15 @@ class Answer:
         self._text_before = len(self.text)
         return self.take(TextDelta(why))
 
+    def interrupt(self, *, calls_are_out: bool) -> None:
+        """End an answer that a person has stopped: what was said stands, and no tool is to be run for it.
+
+        Calls that the client has got already cannot be taken back.
+        """
+        self.is_interrupted = True
+        if not calls_are_out:
+            self.tool_calls.clear()
+
     @property
     def conclusion(self) -> str:
         """Return what the last step has said; where that was nothing, or the answer was stopped, the whole text."""
@@ -125,7 +135,12 @@ class Answer:
 
     @property
     def finish_reason(self) -> str:
-        """Return OpenAI's finish_reason: `tool_calls` where the client has to run tools, else the last step's."""
+        """Return OpenAI's finish_reason: `tool_calls` where the client has to run tools, else the last step's.
+
+        Of an answer that was interrupted it is `stop`.
+        """
+        if self.is_interrupted:
+            return "stop"
         if self.tool_calls:
             return "tool_calls"
         return self.upstream_finish if self.upstream_finish in FINISH_REASONS else "stop"

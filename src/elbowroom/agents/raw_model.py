@@ -5,6 +5,7 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.relay import relay_stream
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.run_settings import RunSettings
+from elbowroom.agents.running_turns import stoppable
 from elbowroom.agents.turn import Turn
 
 
@@ -15,8 +16,11 @@ async def answer_raw(target: Target, request: ChatRequest, sink: Sink, settings:
     turn = Turn(target, request, sink, settings)
     is_whole = False
     try:
-        await turn.step()
-        is_whole = True
+        with stoppable(settings.running):
+            await turn.step()
+            is_whole = True
+        if not is_whole:
+            await turn.interrupted()
     finally:
         turn.end(is_whole=is_whole)
         if settings.live is not None:

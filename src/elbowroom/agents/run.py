@@ -1,6 +1,8 @@
 """Runs an agent to its answer: with its tools, by the SDK, step after step."""
 
+import asyncio
 from contextlib import ExitStack
+from typing import Final
 
 from agents import RunConfig, Runner
 from agents.exceptions import AgentsException
@@ -12,9 +14,13 @@ from elbowroom.agents.managed_model import STAND_IN
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.run_limits import RunLimits
 from elbowroom.agents.run_settings import RunSettings
+from elbowroom.agents.running_turns import stoppable
 from elbowroom.agents.sdk_agents import SdkAgent, SdkAgents
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.model import AgentSettings
+
+ENDING_SECONDS: Final = 2.0
+"""How long a run that is cancelled may take to close what it has open."""
 
 
 async def run_agent(
@@ -35,8 +41,11 @@ async def run_agent(
         agents = SdkAgents(request, sink, settings, limits, run_agent, until_end)
         first = await agents.first(NamedAgent(target, agent_settings))
         try:
-            await _run_to_the_end(first)
-            is_whole = True
+            with stoppable(settings.running):
+                await _run_to_the_end(first)
+                is_whole = True
+            if not is_whole:
+                await agents.turns[-1].interrupted()
         except AgentsException as error:
             raise ElbowroomError(f"The run of {target.name!r} failed: {error}") from error
         finally:
@@ -61,3 +70,5 @@ async def _run_to_the_end(first: SdkAgent) -> None:
             pass  # the sink has had it already
     finally:
         result.cancel()
+        if (loop := result.run_loop_task) is not None and not loop.done():
+            await asyncio.wait([loop], timeout=ENDING_SECONDS)

@@ -107,8 +107,7 @@ class SdkAgents:
         declared = {tool.name: tool.kind for tool in offered.tools if tool.kind != "other"}
         self.limits.kinds.update({**declared, **chosen.kinds})
         shown = keeper.shown if keeper else _as_it_is
-        returned = self.settings.live.returned if self.settings.live is not None else None
-        own = [as_function_tool(tool, shown, self.limits.called, returned) for tool in offered.tools]
+        own = [as_function_tool(tool, shown, self.limits.called, turn.returned) for tool in offered.tools]
         handovers = [Handover.by(handoff, partial(self.next, handoff.agent)) for handoff in offered.handoffs]
         of_client = client_function_tools(offered.request) if own or handovers else {}
         return SdkAgent(

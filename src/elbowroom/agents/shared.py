@@ -10,6 +10,7 @@ from elbowroom.agents.ledger import Ledger
 from elbowroom.agents.own_tool import Toolbox
 from elbowroom.agents.pruner_choice import PrunerChoice
 from elbowroom.agents.recording import Recording
+from elbowroom.agents.running_turns import RunningTurns
 from elbowroom.agents.told_memories import ToldBefore
 from elbowroom.context.conversation import Conversations
 from elbowroom.store.opening import Store
@@ -29,6 +30,7 @@ class Shared:
     store: Store
     told_before: ToldBefore
     recording: Recording
+    running: RunningTurns
 
     @classmethod
     def over(
@@ -55,6 +57,7 @@ class Shared:
             store=store,
             told_before=ToldBefore(),
             recording=Recording(conversations),
+            running=RunningTurns(),
         )
 
     async def aclose(self) -> None:

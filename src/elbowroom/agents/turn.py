@@ -10,6 +10,7 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.compactor import Compactor
 from elbowroom.agents.fitting import Fitting
 from elbowroom.agents.gate import Gate
+from elbowroom.agents.grace_turn import GraceTurn, messages_at_stop
 from elbowroom.agents.history import History
 from elbowroom.agents.managed_step import ManagedStep
 from elbowroom.agents.memory_tools import remembers
@@ -69,6 +70,9 @@ class Turn:
         self._memory = TurnMemory(settings.shared.ledger, request.caller.owner, target.name, messages, chain)
         self._remembered = self._memories()
         self._last: list[ManagedStep] = []
+        self._asked: tuple[StepRequest, ModelInfo, Step] | None = None
+        self._results: dict[str, str] = {}  # of this turn's calls, as the model is shown them
+        self._usages_before = 0
         self._sink = sink
         self._keeper = keeper
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
@@ -94,6 +98,7 @@ class Turn:
         info = await self._ready()
         offered = [name for tool in tools if (name := tool_name(tool))]
         step = Step(self.answer, self._sink, offered, is_for_client, self._live)
+        self._asked = shape, info, step
         if not self.target.provider.manages_context:
             await self._remember(_rough_size)
             body = shape.body(shape.with_instructions(self._history.messages))
@@ -103,7 +108,7 @@ class Turn:
                 self._live.step_used(info.id, step_usage_of(step.usage, size, step.generated, _rough_size), None)
             return reply
         managed = await self._managed(shape, info, step)
-        self._last[:] = [managed]
+        self._last[:], self._usages_before = [managed], len(self.answer.usages)
         try:
             reply = await managed.run()
         finally:
@@ -124,6 +129,35 @@ class Turn:
             self._live.said([TextDelta(why)])
             self._live.called(())
         await self._sink([self.answer.stop(why)])
+
+    async def interrupted(self) -> None:
+        """End the answer where a person has stopped it, with the model's last words where they are wanted."""
+        used = self._last[0].used if self._last else []
+        if len(used) > len(self.answer.usages) - self._usages_before:
+            self.answer.usages.append(used[-1].as_openai())
+        running = self.settings.running
+        if running is not None and running.wants_last_words and (self.answer.text or self._results):
+            with running.saying_last_words():
+                await self._say_last_words()
+        self.answer.interrupt(calls_are_out=self.request.stream)
+
+    async def _say_last_words(self) -> None:
+        if self._asked is None:
+            return
+        shape, info, step = self._asked
+        gate, counter, window = Gate(self.settings.shared.admission), None, 0
+        if self._last:
+            counter, window = self._last[0].counter.history, self._last[0].manager.budget.window
+        grace = GraceTurn(
+            self.target.provider, info, shape, self.answer, self._sink, gate, self._live, counter=counter, window=window
+        )
+        await grace.speak(messages_at_stop(self._history, step.reply.as_message(), self._results))
+
+    def returned(self, call_id: str, text: str) -> None:
+        """Take what the model is shown of a tool's result, as soon as it is there."""
+        self._results[call_id] = text
+        if self._live is not None:
+            self._live.returned(call_id, text)
 
     async def compact(
         self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()

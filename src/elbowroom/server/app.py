@@ -13,6 +13,7 @@ from elbowroom.agents.toolbox import SettingsToolbox
 from elbowroom.providers.chat_endpoint import open_session
 from elbowroom.providers.registry import Providers
 from elbowroom.server.body import MAX_BODY_BYTES
+from elbowroom.server.cancelling import add_cancel_route
 from elbowroom.server.chat import chat_completions
 from elbowroom.server.compacting import compact_conversation
 from elbowroom.server.cors import set_up_cors
@@ -75,6 +76,7 @@ def create_app(
     app.router.add_post(f"{BASE}chat/completions{END}", chat_completions)
     app.router.add_post(f"{BASE}chat/completions/input_tokens{END}", input_tokens)
     app.router.add_post(f"{BASE}conversations/{{id}}/compact{END}", compact_conversation)
+    add_cancel_route(app, BASE, END)
     return app
 
 

@@ -37,10 +37,11 @@ async def read_chat_request(request: web.Request) -> ChatRequest:
 
 def caller_of(headers: Mapping[str, str], chat: ChatRequest) -> Caller:
     """Return who asks; `headers` are looked up without regard to upper and lower case by the mapping itself."""
-    return Caller(_owner(headers, chat.body), _chat_id(headers, chat.body), _is_task(headers, chat))
+    return Caller(owner_of(headers, chat.body), _chat_id(headers, chat.body), _is_task(headers, chat))
 
 
-def _owner(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
+def owner_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
+    """Return whose request it is, as far as it says so."""
     claims = _claims(headers.get(OPEN_WEBUI_JWT, ""))
     return _first_name(
         _filled(headers, OPEN_WEBUI_USER),

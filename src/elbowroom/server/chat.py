@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from aiohttp import web
 
@@ -11,11 +12,12 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.relay import relay_completion
 from elbowroom.agents.request import ChatRequest
 from elbowroom.errors import ElbowroomError
-from elbowroom.server.caller import read_chat_request
+from elbowroom.server.answering import answered
+from elbowroom.server.caller import CONVERSATION, read_chat_request
 from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
 from elbowroom.server.event_stream import ClientLeft, EventStream
 from elbowroom.server.failures import unexpected
-from elbowroom.server.keys import RUNNING, RUNTIME, catalog_of, run_settings_of
+from elbowroom.server.keys import RUNNING, catalog_of, run_settings_of
 
 log = logging.getLogger(__name__)
 OPEN_WEBUI = "X-OpenWebUI-"
@@ -33,9 +35,11 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     async with request.app[RUNNING].endable():
         if target.is_relay:
             return web.json_response(await relay_completion(target, chat), dumps=to_json)
-        answer = await request.app[RUNTIME].run(target, chat, _keep_to_the_end, run_settings_of(request.app))
+        headers: dict[str, str] = {}
+        named = partial(headers.setdefault, CONVERSATION)
+        answer = await answered(request.app, target, chat, _keep_to_the_end, named)
     _log_answer(target, answer, began)
-    return web.json_response(encode_completion(answer, chat.model), dumps=to_json)
+    return web.json_response(encode_completion(answer, chat.model), headers=headers, dumps=to_json)
 
 
 async def _stream(request: web.Request, chat: ChatRequest, target: Target, began: float) -> web.StreamResponse:
@@ -50,7 +54,8 @@ async def _stream(request: web.Request, chat: ChatRequest, target: Target, began
         try:
             try:
                 async with request.app[RUNNING].endable():
-                    answer = await request.app[RUNTIME].run(target, chat, sink, run_settings_of(request.app))
+                    named = partial(stream.response.headers.setdefault, CONVERSATION)
+                    answer = await answered(request.app, target, chat, sink, named)
             except ClientLeft:
                 raise
             except Exception as error:

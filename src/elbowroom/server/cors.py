@@ -2,9 +2,12 @@
 
 from aiohttp import hdrs, web
 
+from elbowroom.server.caller import CONVERSATION
 from elbowroom.server.guard import RULES
 
 PREFLIGHT_SECONDS = "600"
+EXPOSED = f"{hdrs.RETRY_AFTER}, {CONVERSATION}"
+"""Headers that web pages may read."""
 
 
 def set_up_cors(app: web.Application) -> None:
@@ -18,7 +21,7 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
     if origin is None or not request.app[RULES].get().allows_origin(origin):
         return
     response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
-    response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = hdrs.RETRY_AFTER
+    response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = EXPOSED
     if request.method == hdrs.METH_OPTIONS:
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_METHODS] = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
         response.headers[hdrs.ACCESS_CONTROL_MAX_AGE] = PREFLIGHT_SECONDS

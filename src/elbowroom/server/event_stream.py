@@ -36,6 +36,7 @@ class EventStream:
         self._lock = asyncio.Lock()
         self._clock = asyncio.get_running_loop().time
         self._last_write = self._clock()
+        self._unsent = b""
         self.response = web.StreamResponse(headers=HEADERS)
 
     @property
@@ -44,7 +45,11 @@ class EventStream:
         return self.response.prepared
 
     async def send(self, frames: bytes) -> None:
-        """Write whole frames; waits while the client is slow, and raises ClientLeft where it is gone."""
+        """Write whole frames; waits while the client is slow, and raises ClientLeft where it is gone.
+
+        Frames whose turn to be written had not come when this was cancelled go out before the next ones.
+        """
+        self._unsent += frames
         async with self._lock:
             transport = self._request.transport
             if transport is None:
@@ -52,6 +57,7 @@ class EventStream:
             try:
                 if not self.response.prepared:
                     await self.response.prepare(self._request)
+                frames, self._unsent = self._unsent, b""
                 if transport.get_write_buffer_size() + len(frames) > CROWDED_BYTES:
                     async with asyncio.timeout(self._timing.write):
                         await self.response.write(frames)
