@@ -59,7 +59,7 @@ class Turn:
         self.answer = answer or Answer()
         self.manager: AgentContextManager | None = None
         self._history = History(messages)
-        self._memory = TurnMemory(settings.shared.ledger, request.caller.owner, target.name, messages)
+        self._memory = TurnMemory(settings.shared.ledger, request.caller, target.name, messages)
         self._remembered = self._memories()
         self._last: list[ManagedStep] = []
         self._sink = sink
