@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from elbowroom.agents.caller import Caller
 from elbowroom.agents.history import History
 from elbowroom.agents.ledger import Ledger
 from elbowroom.agents.turn_memory import TurnMemory, Written
@@ -10,6 +11,7 @@ from elbowroom.context.ledger import Chain
 from elbowroom.context.transcript import Message
 from elbowroom.store.memory_rows import MemoryLedgerRows
 
+ADA = Caller("ada")
 HISTORY: list[Message] = [
     {"role": "user", "content": "Which pier?"},
     {"role": "assistant", "content": "The ninth."},
@@ -26,7 +28,7 @@ async def no_size(messages: Sequence[Message]) -> int:
 
 def memory_of(ledger: Ledger) -> TurnMemory:
     """Return the memory of a turn of the one conversation."""
-    return TurnMemory(ledger, "", "agent", HISTORY)
+    return TurnMemory(ledger, ADA, "agent", HISTORY)
 
 
 async def test_a_count_that_fails_costs_no_answer() -> None:
@@ -46,7 +48,7 @@ async def test_what_stands_for_itself_is_not_kept() -> None:
     memory = memory_of(ledger)
     memory.keep(History(HISTORY), SMALL)
     await ledger.aclose()
-    assert [place async for place, _ in ledger.recalled(Chain.of("", "agent", HISTORY))] == []
+    assert [place async for place, _ in ledger.recalled(Chain.of(ADA.owner, "agent", HISTORY))] == []
 
 
 async def test_a_model_is_never_asked_with_nothing() -> None:
@@ -57,5 +59,5 @@ async def test_a_model_is_never_asked_with_nothing() -> None:
     memory_of(ledger).keep(history, SMALL)
     await ledger.aclose()
     again = History(HISTORY[:-1])
-    assert not await TurnMemory(ledger, "", "agent", HISTORY[:-1]).recall(again, Budget(1000), no_size)
+    assert not await TurnMemory(ledger, ADA, "agent", HISTORY[:-1]).recall(again, Budget(1000), no_size)
     assert again.messages == HISTORY[:-1]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from ledger_chats import ANSWER, ASK, THANKS
 
+from elbowroom.agents.caller import Caller
 from elbowroom.agents.history import History
 from elbowroom.agents.ledger import Ledger
 from elbowroom.agents.turn_memory import TurnMemory
@@ -31,7 +32,7 @@ async def test_where_the_entry_ends(covered: int, sent: int) -> None:
     await rows.save(Entry(key, (SUMMARY,), window=4096, before=4000, after=900, rung="plan", created=0.0), [])
     messages = WHOLE[:sent]
     history = History(messages)
-    is_found = await TurnMemory(Ledger(rows), "ada", "coder", messages).recall(history, Budget(4096), size)
+    is_found = await TurnMemory(Ledger(rows), Caller("ada"), "coder", messages).recall(history, Budget(4096), size)
     asks_behind_it = sent > covered and any(message["role"] == "user" for message in messages[covered:])
     assert is_found is asks_behind_it
     assert history.messages == ([SUMMARY, *messages[covered:]] if asks_behind_it else list(messages))

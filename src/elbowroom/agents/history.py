@@ -42,6 +42,7 @@ class History:
         self._taken_in = 0
         self._order: list[Message] = []
         self.has_taken_in_own = False
+        self.has_steps = False
 
     def begin_anew_with(self, messages: Sequence[Message], untouched: int) -> None:
         """Take these for what the client has sent, and leave what the run has added behind it."""
@@ -65,8 +66,12 @@ class History:
         return bool(self._order)
 
     def extend_to(self, appended: Sequence[dict[str, Any]]) -> None:
-        """Take in what the run has added behind the client's messages since the last step."""
+        """Take in what the run has added behind the client's messages since the last step.
+
+        Once it has added something, `has_steps` says so.
+        """
         known = len(self._appended)
+        has_steps = self.has_steps or bool(appended)
         if list(appended[:known]) == self._appended:
             new = [_without_beginning(message, self._taken_in) for message in appended[known : known + 1]]
             new += appended[known + 1 :]
@@ -77,6 +82,7 @@ class History:
         self._own += len(new)
         self._appended = list(appended)
         self._pieces, self._taken_in, self._order = [], 0, []
+        self.has_steps = has_steps
 
     def stop_at(self, said: str, piece_length: int) -> None:
         """Let a stopped answer stand at the end, to be continued; a piece has about that many characters."""
@@ -131,6 +137,7 @@ class History:
         other._own = self._own + more
         other.untouched = self.untouched
         other.has_taken_in_own = self.has_taken_in_own or is_continued
+        other.has_steps = self.has_steps
         return other
 
     def _has_taken(self, reply: Message) -> bool:

@@ -15,8 +15,8 @@ class RunSettings:
     """The settings at the moment a request came in; `client_tools` is for raw models, agents have their own.
 
     `shared` is what this request has in common with all others of the server. `live` keeps what the request is answered
-    with, and `running` is the turn that a person may stop; both are None where that is no turn of a conversation: a task,
-    an agent that another one asks.
+    with, and `running` is the turn that a person may stop; both are None where that is no turn of a conversation: a
+    task, an agent that another one asks.
     """
 
     compaction: CompactionSettings

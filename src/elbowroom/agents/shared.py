@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from elbowroom.agents.admission import Admission
 from elbowroom.agents.background import QUIET_SECONDS, Background
+from elbowroom.agents.caller import OnlyUser
 from elbowroom.agents.history_counter import HistoryCounters
 from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.ledger import Ledger
@@ -31,6 +32,7 @@ class Shared:
     told_before: ToldBefore
     recording: Recording
     running: RunningTurns
+    only_user: OnlyUser
 
     @classmethod
     def over(
@@ -58,6 +60,7 @@ class Shared:
             told_before=ToldBefore(),
             recording=Recording(conversations),
             running=RunningTurns(),
+            only_user=OnlyUser(),
         )
 
     async def aclose(self) -> None:

@@ -67,7 +67,7 @@ class Turn:
         self._history = History(messages)
         self._live = settings.live
         chain = self._live.chain if self._live is not None and self._live.agent == target.name else None
-        self._memory = TurnMemory(settings.shared.ledger, request.caller.owner, target.name, messages, chain)
+        self._memory = TurnMemory(settings.shared.ledger, request.caller, target.name, messages, self._live, chain)
         self._remembered = self._memories()
         self._last: list[ManagedStep] = []
         self._asked: tuple[StepRequest, ModelInfo, Step] | None = None

@@ -6,13 +6,16 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Protocol
 
+from elbowroom.agents.caller import Caller
 from elbowroom.agents.history import History
 from elbowroom.agents.ledger import Ledger
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction
+from elbowroom.context.conversation import KeptTurn
 from elbowroom.context.ledger import Archived, Chain, Entry, archive_of, is_system, replacement, restored
+from elbowroom.context.put_back import Expanded, expanded
 from elbowroom.context.transcript import Message
 
 log = logging.getLogger(__name__)
@@ -37,18 +40,37 @@ class Written:
         return cls(budget.window, compaction.before, compaction.after, compaction.rung)
 
 
+class KeptTurns(Protocol):
+    """What is kept of the turns of a conversation."""
+
+    async def hidden(self, chain: Chain, place: int) -> list[KeptTurn]:
+        """Return the turns behind a place in the chain that hold more than the client has seen."""
+        ...
+
+
 class TurnMemory:
     """Knows a conversation by the chain over its client's messages; owner and agent are part of that.
 
-    `of_client` are these messages, as they came; `chain` is theirs where somebody has made it before.
+    `of_client` are these messages, as they came, and `chain` is theirs where it has been made before. To a caller that
+    may have it, what no client has seen of the turns that are `kept` is put back among them. Of a turn that has such
+    things nothing is left for any other caller.
     """
 
     def __init__(
-        self, ledger: Ledger, owner: str, agent: str, messages: Sequence[Message], chain: Chain | None = None
+        self,
+        ledger: Ledger,
+        caller: Caller,
+        agent: str,
+        messages: Sequence[Message],
+        kept: KeptTurns | None = None,
+        chain: Chain | None = None,
     ) -> None:
         self._ledger = ledger
-        self._owner, self._agent = owner, agent
+        self._caller, self._agent = caller, agent
+        self._kept = kept if caller.may_have_hidden else None
         self.of_client = list(messages)
+        self._place = -1
+        self._entry: Entry | None = None
         self._began_with = self.of_client
         self._beyond: Written | None = None
         self._chain = chain
@@ -56,37 +78,93 @@ class TurnMemory:
     @cached_property
     def chain(self) -> Chain:
         """Return the chain over the client's messages."""
-        return self._chain or Chain.of(self._owner, self._agent, self.of_client)
+        return self._chain or Chain.of(self._caller.owner, self._agent, self.of_client)
+
+    @cached_property
+    def _compactions(self) -> Chain:
+        """Return the chain by whose keys compactions are kept, with the same ends."""
+        owner = self._caller.owner_of_compactions
+        return self.chain if owner == self._caller.owner else Chain.of(owner, self._agent, self.of_client)
+
+    @cached_property
+    def _whole(self) -> Expanded:
+        """The client's messages with what was put back; nothing was yet."""
+        return Expanded(self.of_client, self._compactions)
 
     def lock(self) -> asyncio.Lock:
         """Return what lets only one of several requests with the same messages compact them."""
-        return self._ledger.lock(self.chain.keys[-1] if self.chain.keys else self.chain.seed)
+        chain = self._compactions
+        return self._ledger.lock(chain.keys[-1] if chain.keys else chain.seed)
 
     async def recall(self, history: History, budget: Budget, size: Measured) -> bool:
         """Put the longest beginning that was compacted before in its place; tell whether there was one.
 
-        What was compacted for a much smaller window is taken only where the conversation, whole or with an earlier
-        compaction, would fill more than half of this one.
+        Behind it, or where there is none in all of the conversation, what the client never saw is put back. What was
+        compacted for a much smaller window is taken only where the conversation, whole or with an earlier compaction,
+        would fill more than half of this one.
         """
+        found = await self._found(budget, size)
+        if found is not None:
+            self._place, self._entry = found
+        elif self._whole.turns:
+            return False  # it has been put back already
+        self._begin(history, await self._put_back(self._place))
+        return found is not None
+
+    async def put_back(self, history: History) -> None:
+        """Put back what the client never saw, where nobody knows the window and nothing is ever compacted."""
+        self._begin(history, await self._put_back(-1))
+
+    def leave_away(self, history: History) -> bool:
+        """Take away the older half of what was put back; tell whether something was and is none of a summary now."""
+        count = len(self._whole.turns)
+        if not count or history.has_taken_in_own or len(history.of_client) != len(self._began_with):
+            return False
+        turns = self._whole.turns[(count + 1) // 2 :]
+        self._begin(history, expanded(self.of_client, self._compactions, self._place, turns))
+        return True
+
+    async def _found(self, budget: Budget, size: Measured) -> tuple[int, Entry] | None:
         much, larger = MUCH_LARGER
         found: list[tuple[int, Entry]] = []
-        async for place, entry in self._ledger.recalled(self.chain):
-            if not self._asks(self._restored(place, entry)):
+        async for place, entry in self._ledger.recalled(self._compactions):
+            if not self._asks(restored(self.of_client, self._compactions, place, entry)):
                 continue
             found.append((place, entry))
             if budget.window * larger < entry.window * much:
                 break
         else:
-            if found and await _is_half_empty(budget, size, self.of_client):
-                return False
-        if not found:
+            if found and await self._is_half_empty(budget, size, -1, None):
+                return None
+        if len(found) > 1 and await self._is_half_empty(budget, size, *found[-1]):
+            return found[-1]
+        return found[0] if found else None
+
+    async def _is_half_empty(self, budget: Budget, size: Measured, place: int, entry: Entry | None) -> bool:
+        """Tell whether the conversation behind an entry would fill no more than half of the window, put back too."""
+        if not await _is_half_empty(budget, size, _behind(entry, place, Expanded(self.of_client, self._compactions))):
             return False
-        if len(found) > 1 and await _is_half_empty(budget, size, self._restored(*found[-1])):
-            found = found[-1:]
-        place, entry = found[0]
-        self._began_with = self._restored(place, entry)
-        history.begin_anew_with(self._began_with, len(self.of_client) - self.chain.ends[place])
-        return True
+        whole = await self._put_back(place)
+        return not whole.turns or await _is_half_empty(budget, size, _behind(entry, place, whole))
+
+    async def _put_back(self, place: int) -> Expanded:
+        """Return the client's messages with what is kept of the turns behind a place; a chat never fails for that."""
+        turns: Sequence[KeptTurn] = ()
+        if self._kept is not None:
+            try:
+                turns = await self._kept.hidden(self.chain, place)
+            except Exception:
+                log.exception("What an agent has read in a conversation cannot be put back.")
+        return expanded(self.of_client, self._compactions, place, turns)
+
+    def _begin(self, history: History, whole: Expanded) -> None:
+        """Let the turn begin with these, behind the compaction that was found."""
+        self._whole = whole
+        if self._entry is None and not whole.turns and self._began_with is self.of_client:
+            return
+        covered = whole.chain.ends[self._place] if self._entry is not None else 0
+        self._began_with = _behind(self._entry, self._place, whole)
+        history.begin_anew_with(self._began_with, len(whole.messages) - covered)
 
     def keep(self, history: History, written: Written) -> None:
         """Keep what stands for the beginning of the client's messages now, for turns that begin the same.
@@ -94,24 +172,30 @@ class TurnMemory:
         What has taken in more than that is kept at the `end`, when it is known what the client has got of it. Nothing
         is kept where they stand as the turn began with them.
         """
+        if not self._may_keep(history):
+            return
         if history.has_taken_in_own:
             self._beyond = written
             return
         if history.of_client == self._began_with:
             return
-        place, messages = replacement(self.of_client, self.chain, history.of_client, history.untouched)
+        whole = self._whole
+        place, messages = replacement(whole.messages, whole.chain, history.of_client, history.untouched)
         if place >= 0:
-            self._keep(self.chain.keys[place], messages, written, archive_of(self.chain, self.of_client))
+            self._keep(whole.chain.keys[place], messages, written, self._archive())
 
     def keep_behind(self, history: History, said: Message, written: Written) -> None:
         """Keep a compaction of the conversation with its answer, which the client has as `said`."""
         if not history.has_taken_in_own:
             self.keep(history, written)
             return
-        key = self.key_behind(said)
-        answer = Archived(key, self.chain.keys[-1] if self.chain.keys else self.chain.seed, said)
+        if not self._may_keep(history):
+            return
+        chain = self._compactions
+        key = self._key_behind(chain, said)
+        answer = Archived(key, chain.keys[-1] if chain.keys else chain.seed, said)
         spoken = [message for message in history.messages if not is_system(message)]
-        self._keep(key, spoken, written, [*archive_of(self.chain, self.of_client), answer])
+        self._keep(key, spoken, written, [*self._archive(), answer])
 
     def end(self, history: History, reply: Message, said: Message) -> None:
         """Keep a compaction within the turn that has taken in what the client has not sent.
@@ -123,8 +207,18 @@ class TurnMemory:
 
     def key_behind(self, said: Message) -> str:
         """Return the key of this conversation with the answer behind it, as the next request will bring it."""
+        return self._key_behind(self.chain, said)
+
+    def _key_behind(self, chain: Chain, said: Message) -> str:
         is_continued = bool(self.of_client) and self.of_client[-1].get("role") == "assistant"
-        return self.chain.continued_by(self.of_client, said) if is_continued else self.chain.followed_by(said)
+        return chain.continued_by(self.of_client, said) if is_continued else chain.followed_by(said)
+
+    def _may_keep(self, history: History) -> bool:
+        """Tell whether what a history has become may be left for others that say the same."""
+        return self._caller.may_have_hidden or not history.has_steps
+
+    def _archive(self) -> list[Archived]:
+        return archive_of(self._compactions, self.of_client)
 
     def _asks(self, messages: Sequence[Message]) -> bool:
         """Tell whether these end as the client's do, and have its last question word for word.
@@ -138,14 +232,16 @@ class TurnMemory:
             bool(spoken) and spoken[-1].get("role") == last.get("role") and (not questions or questions[-1] in messages)
         )
 
-    def _restored(self, place: int, entry: Entry) -> list[Message]:
-        return restored(self.of_client, self.chain, place, entry)
-
     def _keep(self, key: str, messages: Sequence[Message], written: Written, archive: Sequence[Archived]) -> None:
         entry = Entry(
             key, tuple(messages), written.window, written.before, written.after, written.rung, created=time.time()
         )
         self._ledger.keep(entry, archive)
+
+
+def _behind(entry: Entry | None, place: int, whole: Expanded) -> list[Message]:
+    """Return the conversation with an entry in place of what it covers, as it is where there is none."""
+    return whole.messages if entry is None else restored(whole.messages, whole.chain, place, entry)
 
 
 async def _is_half_empty(budget: Budget, size: Measured, messages: Sequence[Message]) -> bool:

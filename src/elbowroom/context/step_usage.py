@@ -1,6 +1,7 @@
 """What one model call has used, in tokens that add up."""
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +32,15 @@ class StepUsage:
             self.cache_read + other.cache_read,
             self.is_counted or other.is_counted,
         )
+
+    def as_openai(self) -> dict[str, Any]:
+        """Return OpenAI's usage object; one that is counted here says so under `elbowroom`."""
+        prompt = self.input + self.cache_creation + self.cache_read
+        usage: dict[str, Any] = {
+            "prompt_tokens": prompt,
+            "completion_tokens": self.output,
+            "total_tokens": self.total,
+        }
+        if self.cache_read:
+            usage["prompt_tokens_details"] = {"cached_tokens": self.cache_read}
+        return {**usage, "elbowroom": {"counted": True}} if self.is_counted else usage

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import ipaddress
 import json
 import re
 from collections.abc import Mapping
@@ -10,10 +11,12 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.caller import Caller
+from elbowroom.agents.caller import Caller, KnownBy
 from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.context.transcript import SYSTEM_ROLES, text_of
 from elbowroom.server.body import read_json
+from elbowroom.server.guard import RULES
+from elbowroom.server.keys import SHARED
 
 USER: Final = "X-Elbowroom-User"
 TASK: Final = "X-Elbowroom-Task"
@@ -27,17 +30,51 @@ TOOL_LIST: Final = "Available Tools: ["
 TOOL_QUESTIONS: Final = ("Query: ", "History:")
 LONGEST_NAME: Final = 128
 UNFILLED: Final = re.compile(r"\{\{.*\}\}")
+FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
+"""What proxies add: then the address that a request comes from is theirs."""
 
 
 async def read_chat_request(request: web.Request) -> ChatRequest:
     """Read the body of a chat request and note who asks. Raises what reading and parsing it raise."""
     chat = parse_chat_request(await read_json(request))
-    return replace(chat, caller=caller_of(request.headers, chat))
+    caller = caller_of(request.headers, chat)
+    return replace(chat, caller=replace(caller, known_by=_known_by(request, caller.owner)))
+
+
+def caller_without_chat(request: web.Request) -> Caller:
+    """Return who asks for something else than a chat, as the headers say."""
+    owner = owner_of(request.headers, {})
+    return Caller(owner, _chat_id(request.headers, {}), known_by=_known_by(request, owner))
 
 
 def caller_of(headers: Mapping[str, str], chat: ChatRequest) -> Caller:
     """Return who asks; `headers` are looked up without regard to upper and lower case by the mapping itself."""
-    return Caller(owner_of(headers, chat.body), _chat_id(headers, chat.body), _is_task(headers, chat))
+    owner = owner_of(headers, chat.body)
+    return Caller(owner, _chat_id(headers, chat.body), _is_task(headers, chat), known_by="name" if owner else "nothing")
+
+
+def _known_by(request: web.Request, owner: str) -> KnownBy:
+    """Return how it is known who asks; whoever came through the guard has the token, where there is one."""
+    only_user = request.app[SHARED].only_user
+    only_user.meet(owner)
+    if owner:
+        return "name"
+    if request.app[RULES].get().token is not None:
+        return "token"
+    return "nobody else" if only_user.is_alone and _is_from_here(request) else "nothing"
+
+
+def _is_from_here(request: web.Request) -> bool:
+    """Tell whether a request comes from this computer, and not through a proxy on it."""
+    peer = request.transport.get_extra_info("peername") if request.transport else None
+    if not isinstance(peer, tuple) or any(name in request.headers for name in FORWARDED):
+        return False
+    try:
+        address = ipaddress.ip_address(peer[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def owner_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:

@@ -1,0 +1,222 @@
+"""Puts back what a client never saw of earlier turns: calls and results of the server's tools, and queued messages.
+
+A client has one message where a turn had several. It stays as it is wherever it does not say what was kept: it was
+edited, or is another answer to the same question. What is put back is sound, and the same each time.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from elbowroom.context.canonical import without_thoughts
+from elbowroom.context.conversation import KeptTurn
+from elbowroom.context.ledger import Chain
+from elbowroom.context.repair import answers_in, with_free_id
+from elbowroom.context.tool_calls import calls_of, with_safe_calls
+from elbowroom.context.transcript import Message, text_of
+
+BETWEEN_REPLIES: Final = "\n\n"
+"""Stands in an answer between what two steps of its turn have said."""
+
+Calls = list[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """A history with what was put back. `chain` has the client's keys, and ends that are places in `messages`.
+
+    `turns` are those that were put back, the oldest first.
+    """
+
+    messages: list[Message]
+    chain: Chain
+    turns: tuple[KeptTurn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """One message of a turn: what the model has said, with those calls that have results; or one from the queue.
+
+    Calls `of_client` are answered by the client itself.
+    """
+
+    message: Message
+    calls: tuple[tuple[Mapping[str, Any], Message], ...] = ()
+    of_client: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def is_reply(self) -> bool:
+        return self.message.get("role") == "assistant"
+
+    @property
+    def text(self) -> str:
+        return without_thoughts(text_of(self.message)).rstrip() if self.is_reply else ""
+
+    def saying(self, content: object) -> "_Said":
+        return replace(self, message={**self.message, "content": content})
+
+
+def expanded(messages: Sequence[Message], chain: Chain, place: int, turns: Sequence[KeptTurn]) -> Expanded:
+    """Return a history with the kept turns in place of their answers, as far as these stand behind `place`.
+
+    `place` is one in the chain, -1 for before all. An answer at the very end, which is to go on, is left as it is.
+    """
+    if not turns:
+        return Expanded(list(messages), chain)
+    kept = _Kept(turns)
+    begin = chain.ends[place] if place >= 0 else 0
+    whole, ends = list(messages[:begin]), list(chain.ends[: place + 1])
+    taken = {call_id for message in whole for call_id in _ids_of(message)}
+    put_back: list[KeptTurn] = []
+    for number in range(place + 1, len(chain.keys)):
+        end = chain.ends[number]
+        whole += messages[begin : end - 1]
+        answer, begin = messages[end - 1], end
+        parent = chain.keys[number - 1] if number else chain.seed
+        goes_on = number == len(chain.keys) - 1
+        turn, told = (None, []) if goes_on else kept.behind(answer, chain.keys[number], parent)
+        if turn is None:
+            whole.append(answer)
+            taken.update(_ids_of(answer))
+        else:
+            whole += _with_free_ids(told, answer, taken)
+            put_back.append(turn)
+        ends.append(len(whole))
+    whole += messages[begin:]
+    return Expanded(whole, replace(chain, ends=tuple(ends)), tuple(put_back))
+
+
+class _Kept:
+    """Turns by where they stand: behind which message, and where that is known, with which answer."""
+
+    def __init__(self, turns: Sequence[KeptTurn]) -> None:
+        self._by_key = {turn.key: turn for turn in turns if turn.key}
+        self._interrupted: dict[str, list[KeptTurn]] = {}
+        for turn in turns:
+            if not turn.key:
+                self._interrupted.setdefault(turn.parent, []).append(turn)
+
+    def behind(self, answer: Message, key: str, parent: str) -> tuple[KeptTurn | None, list[_Said]]:
+        """Return the turn that an answer is of, and what stands for the answer; None where it is of none."""
+        if answer.get("role") != "assistant" or answer.get("function_call"):
+            return None, []
+        if (turn := self._by_key.get(key)) is not None:
+            told = _told(turn, answer, is_whole=True)
+            return (turn, told) if told is not None else (None, [])
+        found = [(turn, _told(turn, answer, is_whole=False)) for turn in self._interrupted.get(parent, ())]
+        fitting = [(turn, told) for turn, told in found if told is not None]
+        return max(fitting, key=lambda one: sum(len(said.text) for said in one[1]), default=(None, []))
+
+
+def _told(turn: KeptTurn, answer: Message, *, is_whole: bool) -> list[_Said] | None:
+    """Return the messages of a turn as they stand for its answer; None where the answer says something else.
+
+    Of a turn that is not known to be whole the answer may have more than was kept, or less. Its queued messages have
+    gone back to the queue.
+    """
+    said = list(_sound(turn.messages))
+    if not is_whole:
+        said = [one for one in said if one.is_reply]
+    told = _as_answered(said, answer) if is_whole else _as_far_as_answered(said, answer)
+    has_hidden = any(one.calls or not one.is_reply for one in told or ())
+    return _with_calls_of(answer, told) if told and has_hidden else None
+
+
+def _sound(messages: Sequence[Message]) -> Iterator[_Said]:
+    """Yield the messages of a turn but for the results, which stand with their calls."""
+    safe = [with_safe_calls(message) for message in messages]
+    answers = answers_in(safe)
+    for at, message in enumerate(safe):
+        if message.get("role") == "tool":
+            continue
+        calls = enumerate(calls_of(message))
+        answered = tuple((call, answers[at, position]) for position, call in calls if (at, position) in answers)
+        yield _Said(_without_calls(message), answered)
+
+
+def _as_answered(said: Sequence[_Said], answer: Message) -> list[_Said] | None:
+    """Return a whole turn, None where its replies together do not say what the answer does.
+
+    The last reply stands as the client has it; those before stand as the model has read them.
+    """
+    rest = text_of(answer)
+    speaking = [at for at, one in enumerate(said) if one.text]
+    told = list(said)
+    for at in speaking:
+        before, rest = rest, without_thoughts(rest)
+        if not rest.startswith(said[at].text):
+            return None
+        rest = rest[len(said[at].text) :]
+        if at == len(said) - 1 and not said[at].calls:
+            told[at] = said[at].saying(answer.get("content") if at == speaking[0] else _behind_blank_line(before))
+    return None if rest.strip() else told
+
+
+def _as_far_as_answered(said: Sequence[_Said], answer: Message) -> list[_Said] | None:
+    """Return what was kept of a turn as far as the client has it, with what it has beyond that.
+
+    None where one of both does not begin with the other.
+    """
+    rest = text_of(answer)
+    told: list[_Said] = []
+    has_matched = not rest.strip() and not any(one.text for one in said)
+    for one in said:
+        if one.text:
+            words = without_thoughts(rest)
+            if not words.startswith(one.text):
+                if not one.text.startswith(words.rstrip()):
+                    return None
+                return [*told, _Said({**one.message, "content": words})] if words.strip() else told
+            rest, has_matched = words[len(one.text) :], True
+        told.append(one)
+    if not has_matched:
+        return None
+    if rest.strip() and told[-1].text and not told[-1].calls:
+        told[-1] = told[-1].saying(text_of(told[-1].message).rstrip() + rest)
+    elif rest.strip():
+        told.append(_Said({"role": "assistant", "content": _behind_blank_line(rest)}))
+    return told
+
+
+def _behind_blank_line(text: str) -> str:
+    return text.removeprefix(BETWEEN_REPLIES)
+
+
+def _with_calls_of(answer: Message, told: list[_Said]) -> list[_Said] | None:
+    """Return these with the calls that are the client's own at the last reply; all other calls have their results.
+
+    What else the client has sent beside its words stays there. None where its results would not stand behind that.
+    """
+    own, last = calls_of(answer), told[-1]
+    if own and not last.is_reply:
+        return None
+    if last.is_reply and not last.calls:
+        last = replace(last, message={**_without_calls(answer), "content": last.message.get("content")})
+    return [*told[:-1], replace(last, of_client=tuple(own))]
+
+
+def _without_calls(message: Message) -> dict[str, Any]:
+    return {key: value for key, value in message.items() if key != "tool_calls"}
+
+
+def _with_free_ids(told: Sequence[_Said], answer: Message, taken: set[str]) -> Iterator[Message]:
+    """Yield the messages of a turn; the client's own calls keep their ids, and no other has one that is taken."""
+    taken.update(_ids_of(answer))
+    for one in told:
+        calls: Calls = []
+        results: list[Message] = []
+        for call, result in one.calls:
+            free = with_free_id(call, taken)
+            calls.append(free)
+            same = result.get("tool_call_id") == free["id"]
+            results.append(result if same else {**result, "tool_call_id": free["id"]})
+        calls += one.of_client
+        if calls:
+            yield {**one.message, "content": one.message.get("content") or None, "tool_calls": calls}
+        elif not one.is_reply or one.text:
+            yield one.message
+        yield from results
+
+
+def _ids_of(message: Message) -> Iterator[str]:
+    return (call["id"] for call in calls_of(message) if isinstance(call.get("id"), str) and call["id"])
