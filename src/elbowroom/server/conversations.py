@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 
+from elbowroom.agents.running_turns import ConversationStatus
 from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, Conversations
 from elbowroom.context.conversation_branch import never_shown
 from elbowroom.errors import Forbidden, NotFound, RequestError
@@ -58,7 +59,7 @@ async def list_conversations(request: web.Request) -> web.Response:
     if rows and not page:  # more than a page of them was used at one moment: no cursor could tell them apart
         rows = await kept.rows(owner, search=search, before=before, limit=LARGEST_PAGE)
         page = [row for row in rows if row.updated == rows[0].updated]
-    data = [describe_row(row, is_running=False) for row in page]
+    data = [_described_row(request, row) for row in page]
     return _answer(listing(data, has_more=len(page) < len(rows), following=repr(page[-1].updated) if page else ""))
 
 
@@ -67,7 +68,7 @@ async def show_conversation(request: web.Request) -> web.Response:
     conversation = await _read(request)
     return _answer(
         {
-            **describe_row(conversation.row, is_running=False),
+            **_described_row(request, conversation.row),
             "compactions": [describe_compaction(compaction) for compaction in conversation.compactions],
             "message_count": len(conversation.messages),
         }
@@ -75,8 +76,13 @@ async def show_conversation(request: web.Request) -> web.Response:
 
 
 async def delete_conversation(request: web.Request) -> web.Response:
-    """Delete a conversation with all that belongs to it."""
+    """Delete a conversation with all that belongs to it. Raises ConversationRunning where it is being answered."""
     row = await _row(request)
+    if _status(request, row).status == "running":
+        raise ConversationRunning(
+            f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
+            f"/v1/conversations/{row.id}/cancel, and delete it then."
+        )
     if not await _conversations(request).delete(_owner(request), row.id):
         raise _unknown(request)
     return _answer({"id": row.id, "object": "conversation.deleted", "deleted": True})
@@ -125,8 +131,8 @@ def _owner(request: web.Request) -> str:
     caller = caller_without_chat(request)
     if not caller.may_have_hidden:
         raise Forbidden(
-            "Several people use this elbowroom, and nothing tells whose conversations these are. Name the user with the "
-            f"header {USER}, or set server.token."
+            "Several people use this elbowroom, and nothing tells whose conversations are meant. Name the user with "
+            f"the header {USER}, or set server.token."
         )
     return caller.owner
 
@@ -143,6 +149,14 @@ async def _read(request: web.Request) -> Conversation:
     if found is None:
         raise _unknown(request)
     return found
+
+
+def _status(request: web.Request, row: ConversationRow) -> ConversationStatus:
+    return request.app[SHARED].running.status(_owner(request), row.id)
+
+
+def _described_row(request: web.Request, row: ConversationRow) -> dict[str, Any]:
+    return describe_row(row, _status(request, row).status)
 
 
 def _unknown(request: web.Request) -> NotFound:
