@@ -128,6 +128,7 @@ class _Asked:
 
     @property
     def _settings_within(self) -> RunSettings:
-        """Return the settings without work behind the answer: that conversation ends with it."""
+        """Return the settings without work behind the answer, or memories of the talk: it ends with the answer."""
         compaction = self.settings.compaction.model_copy(update={"background": False})
-        return replace(self.settings, compaction=compaction)
+        memory = self.settings.memory.model_copy(update={"flush": False})
+        return replace(self.settings, compaction=compaction, memory=memory)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from elbowroom.agents.admission import Admission
 from elbowroom.agents.background import QUIET_SECONDS, Background
+from elbowroom.agents.flush_cycles import FlushedBefore
 from elbowroom.agents.history_counter import HistoryCounters
 from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.ledger import Ledger
@@ -26,6 +27,7 @@ class Shared:
     toolbox: Toolbox
     store: Store
     told_before: ToldBefore
+    flushed_before: FlushedBefore
 
     @classmethod
     def over(cls, store: Store, toolbox: Toolbox, *, quiet_seconds: float = QUIET_SECONDS) -> "Shared":
@@ -41,6 +43,7 @@ class Shared:
             toolbox=toolbox,
             store=store,
             told_before=ToldBefore(),
+            flushed_before=FlushedBefore(),
         )
 
     async def aclose(self) -> None:
