@@ -46,6 +46,8 @@ class Notice:
         "truncated",
         "waiting",
         "handed over",
+        "remembering",
+        "remembered",
     ]
     text: str
     is_done: bool = True

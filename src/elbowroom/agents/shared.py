@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from elbowroom.agents.admission import Admission
 from elbowroom.agents.background import QUIET_SECONDS, Background
 from elbowroom.agents.caller import OnlyUser
+from elbowroom.agents.flush_cycles import FlushedBefore
 from elbowroom.agents.history_counter import HistoryCounters
 from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.ledger import Ledger
@@ -33,6 +34,7 @@ class Shared:
     recording: Recording
     running: RunningTurns
     only_user: OnlyUser
+    flushed_before: FlushedBefore
 
     @classmethod
     def over(
@@ -61,6 +63,7 @@ class Shared:
             recording=Recording(conversations),
             running=RunningTurns(),
             only_user=OnlyUser(),
+            flushed_before=FlushedBefore(),
         )
 
     async def aclose(self) -> None:
