@@ -15,6 +15,7 @@ from elbowroom.providers.registry import Providers
 from elbowroom.server.body import MAX_BODY_BYTES
 from elbowroom.server.chat import chat_completions
 from elbowroom.server.compacting import compact_conversation
+from elbowroom.server.conversations import add_conversation_routes
 from elbowroom.server.cors import set_up_cors
 from elbowroom.server.counting import input_tokens
 from elbowroom.server.failures import translate_failures
@@ -75,6 +76,7 @@ def create_app(
     app.router.add_post(f"{BASE}chat/completions{END}", chat_completions)
     app.router.add_post(f"{BASE}chat/completions/input_tokens{END}", input_tokens)
     app.router.add_post(f"{BASE}conversations/{{id}}/compact{END}", compact_conversation)
+    add_conversation_routes(app, BASE, END)
     return app
 
 

@@ -40,6 +40,16 @@ def caller_of(headers: Mapping[str, str], chat: ChatRequest) -> Caller:
     return Caller(_owner(headers, chat.body), _chat_id(headers, chat.body), _is_task(headers, chat))
 
 
+def owner_of(headers: Mapping[str, str]) -> str:
+    """Return who asks where there is no body that could tell: the headers alone do."""
+    return _owner(headers, {})
+
+
+def conversation_name(name: str) -> str:
+    """Return a client's name for a conversation in the form in which `Caller.chat_id` has it."""
+    return _first_name(name)
+
+
 def _owner(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
     claims = _claims(headers.get(OPEN_WEBUI_JWT, ""))
     return _first_name(
