@@ -36,6 +36,8 @@ async def send_export(request: web.Request, conversation: Conversation, form: st
         }
     )
     await response.prepare(request)
+    if request.method == hdrs.METH_HEAD:
+        return response
     try:
         while batch:
             async with asyncio.timeout(request.app[TIMING].write):
