@@ -11,6 +11,7 @@ from ledger_files import SOON, lasting_store
 
 from elbowroom.context.memories import Memories
 from elbowroom.context.tool_output import Block, ToolOutputs
+from elbowroom.store.conversations_memory import MemoryConversations
 from elbowroom.store.lasting_rows import LastingLedgerRows
 from elbowroom.store.lasting_store import LastingStore, Patience
 from elbowroom.store.memories_lasting import LastingMemories
@@ -47,7 +48,13 @@ async def file_store(path: Path, patience: Patience = SOON) -> AsyncIterator[Sto
 
 def store_over(lasting: LastingStore) -> Store:
     """Return all kinds of rows of a store."""
-    return Store(LastingLedgerRows(lasting), LastingToolOutputs(lasting), LastingMemories(lasting), lasting.aclose)
+    return Store(
+        LastingLedgerRows(lasting),
+        LastingToolOutputs(lasting),
+        LastingMemories(lasting),
+        MemoryConversations(),
+        lasting.aclose,
+    )
 
 
 async def read(outputs: ToolOutputs, ref_id: str, line: int = 1, column: int = 1, owner: str = ME) -> list[Block]:

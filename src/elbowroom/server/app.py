@@ -16,6 +16,7 @@ from elbowroom.server.body import MAX_BODY_BYTES
 from elbowroom.server.cancelling import add_cancel_route
 from elbowroom.server.chat import chat_completions
 from elbowroom.server.compacting import compact_conversation
+from elbowroom.server.conversations import add_conversation_routes
 from elbowroom.server.cors import set_up_cors
 from elbowroom.server.counting import input_tokens
 from elbowroom.server.failures import translate_failures
@@ -77,6 +78,7 @@ def create_app(
     app.router.add_post(f"{BASE}chat/completions/input_tokens{END}", input_tokens)
     app.router.add_post(f"{BASE}conversations/{{id}}/compact{END}", compact_conversation)
     add_cancel_route(app, BASE, END)
+    add_conversation_routes(app, BASE, END)
     return app
 
 

@@ -21,6 +21,8 @@ ALWAYS_ALLOWED_ORIGINS = re.compile(
     r"app://obsidian\.md|capacitor://localhost|https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?"
 )
 METHODS_WITH_BODY = frozenset({hdrs.METH_POST, hdrs.METH_PUT, hdrs.METH_PATCH})
+SITE = "Sec-Fetch-Site"
+"""How browsers say whether a page of another site asks; for images, scripts and links they name no origin."""
 HOST_FORM = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(?::(?P<port>[0-9]{1,5}))?")
 
 
@@ -117,6 +119,11 @@ def _check_origin(request: web.Request, rules: AccessRules) -> None:
         raise Forbidden(
             f"Web pages from {origins[0]!r} may not call elbowroom. "
             "If this one is yours, add its origin to server.allowed_origins."
+        )
+    if not origins and request.headers.get(SITE) == "cross-site" and "*" not in rules.origins:
+        raise Forbidden(
+            "A web page of another site asks for this without saying which it is; it may not, since how long the "
+            "answer takes tells it something. Open the address by itself instead."
         )
 
 

@@ -99,6 +99,7 @@ class HeldTurn:
         """Take in its end, which is the end of a reply that is still being said, too."""
         self.status, self.key = change.status, change.key
         for message in self.messages:
+            message.key = change.key
             if message.status == "streaming":
                 message.status = change.status
 

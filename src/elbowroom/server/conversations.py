@@ -1,0 +1,183 @@
+"""`/v1/conversations`: list, search, read, export and delete what has been said."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aiohttp import hdrs, web
+
+from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, Conversations
+from elbowroom.context.conversation_branch import never_shown
+from elbowroom.errors import NotFound, RequestError
+from elbowroom.server.caller import conversation_name, owner_of
+from elbowroom.server.conversation_encode import (
+    MessagePage,
+    describe_compaction,
+    describe_message,
+    describe_row,
+    listing,
+)
+from elbowroom.server.conversation_export import FORMS, send_export
+from elbowroom.server.encode import to_json
+from elbowroom.server.keys import SHARED
+
+MOST_ROWS: Final = 100
+USUAL_ROWS: Final = 20
+USUAL_MESSAGES: Final = 50
+LONGEST_SEARCH: Final = 400
+
+
+class ConversationRunning(RequestError):
+    """What is asked for cannot be done while a conversation is being answered."""
+
+    status = 409
+    code = "conversation_running"
+
+
+def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
+    """Add all routes; `base` and `end` are what may stand around a route."""
+    one = f"{base}conversations/{{id:[^/]+}}"
+    app.router.add_get(f"{base}conversations{end}", list_conversations)
+    app.router.add_get(f"{one}{end}", show_conversation)
+    app.router.add_delete(f"{one}{end}", delete_conversation)
+    app.router.add_get(f"{one}/messages{end}", list_messages)
+    app.router.add_get(f"{one}/messages/{{message:[^/]+}}{end}", show_message)
+    app.router.add_get(f"{one}/export{end}", export_conversation)
+
+
+async def list_conversations(request: web.Request) -> web.Response:
+    """List the caller's conversations, the one used last first; with `q` those in which this text was said."""
+    search = request.query.get("q", "").strip()
+    if len(search) > LONGEST_SEARCH:
+        raise RequestError(f"The search is longer than the {LONGEST_SEARCH} characters it may have.", param="q")
+    limit = _whole_number(request, "limit", USUAL_ROWS, MOST_ROWS)
+    kept, owner, before = _conversations(request), owner_of(request.headers), _moment(request, "before")
+    rows = await kept.rows(owner, search=search, before=before, limit=limit + 1)
+    page = first_page(rows, limit)
+    if rows and not page:  # more than a page of them was used at one moment: no cursor could tell them apart
+        rows = await kept.rows(owner, search=search, before=before, limit=LARGEST_PAGE)
+        page = [row for row in rows if row.updated == rows[0].updated]
+    data = [describe_row(row, is_running=False) for row in page]
+    return _answer(listing(data, has_more=len(page) < len(rows), following=repr(page[-1].updated) if page else ""))
+
+
+async def show_conversation(request: web.Request) -> web.Response:
+    """Show a conversation with its sizes, what it has used and how it was compacted."""
+    conversation = await _read(request)
+    return _answer(
+        {
+            **describe_row(conversation.row, is_running=False),
+            "compactions": [describe_compaction(compaction) for compaction in conversation.compactions],
+            "message_count": len(conversation.messages),
+        }
+    )
+
+
+async def delete_conversation(request: web.Request) -> web.Response:
+    """Delete a conversation with all that belongs to it."""
+    row = await _row(request)
+    if not await _conversations(request).delete(owner_of(request.headers), row.id):
+        raise _unknown(request)
+    return _answer({"id": row.id, "object": "conversation.deleted", "deleted": True})
+
+
+async def list_messages(request: web.Request) -> web.Response:
+    """List what was said, each as it was, also what was compacted since and what no client has seen."""
+    page = MessagePage(
+        after=request.query.get("after", ""),
+        limit=_whole_number(request, "limit", USUAL_MESSAGES, LARGEST_PAGE),
+        is_latest=_choice(request, "branch", ("latest", "all")) == "latest",
+        with_hidden=_choice(request, "hidden", ("true", "false")) == "true",
+    )
+    conversation = await _read(request)
+    return _answer(await asyncio.to_thread(page.of, conversation))
+
+
+async def show_message(request: web.Request) -> web.Response:
+    """Show one message, with where it stands."""
+    conversation, wanted = await _read(request), request.match_info["message"]
+    message = await asyncio.to_thread(_described, conversation, wanted)
+    if message is None:
+        raise NotFound(f"There is no message {wanted!r} in the conversation {conversation.row.id!r}.")
+    return _answer(message)
+
+
+async def export_conversation(request: web.Request) -> web.StreamResponse:
+    """Answer with all of a conversation as a file."""
+    form = _choice(request, "format", tuple(FORMS))
+    return await send_export(request, await _read(request), form)
+
+
+def first_page(rows: Sequence[ConversationRow], limit: int) -> list[ConversationRow]:
+    """Return those that a page takes of one more than it holds: all of a moment or none, for it is the cursor."""
+    if len(rows) <= limit:
+        return list(rows)
+    return [row for row in rows if row.updated > rows[limit].updated]
+
+
+def _conversations(request: web.Request) -> Conversations:
+    return request.app[SHARED].store.conversations
+
+
+async def _row(request: web.Request) -> ConversationRow:
+    row = await _conversations(request).find(owner_of(request.headers), conversation_name(request.match_info["id"]))
+    if row is None:
+        raise _unknown(request)
+    return row
+
+
+async def _read(request: web.Request) -> Conversation:
+    found = await _conversations(request).read(owner_of(request.headers), conversation_name(request.match_info["id"]))
+    if found is None:
+        raise _unknown(request)
+    return found
+
+
+def _unknown(request: web.Request) -> NotFound:
+    named = request.match_info["id"]
+    return NotFound(f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's.")
+
+
+def _described(conversation: Conversation, wanted: str) -> dict[str, Any] | None:
+    """Return the message with this id."""
+    hidden = never_shown(conversation.messages)
+    found = (kept for kept in conversation.messages if kept.id == wanted)
+    return next((describe_message(kept, is_hidden=kept.id in hidden) for kept in found), None)
+
+
+def _answer(value: dict[str, Any]) -> web.Response:
+    headers = {hdrs.CACHE_CONTROL: "no-store", "X-Content-Type-Options": "nosniff"}
+    return web.json_response(value, dumps=to_json, headers=headers)
+
+
+def _whole_number(request: web.Request, name: str, usual: int, most: int) -> int:
+    given = request.query.get(name)
+    if given is None:
+        return usual
+    if not (given.isascii() and given.isdigit() and len(given) <= len(str(most)) and 1 <= int(given) <= most):
+        raise RequestError(f"{name} has to be a whole number from 1 to {most}, not {given[:40]!r}.", param=name)
+    return int(given)
+
+
+def _moment(request: web.Request, name: str) -> float | None:
+    given = request.query.get(name)
+    if given is None:
+        return None
+    try:
+        moment = float(given)
+    except ValueError:
+        moment = math.nan
+    if not math.isfinite(moment):
+        raise RequestError(
+            f"{name} has to be a time in Unix seconds, as `next` has it, not {given[:40]!r}.", param=name
+        )
+    return moment
+
+
+def _choice(request: web.Request, name: str, choices: Sequence[str]) -> str:
+    """Return what a query parameter chooses; the first is the usual one."""
+    given = request.query.get(name, choices[0])
+    if given not in choices:
+        raise RequestError(f"{name} has to be {' or '.join(choices)}, not {given[:40]!r}.", param=name)
+    return given

@@ -1,0 +1,326 @@
+"""`/v1/conversations`: what has been said can be listed, searched, read and deleted, by those it belongs to."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from kept_conversations import BEGUN
+from noted_conversations import Noted, milk
+from raw_http import ask, request_bytes
+from serving import Served, serve, settings_for
+
+from elbowroom.agents.request import parse_chat_request
+from elbowroom.context.conversation import Conversations
+from elbowroom.server.caller import caller_of
+from elbowroom.server.keys import SHARED
+
+NOBODY = "http://127.0.0.1:9"
+FIRST = f"conv_{1:024x}"
+ODD = ["a/b", "a%2Fb", "Übung ☕", "...", "{id}", "a?b#c", "%", "a b", "x" * 120, "x" * 3000, "'; DROP TABLE x; --"]
+ODD += ["%00", "a\0b\n", " padded ", ".."]
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    """Run elbowroom with nothing upstream."""
+    async with serve(tmp_path, settings_for(NOBODY)) as served:
+        yield served
+
+
+def store_of(served: Served) -> Conversations:
+    """Return where its conversations are kept."""
+    return served.app[SHARED].store.conversations
+
+
+async def get(served: Served, path: str, status: int = 200, owner: str = "", **query: Any) -> dict[str, Any]:
+    """Return what is answered, an error where another status is expected."""
+    return await request(served, "GET", path, status, owner, **query)
+
+
+async def request(
+    served: Served, method: str, path: str, status: int = 200, owner: str = "", **query: Any
+) -> dict[str, Any]:
+    """Ask for something and return the parsed answer, which has to have this status."""
+    headers = {"X-Elbowroom-User": owner} if owner else {}
+    url = f"{served.url}/v1/conversations{path}"
+    async with served.http.request(method, url, params=query, headers=headers) as response:
+        answer: dict[str, Any] = await response.json()
+        assert response.status == status, answer
+        assert response.headers["Content-Type"].startswith("application/json")
+    if status >= 400:
+        assert set(answer["error"]) == {"message", "type", "param", "code"}
+        assert answer["error"]["type"] == "invalid_request_error"
+    return answer
+
+
+def ids_of(page: dict[str, Any]) -> list[str]:
+    """Return the ids on a page."""
+    return [item["id"] for item in page["data"]]
+
+
+def said(page: dict[str, Any]) -> list[str | None]:
+    """Return what the messages of a page say."""
+    return [item["message"]["content"] for item in page["data"]]
+
+
+async def test_nothing_yet(served: Served) -> None:
+    """The list of a new server is empty."""
+    empty: dict[str, Any] = {
+        "object": "list",
+        "data": [],
+        "first_id": None,
+        "last_id": None,
+        "has_more": False,
+        "next": None,
+    }
+    assert await get(served, "") == empty
+    assert await get(served, "/", q="milk") == empty
+
+
+async def test_one(served: Served) -> None:
+    """A conversation shows what it is, how full its window is, what it used and how it was compacted."""
+    await milk(store_of(served), name="chat-7")
+    shown = await get(served, f"/{FIRST}")
+    at = int(BEGUN) + 100
+    assert shown == {
+        "id": FIRST,
+        "object": "conversation",
+        "name": "chat-7",
+        "agent": "writer",
+        "title": "What is in list 1?",
+        "created": at,
+        "updated": shown["updated"],
+        "status": "idle",
+        "context": {
+            "tokens": 6100,
+            "window": 8192,
+            "fill": 0.7446,
+            "trigger": 6553,
+            "stop_at": 7372,
+            "thresholds": {"trigger": 0.7999, "stop": 0.8999},
+        },
+        "usage": {
+            "input": 1800,
+            "output": 240,
+            "cache_creation": 0,
+            "cache_read": 600,
+            "total": 2640,
+            "steps": 2,
+            "counted": False,
+        },
+        "compaction_count": 1,
+        "compactions": [{"at": shown["updated"], "before": 7000, "after": 3000, "method": "plan"}],
+        "message_count": 5,
+    }
+    assert shown["updated"] > at
+    assert await get(served, "/chat-7") == shown
+    [row] = (await get(served, ""))["data"]
+    assert {**row, "compactions": shown["compactions"], "message_count": 5} == shown
+
+
+async def test_pages(served: Served) -> None:
+    """Walking by `next` meets every conversation once, the one used last first, also those of one moment."""
+    moments = [5, 4, 4, 4, 4, 3, 2, 2, 1]
+    for number, moment in enumerate(moments):
+        await Noted(store_of(served), f"conv_{number}", at=BEGUN + moment).begin().keep()
+    for limit in range(1, 11):
+        met: list[tuple[int, str]] = []
+        query: dict[str, Any] = {"limit": limit}
+        while True:
+            page = await get(served, "", **query)
+            met += [(-row["updated"], row["id"]) for row in page["data"]]
+            assert page["data"]
+            if not page["has_more"]:
+                break
+            query["before"] = page["next"]
+        assert [moment for moment, _ in met] == sorted(moment for moment, _ in met)
+        assert sorted(name for _, name in met) == [f"conv_{number}" for number in range(len(moments))]
+
+
+async def test_search(served: Served) -> None:
+    """The text may be anywhere in what was said or returned by a tool, in whatever case."""
+    for number in (1, 2, 3):
+        await milk(store_of(served), number)
+    assert ids_of(await get(served, "", q="LIST 2")) == [f"conv_{2:024x}"]
+    assert len(ids_of(await get(served, "", q="oat milk"))) == 3
+    assert len(ids_of(await get(served, "", q="oat milk", limit=2))) == 2
+    assert ids_of(await get(served, "", q="100%_")) == []
+    assert ids_of(await get(served, "", q="\x00")) == []
+
+
+async def test_messages(served: Served) -> None:
+    """The latest branch by default; other branches and what no client has seen where they are asked for."""
+    await milk(store_of(served))
+    latest = await get(served, f"/{FIRST}/messages")
+    assert said(latest) == ["What is in list 1?", "Milk and bread"]
+    assert [item["status"] for item in latest["data"]] == ["complete", "interrupted"]
+    everything = await get(served, f"/{FIRST}/messages", branch="all")
+    assert said(everything)[2:] == ["oat milk\n```bread```", "Milk.", "Milk and bread"]
+    assert [item["hidden"] for item in everything["data"]] == [False, True, True, False, False]
+    assert [item["number"] for item in everything["data"]] == [1, 2, 3, 4, 5]
+    seen = await get(served, f"/{FIRST}/messages", branch="all", hidden="false")
+    assert said(seen) == ["What is in list 1?", "Milk.", "Milk and bread"]
+
+
+async def test_one_message(served: Served) -> None:
+    """A message shows what was said to the letter, and where it stands."""
+    await milk(store_of(served))
+    question, call, result, answer, _ = (await get(served, f"/{FIRST}/messages", branch="all"))["data"]
+    assert await get(served, f"/{FIRST}/messages/{answer['id']}") == {
+        "id": answer["id"],
+        "object": "conversation.message",
+        "number": 4,
+        "created": answer["created"],
+        "status": "complete",
+        "agent": "writer",
+        "turn": result["turn"],
+        "hidden": False,
+        "key": answer["key"],
+        "parent": question["key"],
+        "reasoning": "Short.",
+        "message": {"role": "assistant", "content": "Milk."},
+    }
+    assert (await get(served, f"/{FIRST}/messages/{call['id']}"))["message"]["tool_calls"] == [
+        {
+            "id": result["message"]["tool_call_id"],
+            "type": "function",
+            "function": {"name": "vault_read", "arguments": '{"path":"list.md"}'},
+        }
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6])
+async def test_pages_of_messages(served: Served, limit: int) -> None:
+    """Walking by `next` meets every message once, in order."""
+    await milk(store_of(served))
+    met: list[int] = []
+    query: dict[str, Any] = {"limit": limit, "branch": "all"}
+    while True:
+        page = await get(served, f"/{FIRST}/messages", **query)
+        met += [item["number"] for item in page["data"]]
+        if not page["has_more"]:
+            break
+        query["after"] = page["next"]
+    assert met == [1, 2, 3, 4, 5]
+
+
+async def test_delete(served: Served) -> None:
+    """What is deleted is gone; a second time there is nothing to delete."""
+    await milk(store_of(served))
+    await milk(store_of(served), 2)
+    assert await request(served, "DELETE", f"/{FIRST}") == {
+        "id": FIRST,
+        "object": "conversation.deleted",
+        "deleted": True,
+    }
+    assert ids_of(await get(served, "")) == [f"conv_{2:024x}"]
+    for path in (f"/{FIRST}", f"/{FIRST}/messages", f"/{FIRST}/export"):
+        assert FIRST in (await get(served, path, 404))["error"]["message"]
+    await request(served, "DELETE", f"/{FIRST}", 404)
+
+
+async def test_owners(served: Served) -> None:
+    """Nobody lists, finds, reads, exports or deletes what belongs to somebody else, by id or by name."""
+    owners = ["", "ada", "bob"]
+    for number, owner in enumerate(owners):
+        await milk(store_of(served), number, owner=owner, name="diary")
+    for number, owner in enumerate(owners):
+        assert ids_of(await get(served, "", owner=owner, user="ada")) == [f"conv_{number:024x}"]
+        assert ids_of(await get(served, "", owner=owner, q="milk")) == [f"conv_{number:024x}"]
+        assert (await get(served, "/diary", owner=owner))["id"] == f"conv_{number:024x}"
+        for other in {0, 1, 2} - {number}:
+            for path in ("", "/messages", "/export", f"/messages/conv_{other:024x}-u1"):
+                await get(served, f"/conv_{other:024x}{path}", 404, owner, user=owners[other])
+            await request(served, "DELETE", f"/conv_{other:024x}", 404, owner)
+    assert len((await get(served, "", owner="bob"))["data"]) == 1
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_odd_names(served: Served, name: str) -> None:
+    """Whatever a client calls a conversation, it is found under that name; where there is none, that is said."""
+    path = "/v1/conversations/" + quote(name.encode("utf-8", "surrogatepass"), safe="")
+    read = request_bytes(f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{served.port}")
+    unknown = await ask(served.port, read)
+    assert unknown.status == 404, unknown
+    assert set(unknown.json["error"]) == {"message", "type", "param", "code"}
+    named = {"conversation_id": name}
+    chat = parse_chat_request({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "metadata": named})
+    await milk(store_of(served), name=caller_of({}, chat).chat_id)
+    found = await ask(served.port, read)
+    assert (found.status, found.json["id"]) == (200, FIRST)
+
+
+@pytest.mark.parametrize("path", ["..", "%2E%2E", "%2e", "", "%20", "%FF", "%ED%A0%80", "%", "%G1", "messages/x/y"])
+async def test_odd_paths(served: Served, path: str) -> None:
+    """What is no name of anything finds nothing, and breaks nothing."""
+    await milk(store_of(served))
+    reply = await ask(
+        served.port, request_bytes(f"GET /v1/conversations/x{path}/ HTTP/1.1", f"Host: 127.0.0.1:{served.port}")
+    )
+    assert reply.status == 404
+    assert set(reply.json["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("limit=0", "limit"),
+        ("limit=101", "limit"),
+        ("limit=-1", "limit"),
+        ("limit=ten", "limit"),
+        ("limit=", "limit"),
+        ("limit=%D9%A3", "limit"),
+        ("limit=1e1", "limit"),
+        (f"limit={'9' * 5000}", "limit"),
+        ("before=yesterday", "before"),
+        ("before=nan", "before"),
+        ("before=inf", "before"),
+        ("before=", "before"),
+        (f"q={'x' * 401}", "q"),
+    ],
+)
+async def test_wrong_queries(served: Served, query: str, param: str) -> None:
+    """They are refused in words, with the parameter's name."""
+    async with served.http.get(f"{served.url}/v1/conversations?{query}") as response:
+        answer = await response.json()
+    assert response.status == 400
+    assert answer["error"]["param"] == param
+    assert param in answer["error"]["message"] or "search" in answer["error"]["message"]
+
+
+async def test_wrong_queries_for_messages(served: Served) -> None:
+    """Unknown choices, forms and messages are told as well."""
+    await milk(store_of(served))
+    for path, query in [
+        ("messages", {"branch": "first"}),
+        ("messages", {"hidden": "maybe"}),
+        ("messages", {"limit": "201"}),
+        ("messages", {"after": "nothing"}),
+        ("export", {"format": "pdf"}),
+    ]:
+        [param] = query
+        assert (await get(served, f"/{FIRST}/{path}", 400, **query))["error"]["param"] == param
+    assert "nothing" in (await get(served, f"/{FIRST}/messages/nothing", 404))["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/conversations", "/conversations/", "//v1//conversations", "/v1/v1/conversations/", "/v1/conversations//"],
+)
+async def test_base_addresses(served: Served, path: str) -> None:
+    """Whatever people paste as a base address leads to the list."""
+    await milk(store_of(served))
+    reply = await ask(served.port, request_bytes(f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{served.port}"))
+    assert reply.status == 200
+    assert ids_of(reply.json) == [FIRST]
+
+
+async def test_nothing_is_left_in_caches(served: Served) -> None:
+    """No browser keeps what was said, nor takes it for another type of file."""
+    await milk(store_of(served))
+    for path in ("", f"/{FIRST}", f"/{FIRST}/messages", f"/{FIRST}/export"):
+        async with served.http.get(f"{served.url}/v1/conversations{path}") as response:
+            assert response.headers["Cache-Control"] == "no-store"
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
