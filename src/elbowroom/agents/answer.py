@@ -46,6 +46,7 @@ class Notice:
         "truncated",
         "waiting",
         "handed over",
+        "taken in",
     ]
     text: str
     is_done: bool = True

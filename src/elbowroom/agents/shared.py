@@ -7,6 +7,7 @@ from elbowroom.agents.background import QUIET_SECONDS, Background
 from elbowroom.agents.history_counter import HistoryCounters
 from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.ledger import Ledger
+from elbowroom.agents.message_queue import MessageQueue
 from elbowroom.agents.own_tool import Toolbox
 from elbowroom.agents.pruner_choice import PrunerChoice
 from elbowroom.agents.recording import Recording
@@ -31,6 +32,7 @@ class Shared:
     told_before: ToldBefore
     recording: Recording
     running: RunningTurns
+    queue: MessageQueue
 
     @classmethod
     def over(
@@ -58,10 +60,12 @@ class Shared:
             told_before=ToldBefore(),
             recording=Recording(conversations),
             running=RunningTurns(),
+            queue=MessageQueue(conversations),
         )
 
     async def aclose(self) -> None:
         """End what is under way in the background, and wait until everything is written."""
+        await self.queue.aclose()
         await self.background.aclose()
         self.admission.close()
         await self.ledger.aclose()
