@@ -10,8 +10,8 @@ from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.gate import Gate
 from elbowroom.agents.history import History
 from elbowroom.agents.history_counter import HistoryCounter
-from elbowroom.agents.prompt_size import PromptSize
 from elbowroom.agents.live_turn import LiveTurn
+from elbowroom.agents.prompt_size import PromptSize
 from elbowroom.agents.pruning_agent import MARGIN, NOT_FOR_PRUNING
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.running_turns import GRACE_SECONDS

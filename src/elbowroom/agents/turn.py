@@ -104,11 +104,11 @@ class Turn:
             await self.intake.take(len(appended), STEER)
         self._history.extend_to(self.intake.merged(appended))
         try:
-            return await self._asked(instructions, own_tools, is_for_client)
+            return await self._reply_to(instructions, own_tools, is_for_client)
         finally:
             self.intake.note_read()
 
-    async def _asked(
+    async def _reply_to(
         self,
         instructions: str | None,
         own_tools: Sequence[dict[str, Any]],
