@@ -48,6 +48,7 @@ class Notice:
         "handed over",
         "remembering",
         "remembered",
+        "taken in",
     ]
     text: str
     is_done: bool = True
