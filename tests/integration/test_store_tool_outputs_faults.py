@@ -18,7 +18,6 @@ from elbowroom.store.errors import StoreUnavailable
 from elbowroom.store.lasting_store import LastingStore, Patience
 from elbowroom.store.opening import Store
 from elbowroom.store.sql_store import SqlStore
-from elbowroom.store.sqlite import PRAGMAS
 
 FULL_DISK = """
 import asyncio, random, resource, sys
@@ -70,7 +69,7 @@ asyncio.run(keep_and_read(Path(sys.argv[1])))
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait only a moment for another program that holds the file."""
-    monkeypatch.setattr("elbowroom.store.sqlite.PRAGMAS", ("busy_timeout = 50", *PRAGMAS[1:]))
+    monkeypatch.setattr("elbowroom.store.sqlite.BUSY_MILLISECONDS", 50)
 
 
 def run(script: str, path: Path) -> subprocess.CompletedProcess[str]:

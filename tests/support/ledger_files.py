@@ -86,12 +86,14 @@ def counted_statements(rows: SqlLedgerRows) -> Iterator[list[str]]:
         if not statement.startswith("BEGIN"):
             statements.append(statement)
 
-    engine = rows._database._readers.sync_engine
-    event.listen(engine, "before_cursor_execute", note)
+    engines = [engine.sync_engine for engine in (rows._database._readers, rows._database._writer)]
+    for engine in engines:
+        event.listen(engine, "before_cursor_execute", note)
     try:
         yield statements
     finally:
-        event.remove(engine, "before_cursor_execute", note)
+        for engine in engines:
+            event.remove(engine, "before_cursor_execute", note)
 
 
 def query(path: Path, statement: str, values: Sequence[Any] = ()) -> list[Any]:

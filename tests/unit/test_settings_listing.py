@@ -62,6 +62,7 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "memory.enabled": "false   (default)",
         "memory.max_tokens": "500   (default)",
         "store.url": "''   (default)",
+        "store.conversations": "true   (default)",
         "store.retention_days": "90   (default)",
         "store.max_gb": "2   (default)",
     }

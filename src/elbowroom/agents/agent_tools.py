@@ -128,6 +128,7 @@ class _Asked:
 
     @property
     def _settings_within(self) -> RunSettings:
-        """Return the settings without work behind the answer, of which nothing is kept: it is a tool's result."""
+        """Return the settings without what is kept of an answer, or done behind it: it is a result."""
         compaction = self.settings.compaction.model_copy(update={"background": False})
-        return replace(self.settings, compaction=compaction, live=None, running=None)
+        memory = self.settings.memory.model_copy(update={"flush": False})
+        return replace(self.settings, compaction=compaction, memory=memory, live=None, running=None)

@@ -46,6 +46,9 @@ class Notice:
         "truncated",
         "waiting",
         "handed over",
+        "remembering",
+        "remembered",
+        "taken in",
     ]
     text: str
     is_done: bool = True

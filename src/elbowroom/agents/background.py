@@ -24,13 +24,15 @@ Outcome = Compaction | Cannot
 class Job:
     """The work behind one answer: a compaction, whose `outcome` the next turn may wait for, and what follows it.
 
-    `waiting` is how many turns wait: an answer that is asked for anew waits beside the one before it.
+    `waiting` is how many turns wait: an answer that is asked for anew waits beside the one before it. While it
+    `is_flushing`, before the compaction, nobody waits for it: who goes on with the conversation ends it.
     """
 
     key: str
     outcome: "asyncio.Future[Outcome | None]"
     is_compacting: bool = False
     waiting: int = 0
+    is_flushing: bool = False
     task: "asyncio.Task[None] | None" = None
     attempt: "asyncio.Task[None] | None" = None
     _is_in_the_way: bool = False
@@ -52,7 +54,7 @@ class Job:
 
     def has_model(self) -> None:
         """Take note that a request of its is let in: from now on it is worth waiting for."""
-        self.is_compacting = not self.outcome.done()
+        self.is_compacting = not self.is_flushing and not self.outcome.done()
         self._is_in_the_way = False
 
     async def has_to_wait(self, before: int) -> None:

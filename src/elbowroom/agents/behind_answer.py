@@ -3,15 +3,16 @@
 import logging
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 from elbowroom.agents.background import Job
 from elbowroom.agents.compactor import Compactor, ConversationSource
 from elbowroom.agents.first_check import decide
 from elbowroom.agents.history import History
+from elbowroom.agents.memory_flush import MemoryFlush
 from elbowroom.agents.output_keeper import OutputKeeper
-from elbowroom.agents.pruning_agent import NOT_FOR_PRUNING
+from elbowroom.agents.pruning_agent import unshaped
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.result_pruning import PRUNED
 from elbowroom.agents.step_counter import StepCounter
@@ -39,6 +40,7 @@ class BehindAnswer:
     """Compacts a conversation with its answer, and lets the engine read the result, before the person writes again.
 
     It is compacted where another message of the usual length would pass the trigger: nobody has to wait for it then.
+    Some way below that the agent saves what must last.
     """
 
     shape: StepRequest
@@ -51,6 +53,7 @@ class BehindAnswer:
     compactor: Compactor
     memory: TurnMemory
     keeper: OutputKeeper | None = None
+    flush: MemoryFlush | None = None
 
     async def __call__(self, job: Job) -> None:
         """Do it; at a second try only what is left to do."""
@@ -61,6 +64,7 @@ class BehindAnswer:
     async def _compact(self, job: Job) -> bool:
         """Return whether there is something new to read."""
         expected = [*self.history.messages, usual_question(self.history.messages)]
+        await self._flush(job, expected)
         decision = await decide(expected, self.counter, AgentContextManager(self.budget))
         if isinstance(decision, Compact) and await self._is_pruning_enough(expected):
             job.compacted(None)
@@ -78,12 +82,26 @@ class BehindAnswer:
             return False
         self.history.replace(outcome.messages, outcome.tail)
         self.compactor.note(outcome)
+        if self.flush is not None:
+            self.flush.begin_cycle()
         self.memory.keep_behind(self.history, self.said, Written.by(outcome, self.budget))
         if (memories := self.shape.memories) is not None:
             await memories.refresh(self.memory.chain, self.counter.text)
             memories.end(self.memory.chain, self.memory.key_behind(self.said))
         job.compacted(outcome)
         return True
+
+    async def _flush(self, job: Job, expected: Sequence[Message]) -> None:
+        """Flush the conversation as it stands, before anything of it is shortened."""
+        if self.flush is None:
+            return
+        if self.budget.occupied(await self.counter.prompt(expected)) < self.flush.due_at(self.history.messages):
+            return
+        job.is_flushing = True
+        try:
+            await replace(self.flush, compactor=self.compactor.for_job(job)).run(self.history.messages)
+        finally:
+            job.is_flushing = False
 
     async def _is_pruning_enough(self, expected: Sequence[Message]) -> bool:
         """Shorten old results; tell whether the conversation needs no compaction then."""
@@ -101,11 +119,7 @@ class BehindAnswer:
 
     async def _warm_up(self, job: Job) -> None:
         """Ask for one token behind the new beginning, so that the engine has it in its cache."""
-        body: dict[str, Any] = self.shape.body(self.counter.sent([*self.history.messages, NEXT]))
-        body = {name: value for name, value in body.items() if name not in NOT_FOR_PRUNING}
-        if body.get("tool_choice") not in ("auto", "none"):
-            body.pop("tool_choice", None)
-        body["max_tokens"] = 1
+        body = {**unshaped(self.shape.body(self.counter.sent([*self.history.messages, NEXT]))), "max_tokens": 1}
         size = await self.counter.size(body)
         gate = self.compactor.for_job(job).gate
         async with (

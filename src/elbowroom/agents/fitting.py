@@ -1,7 +1,8 @@
 """Makes one step's history fit its model's window: by an earlier compaction, by shorter results, or by a new one."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from elbowroom.agents.answer import Notice
@@ -9,6 +10,7 @@ from elbowroom.agents.background import Job
 from elbowroom.agents.compactor import Compactor, ConversationSource
 from elbowroom.agents.first_check import by_hand, decide
 from elbowroom.agents.history import History
+from elbowroom.agents.memory_flush import MemoryFlush, memory_flush
 from elbowroom.agents.no_room import overflow_error, tight_notice
 from elbowroom.agents.output_keeper import OutputKeeper
 from elbowroom.agents.request_body import StepRequest
@@ -20,7 +22,7 @@ from elbowroom.context.compaction import Compaction
 from elbowroom.context.decisions import Compact, Decision, Refuse
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
-from elbowroom.context.transcript import Transcript
+from elbowroom.context.transcript import Message, Transcript
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo
 
@@ -41,6 +43,7 @@ class Fitting:
     compactor: Compactor
     memory: TurnMemory
     pruning: ResultPruning | None = None
+    _unshortened: list[list[Message]] = field(default_factory=list)
 
     @property
     def keeper(self) -> OutputKeeper | None:
@@ -55,7 +58,10 @@ class Fitting:
     async def next_decision(self, *, must_shrink: bool = False) -> Decision:
         """Return what to do with the history now, as `decision`; what old results can free needs no compaction."""
         decision = await self.decision(must_shrink=must_shrink)
+        whole = self.history.messages
+        self._unshortened.clear()
         if isinstance(decision, Compact) and self.pruning is not None and await self.pruning.free():
+            self._unshortened.append(whole)
             return await self.decision(must_shrink=must_shrink)
         return decision
 
@@ -75,17 +81,37 @@ class Fitting:
         None where another request with the same messages has done it meanwhile: then there is something to decide anew.
         """
         if self.shape.step > 1 or self.history.is_stopped:
-            return await self._compacted(decision, info)
+            return await self._flush_then_compact(decision, info)
         lock = self.memory.lock()
         if not lock.locked():
             async with lock:
-                return await self._compacted(decision, info)
+                return await self._flush_then_compact(decision, info)
         await self.compactor.tell_of_another()
         async with lock:  # held while looking: of several that have waited in vain only one compacts
             if not await self.recall():
-                return await self._compacted(decision, info)
+                return await self._flush_then_compact(decision, info)
         await self.compactor.tell_done_by_another()
         return None
+
+    async def _flush_then_compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
+        """Let the agent save what must last of the conversation as it stands, whatever the occasion; then compact."""
+        flush = self.flush(info)
+        if flush is not None:
+            await flush.run(*self._unshortened, self.history.messages)
+        outcome = await self._compacted(decision, info)
+        if flush is not None and isinstance(outcome, Compaction):
+            flush.begin_cycle()
+        return outcome
+
+    def flush(self, info: ModelInfo) -> MemoryFlush | None:
+        """Return what lets the agent save what must last; None where it cannot."""
+        return memory_flush(
+            self.compactor, self.shape, info, self.counter, self.memory, self.manager.budget, self._dressed
+        )
+
+    def _dressed(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return a history as it is sent to the conversation's own model, without the order to go on behind it."""
+        return self.shape.with_instructions(self.history.joined(messages))
 
     async def _compacted(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
         if self.pruning is not None:
@@ -93,7 +119,7 @@ class Fitting:
         source = ConversationSource(
             self.shape,
             info,
-            lambda told: self.shape.with_instructions(self.history.joined(told)),
+            self._dressed,
             "in progress" if self.history.is_stopped else None,
             await self.compactor.removed_calls(self.keeper, self.history.messages),
         )
@@ -114,7 +140,7 @@ class Fitting:
         """Compact because a person wants it, below the trigger too; return the size before as well."""
         await self._take_in()
         before, decision = await by_hand(self.history.messages, self.counter, self.manager)
-        return before, await self._compacted(decision, info)
+        return before, await self._flush_then_compact(decision, info)
 
     async def fits_window(self) -> bool:
         """Tell whether the prompt can be sent, even without the reserve for its reply."""

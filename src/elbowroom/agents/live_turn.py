@@ -19,7 +19,6 @@ from elbowroom.context.conversation import (
     PieceKind,
     QueuedMessage,
     QueueDropped,
-    QueueTaken,
     ReplyBegun,
     ReplyCalled,
     ReplyEnded,
@@ -84,7 +83,7 @@ class LiveTurn:
         self._messages = 0
         self._reply = ""
         self._called: set[str] = set()
-        self._taken: list[str] = []
+        self._unread: list[QueuedMessage] = []
         self._is_ended = False
 
     @property
@@ -107,6 +106,7 @@ class LiveTurn:
     def called(self, calls: Sequence[ToolCall]) -> None:
         """Take the reply as whole, with all that it calls: the server's tools and the client's."""
         self.hand_on()
+        self._read()
         if calls:
             self._begin_reply()
             self._called.update(call.id for call in calls)
@@ -127,12 +127,16 @@ class LiveTurn:
                 self._add(message)
 
     def took_in(self, messages: Sequence[QueuedMessage]) -> None:
-        """Let messages from the queue stand here; they leave it when the turn ends."""
-        ids = tuple(item.id for item in messages)
-        self._taken += ids
-        for item in messages:
-            self._add(item.message)
-        self._note(QueueTaken(self.id, ids))
+        """Let messages from the queue stand before the next reply, as soon as that begins: then they leave the queue.
+
+        Until then no model has read them, and they can wait again.
+        """
+        self._unread += messages
+
+    @property
+    def has_unread(self) -> bool:
+        """Tell whether messages from the queue stand here that no model has read yet."""
+        return bool(self._unread)
 
     def step_used(self, model: str, usage: StepUsage, fill: ContextFill | None) -> None:
         """Take what a step has used, and what it has filled of the window."""
@@ -149,8 +153,7 @@ class LiveTurn:
         if self._is_ended:
             return
         self._end_reply(status)
-        dropped = [QueueDropped(tuple(self._taken))] if self._taken else []
-        self._note(TurnEnded(self.id, status, key, time.time()), *dropped)
+        self._note(TurnEnded(self.id, status, key, time.time()))
         self._is_ended = True
 
     async def hidden(self, chain: Chain, place: int) -> list[KeptTurn]:
@@ -181,9 +184,17 @@ class LiveTurn:
             self._note(*(ReplyGrew(self._reply, kind, text) for kind, text in grown))
 
     def _begin_reply(self) -> None:
+        self._read()
         if not self._reply:
             self._reply = self._new_message()
             self._note(ReplyBegun(self.id, self._reply, time.time()))
+
+    def _read(self) -> None:
+        """Let what was taken in stand here, and leave the queue at the same moment."""
+        read, self._unread = self._unread, []
+        if read:
+            added = [Added(self.id, self._new_message(), item.message, time.time()) for item in read]
+            self._note(*added, QueueDropped(tuple(item.id for item in read)))
 
     def _end_reply(self, status: Status) -> None:
         self.hand_on()

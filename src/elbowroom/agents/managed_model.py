@@ -1,6 +1,7 @@
 """The SDK's Model for an agent of a request: each of the Runner's calls is an upstream request, shown to the client."""
 
 from collections.abc import AsyncIterator, Collection
+from functools import partial
 from typing import Any
 
 from agents import AgentOutputSchemaBase, Handoff, ModelResponse, ModelSettings, ModelTracing, Tool
@@ -43,7 +44,11 @@ class ManagedModel(Model):
         conversation_id: str | None = None,
         prompt: Any = None,
     ) -> AsyncIterator[TResponseStreamEvent]:
-        """Ask the model once, hand its words to the sink as they come, and yield one completed event."""
+        """Ask the model, hand its words to the sink as they come, and yield one completed event.
+
+        Where the run would end with that and a person has said more, the model is asked again, of which the Runner
+        knows nothing.
+        """
         appended = to_messages([] if isinstance(input, str) else input[1:])
         if why := self._limits.why_stop(appended):
             await self._turn.stop(appended, why)
@@ -51,12 +56,16 @@ class ManagedModel(Model):
             return
         own_tools = [tool for tool in tools if tool.name not in self._client_tools]
         has_own = bool(own_tools or handoffs)
-        reply = await self._turn.step(
+        ask = partial(
+            self._turn.step,
             instructions=system_instructions,
             appended=appended,
             own_tools=to_tool_specs(own_tools, handoffs),
             is_for_client=lambda name: not has_own or name in self._client_tools,
         )
+        reply = await ask()
+        while self._limits.may_go_on and await self._turn.goes_on_behind(appended, reply):
+            reply = await ask()
         # Without tools of its own the run ends here, and the client has all calls already.
         calls = reply.tool_calls if has_own else []
         known = {tool.name for tool in tools} | {handoff.tool_name for handoff in handoffs}

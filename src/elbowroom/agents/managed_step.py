@@ -123,7 +123,9 @@ class ManagedStep:
         if answered < budget.window // 4:
             return None
         answered += size_in_bytes(text_of(usual_question(self.history.messages)))
-        if budget.occupied(min(answered, budget.window)) < budget.trigger:
+        flush = self.fitting.flush(self.info)
+        least = flush.due_at(self.history.messages) if flush is not None else budget.trigger
+        if budget.occupied(min(answered, budget.window)) < least:
             return None
         counter = StepCounter(self.counter.history, self.counter.running, self.shape.with_instructions)
         return BehindAnswer(
@@ -137,6 +139,7 @@ class ManagedStep:
             compactor=self.fitting.compactor,
             memory=self.fitting.memory,
             keeper=self.fitting.keeper,
+            flush=flush.behind(self.fitting.memory.key_behind(said)) if flush is not None else None,
         )
 
     @property

@@ -25,7 +25,7 @@ ANY: Final = STEER | FOLLOW_UP
 MOST_WAITING: Final = 1_000
 MOST_BYTES: Final = 1024 * 1024
 LOADING_SECONDS: Final = 2.0
-"""How long a chat waits at most for what an earlier process has left."""
+"""How long what an earlier process has left is waited for, by all who use the queue together."""
 
 
 class KeptQueue(Protocol):
@@ -74,10 +74,10 @@ class MessageQueue:
     """What waits in all conversations, in order; each message is handed to one turn.
 
     What a turn has taken is either `delivered` or given back. `conversations` keep it all beyond this process; where
-    they cannot, it is kept here.
+    they cannot, or are None, it is kept here.
     """
 
-    def __init__(self, conversations: KeptQueue, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, conversations: KeptQueue | None, clock: Callable[[], float] = time.time) -> None:
         self._conversations = conversations
         self._clock = clock
         self._waiting: dict[str, list[QueuedMessage]] = {}
@@ -86,14 +86,17 @@ class MessageQueue:
         self._next = 0
         self._seen: set[str] | None = set()
         self._loading: asyncio.Task[None] | None = None
+        self._waits_until = 0.0
 
     async def load(self) -> None:
         """Take up what an earlier process has left, once; where that takes too long, it comes in later."""
-        if self._seen is None:
+        if self._conversations is None or self._seen is None:
             return
+        now = asyncio.get_running_loop().time()
         if self._loading is None:
-            self._loading = asyncio.create_task(self._load())
-        await asyncio.wait([self._loading], timeout=LOADING_SECONDS)
+            self._loading = asyncio.create_task(self._load(self._conversations))
+            self._waits_until = now + LOADING_SECONDS
+        await asyncio.wait([self._loading], timeout=max(0.0, self._waits_until - now))
 
     async def add(self, conversation: str, message: Message, mode: QueueMode) -> Accepted:
         """Put a message behind all others, and return once it is durable or cannot be made so.
@@ -112,7 +115,7 @@ class MessageQueue:
         self._next += 1
         waiting.append(item)
         position = len(waiting)
-        self._conversations.note([Queued(item)])
+        self._note(Queued(item))
         return Accepted(item.id, position, await self.settled())
 
     def take(self, conversation: str, turn: str, modes: Collection[QueueMode]) -> list[QueuedMessage]:
@@ -120,7 +123,7 @@ class MessageQueue:
         taken = self._cut(conversation, lambda item: item.mode in modes)
         if taken:
             self._taken.setdefault(turn, []).extend(taken)
-            self._conversations.note([QueueTaken(turn, tuple(item.id for item in taken))])
+            self._note(QueueTaken(turn, tuple(item.id for item in taken)))
         return taken
 
     def delivered(self, turn: str) -> None:
@@ -134,7 +137,7 @@ class MessageQueue:
             mine = [item for item in items if item.conversation == conversation]
             self._waiting[conversation] = self._sorted([*mine, *self._waiting.get(conversation, [])])
         if items:
-            self._conversations.note([QueueTaken("", tuple(item.id for item in items))])
+            self._note(QueueTaken("", tuple(item.id for item in items)))
 
     def waiting(self, conversation: str) -> list[QueuedMessage]:
         """Return what waits in a conversation, in order."""
@@ -154,7 +157,7 @@ class MessageQueue:
 
     async def settled(self) -> bool:
         """Wait until what has happened so far is durable, or cannot be made so; tell whether it is."""
-        return await self._conversations.settled()
+        return self._conversations is not None and await self._conversations.settled()
 
     async def aclose(self) -> None:
         """Stop waiting for what an earlier process has left."""
@@ -162,8 +165,8 @@ class MessageQueue:
             self._loading.cancel()
             await asyncio.wait([self._loading])
 
-    async def _load(self) -> None:
-        items = await self._conversations.queue()
+    async def _load(self, conversations: KeptQueue) -> None:
+        items = await conversations.queue()
         seen, self._seen = self._seen or set(), None
         left = [replace(item, turn="") for item in items if item.id not in seen]
         for number, item in enumerate(left, -len(left)):
@@ -171,6 +174,10 @@ class MessageQueue:
             self._waiting.setdefault(item.conversation, []).append(item)
         for conversation in {item.conversation for item in left}:
             self._waiting[conversation] = self._sorted(self._waiting[conversation])
+
+    def _note(self, change: Change) -> None:
+        if self._conversations is not None:
+            self._conversations.note([change])
 
     def _number(self, item: QueuedMessage, number: int) -> None:
         self._numbers[item.id] = number
@@ -194,7 +201,7 @@ class MessageQueue:
         for item in items:
             del self._numbers[item.id]
         if items:
-            self._conversations.note([QueueDropped(tuple(item.id for item in items))])
+            self._note(QueueDropped(tuple(item.id for item in items)))
         return items
 
 

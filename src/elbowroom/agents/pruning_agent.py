@@ -184,10 +184,12 @@ class PruningAgent:
         return body, extras
 
     def _appended(self, conversation: Conversation, messages: Sequence[Message]) -> dict[str, Any]:
-        body = {name: value for name, value in conversation.body.items() if name not in NOT_FOR_PRUNING}
-        if body.get("tool_choice") not in ("auto", "none"):
-            body.pop("tool_choice", None)
-        return {**body, "messages": conversation.dress(messages), "temperature": TEMPERATURE, **STREAMED}
+        return {
+            **unshaped(conversation.body),
+            "messages": conversation.dress(messages),
+            "temperature": TEMPERATURE,
+            **STREAMED,
+        }
 
     def _fresh(self, messages: Sequence[Message]) -> dict[str, Any]:
         own = with_instructions([dict(message) for message in messages], self._instructions)
@@ -242,6 +244,14 @@ class PruningAgent:
 
 
 STREAMED: Final[Mapping[str, Any]] = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def unshaped(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a conversation's body without what shapes or bounds its answers: the engine reads the same before them."""
+    rest = {name: value for name, value in body.items() if name not in NOT_FOR_PRUNING}
+    if rest.get("tool_choice") not in ("auto", "none"):
+        rest.pop("tool_choice", None)
+    return rest
 
 
 def _goes_on(conversation: Conversation, messages: Sequence[Message]) -> bool:

@@ -1,4 +1,4 @@
-"""Answers by a raw model: no instructions, no tools of its own, one step. The SDK has nothing to do there."""
+"""Answers by a raw model: no instructions, no tools of its own. The SDK has nothing to do there."""
 
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
@@ -17,7 +17,9 @@ async def answer_raw(target: Target, request: ChatRequest, sink: Sink, settings:
     is_whole = False
     try:
         with stoppable(settings.running):
-            await turn.step()
+            reply = await turn.step()
+            while await turn.goes_on_behind((), reply):
+                reply = await turn.step()
             is_whole = True
         if not is_whole:
             await turn.interrupted()

@@ -56,10 +56,14 @@ class RunLimits:
         steps.add(self.answer.steps)
         return len(steps)
 
+    @property
+    def may_go_on(self) -> bool:
+        """Tell whether the model may be asked again."""
+        return not self._stuck and self.answer.steps < self.max_turns
+
     def why_stop(self, done: Sequence[Message]) -> str | None:
         """Return what the person is told where the model is not to be asked again; `done` is the run so far."""
-        stuck = [name for (name, _), steps in self._failed_in.items() if len(steps) >= MOST_FAILURES]
-        if stuck:
+        if stuck := self._stuck:
             ended = f"Stopped: the same call of {one_line(stuck[0], LONGEST_NAME)} has failed {MOST_FAILURES} times"
             remedy = "Ask me to go on, or to try another way."
         elif self.answer.steps >= self.max_turns:
@@ -70,6 +74,11 @@ class RunLimits:
         log.warning("The run of %s was ended. %s.", self.name, ended)
         told = f"[{ended}.{_done(done, self.kinds)} {remedy}]"
         return self.answer.guard.paragraph(told) if self.answer.guard is not None else told
+
+    @property
+    def _stuck(self) -> list[str]:
+        """Return the names of tools whose same call has failed as often as it may."""
+        return [name for (name, _), steps in self._failed_in.items() if len(steps) >= MOST_FAILURES]
 
 
 def _done(messages: Sequence[Message], kinds: Mapping[str, ToolKind]) -> str:

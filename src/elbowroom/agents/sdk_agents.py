@@ -101,7 +101,8 @@ class SdkAgents:
         settings, keeper, answer = agent.settings, offered.keeper, self.limits.answer
         if answer.guard is None and (offered.tools or offered.handoffs):
             answer.guard = AnswerGuard.behind(self.request.messages)
-        turn = Turn(agent.target, offered.request, self.sink, self.settings, keeper, answer)
+        intake = self.turns[0].intake if self.turns else None
+        turn = Turn(agent.target, offered.request, self.sink, self.settings, keeper, answer, intake)
         self.turns.append(turn)
         chosen = settings.tool_output.over(self.settings.tool_output)
         declared = {tool.name: tool.kind for tool in offered.tools if tool.kind != "other"}

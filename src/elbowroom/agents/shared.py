@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from elbowroom.agents.admission import Admission
 from elbowroom.agents.background import QUIET_SECONDS, Background
 from elbowroom.agents.caller import OnlyUser
+from elbowroom.agents.flush_cycles import FlushedBefore
 from elbowroom.agents.history_counter import HistoryCounters
 from elbowroom.agents.learned_windows import LearnedWindows
 from elbowroom.agents.ledger import Ledger
+from elbowroom.agents.message_queue import MessageQueue
 from elbowroom.agents.own_tool import Toolbox
 from elbowroom.agents.pruner_choice import PrunerChoice
 from elbowroom.agents.recording import Recording
@@ -33,6 +35,8 @@ class Shared:
     recording: Recording
     running: RunningTurns
     only_user: OnlyUser
+    flushed_before: FlushedBefore
+    queue: MessageQueue
 
     @classmethod
     def over(
@@ -61,10 +65,13 @@ class Shared:
             recording=Recording(conversations),
             running=RunningTurns(),
             only_user=OnlyUser(),
+            flushed_before=FlushedBefore(),
+            queue=MessageQueue(conversations),
         )
 
     async def aclose(self) -> None:
         """End what is under way in the background, and wait until everything is written."""
+        await self.queue.aclose()
         await self.background.aclose()
         self.admission.close()
         await self.ledger.aclose()

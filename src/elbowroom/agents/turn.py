@@ -12,8 +12,10 @@ from elbowroom.agents.fitting import Fitting
 from elbowroom.agents.gate import Gate
 from elbowroom.agents.grace_turn import GraceTurn, messages_at_stop
 from elbowroom.agents.history import History
+from elbowroom.agents.intake import Intake
 from elbowroom.agents.managed_step import ManagedStep
 from elbowroom.agents.memory_tools import remembers
+from elbowroom.agents.message_queue import STEER
 from elbowroom.agents.output_keeper import OutputKeeper
 from elbowroom.agents.ready_model import ready_model
 from elbowroom.agents.reply import Reply
@@ -46,7 +48,8 @@ log = logging.getLogger(__name__)
 class Turn:
     """Asks the target's model for one client request; `answer` grows with every step, and may have begun before.
 
-    `keeper` keeps what tools return where the model can read it again.
+    `keeper` keeps what tools return where the model can read it again. `intake` is what the run has taken in from the
+    queue of its conversation; turns of one run share it.
     """
 
     def __init__(
@@ -57,12 +60,14 @@ class Turn:
         settings: RunSettings,
         keeper: OutputKeeper | None = None,
         answer: Answer | None = None,
+        intake: Intake | None = None,
     ) -> None:
         messages = without_notices(request.messages)
         self.target = target
         self.request = request
         self.settings = settings
         self.answer = answer or Answer()
+        self.intake = intake or Intake(settings.shared.queue, settings.live, sink)
         self.manager: AgentContextManager | None = None
         self._history = History(messages)
         self._live = settings.live
@@ -87,12 +92,28 @@ class Turn:
     ) -> Reply:
         """Ask the model for one reply and return it; the sink has had it by then.
 
-        `appended` are the messages of the steps before, `own_tools` the specifications of tools that the server
-        runs; `is_for_client` tells whether a call of this name is handed to the client.
+        `appended` are the messages of the steps before, without what was taken in from the queue; `own_tools` the
+        specifications of tools that the server runs; `is_for_client` tells whether a call of this name is handed to
+        the client.
         """
-        self._history.extend_to(appended)
         if self._live is not None:
             self._live.results(appended)
+        if self.answer.steps == 0:
+            await self.intake.begin(self._history.messages)
+        else:
+            await self.intake.take(len(appended), STEER)
+        self._history.extend_to(self.intake.merged(appended))
+        try:
+            return await self._reply_to(instructions, own_tools, is_for_client)
+        finally:
+            self.intake.note_read()
+
+    async def _reply_to(
+        self,
+        instructions: str | None,
+        own_tools: Sequence[dict[str, Any]],
+        is_for_client: Callable[[str], bool],
+    ) -> Reply:
         tools = [*own_tools, *self.request.tools]
         shape = self._shape(instructions, tools, step=self.answer.steps + 1)
         info = await self._ready()
@@ -120,9 +141,18 @@ class Turn:
             await managed.size.learn(step.usage, reply)
         return reply
 
+    async def goes_on_behind(self, appended: Sequence[dict[str, Any]], reply: Reply) -> bool:
+        """Take in what waits behind a reply that would be the last; tell whether there is something to answer.
+
+        A reply with calls is not the last. One that has to follow a grammar is, as two of them would break it.
+        """
+        if reply.tool_calls or self._shape(None, (), step=1).is_constrained:
+            return False
+        return await self.intake.take_behind(len(appended), reply.as_message())
+
     async def stop(self, appended: Sequence[dict[str, Any]], why: str) -> None:
         """End the answer with a paragraph that says why, though the model would go on behind `appended`."""
-        self._history.extend_to([*appended, assistant_message(why, ())])
+        self._history.extend_to([*self.intake.merged(appended), assistant_message(why, ())])
         if self._live is not None:
             self._live.results(appended)
             self._live.step_began()
@@ -180,6 +210,7 @@ class Turn:
 
         Where it is handed over, another turn goes on with it: this one's history lacks the end, and is not kept.
         """
+        self.intake.end()
         if not self._last:
             return
         try:

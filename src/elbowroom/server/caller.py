@@ -29,6 +29,7 @@ TASK_PROMPT: Final = "### Task:"
 TOOL_LIST: Final = "Available Tools: ["
 TOOL_QUESTIONS: Final = ("Query: ", "History:")
 LONGEST_NAME: Final = 128
+NO_BODY: Final[Mapping[str, Any]] = {}
 UNFILLED: Final = re.compile(r"\{\{.*\}\}")
 FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
 """What proxies add: then the address that a request comes from is theirs."""
@@ -82,7 +83,12 @@ def _is_from_here(request: web.Request) -> bool:
     return (mapped or address).is_loopback
 
 
-def owner_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
+def conversation_name(name: str) -> str:
+    """Return a client's name for a conversation in the form in which `Caller.chat_id` has it."""
+    return _first_name(name)
+
+
+def owner_of(headers: Mapping[str, str], body: Mapping[str, Any] = NO_BODY) -> str:
     """Return whose request it is, as far as it says so."""
     claims = _claims(headers.get(OPEN_WEBUI_JWT, ""))
     return _first_name(

@@ -165,6 +165,7 @@ class StoreSettings(Section):
     """`[store]`: where that is kept which outlives a request, and for how long."""
 
     url: Annotated[str, AfterValidator(_checked_store_url)] = ""
+    conversations: bool = True
     retention_days: Whole = Field(90, ge=0, le=36500)
     max_gb: Real = Field(2, gt=0)
 

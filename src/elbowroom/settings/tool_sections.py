@@ -117,7 +117,10 @@ class McpServerSettings(Section):
 
 
 class MemorySettings(Section):
-    """`[memory]`: whether agents may remember things beyond a conversation, and how much of it they are told."""
+    """`[memory]`: what agents may remember beyond a conversation, how much of it they are told, and when they save."""
 
     enabled: bool = False
     max_tokens: Whole = Field(500, ge=50)
+    flush: bool = True
+    flush_threshold: Whole = Field(4000, ge=0)
+    flush_seconds: Real = Field(20, gt=0, le=600)

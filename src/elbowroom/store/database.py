@@ -8,24 +8,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from elbowroom.store.database_file import prepare_file, set_aside
 from elbowroom.store.errors import StoreDamaged, StoreUnavailable
-from elbowroom.store.sqlite import WRITES, check, create_engine, translated_errors
-from elbowroom.store.tables import SCHEMA_VERSION, metadata, schema_version
+from elbowroom.store.schema import bring_up_to_date, is_current, load_migrations
+from elbowroom.store.sqlite import check, create_engines, translated_errors
 
 log = logging.getLogger(__name__)
 
 
 class Database:
-    """An open database file that has been found sound; made by `open`, given back by `aclose`."""
+    """An open database file that has been found sound; made by `open`, given back by `aclose`.
 
-    def __init__(self, path: Path, engine: AsyncEngine) -> None:
+    `set_aside` is where the file is now that was damaged when this one was opened in its place.
+    """
+
+    def __init__(self, path: Path, readers: AsyncEngine, writer: AsyncEngine) -> None:
         self.path = path
-        self._readers = engine
-        self._writers = engine.execution_options(**{WRITES: True})
+        self.set_aside: Path | None = None
+        self._readers = readers
+        self._writer = writer
         self._turn = asyncio.Lock()
         self._is_closed = False
 
@@ -41,19 +44,17 @@ class Database:
             async with translated_errors():
                 aside = await asyncio.to_thread(set_aside, path, datetime.now().astimezone())
             log.error("The store %s is damaged: %s. It is kept as %s, and a new one is begun.", path, damage, aside)  # noqa: TRY400
-        return await cls._open_sound(path)
+        database = await cls._open_sound(path)
+        database.set_aside = aside
+        return database
 
     @classmethod
     async def _open_sound(cls, path: Path) -> Self:
         async with translated_errors():
             await asyncio.to_thread(prepare_file, path)
-            engine = await asyncio.to_thread(create_engine, path)
-        database = cls(path, engine)
+            database = cls(path, *await asyncio.to_thread(create_engines, path))
         try:
-            async with database.reading() as connection:
-                await check(connection)
-            async with database.writing() as connection:
-                await _prepare_tables(connection, path)
+            await database._prepare()
         except BaseException:
             await database.aclose()
             raise
@@ -74,28 +75,24 @@ class Database:
         """
         async with self._turn:
             self._check_open()
-            async with translated_errors(), self._writers.begin() as connection:
+            async with translated_errors(), self._writer.begin() as connection:
                 yield connection
 
     async def aclose(self) -> None:
         """Close every connection; nobody may hold one any more."""
         self._is_closed = True
         await self._readers.dispose()
+        await self._writer.dispose()  # the last one that is closed writes the log into the file
+
+    async def _prepare(self) -> None:
+        async with self.reading() as connection:
+            await check(connection)
+            if await is_current(connection):
+                return
+        await load_migrations()
+        async with self.writing() as connection:
+            await bring_up_to_date(connection)
 
     def _check_open(self) -> None:
         if self._is_closed:  # an engine would open the file again
             raise StoreUnavailable("it has been closed")
-
-
-async def _prepare_tables(connection: AsyncConnection, path: Path) -> None:
-    await connection.run_sync(schema_version.create, checkfirst=True)
-    found = (await connection.execute(select(schema_version.c.version))).scalar()
-    if found is not None and found > SCHEMA_VERSION:
-        raise StoreUnavailable(
-            f"it was written by a newer elbowroom (tables of version {found}; this one knows {SCHEMA_VERSION})"
-        )
-    await connection.run_sync(metadata.create_all)
-    if found is None:
-        await connection.execute(insert(schema_version).values(version=SCHEMA_VERSION))
-    elif found < SCHEMA_VERSION:  # all that an older file lacks is tables
-        await connection.execute(update(schema_version).values(version=SCHEMA_VERSION))

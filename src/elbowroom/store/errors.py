@@ -2,8 +2,18 @@
 
 
 class StoreUnavailable(Exception):
-    """The store cannot be read or written now: the message says why, and later may be different."""
+    """The store cannot be read or written now: the message says why, and later may be different.
+
+    `plainly` says it to a person in a chat, without paths and in the words of no database.
+    """
+
+    def __init__(self, message: str, plainly: str = "the log of the server says why") -> None:
+        super().__init__(message)
+        self.plainly = plainly
 
 
 class StoreDamaged(StoreUnavailable):
     """The file is there but is no sound database any more."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "its file is damaged")

@@ -1,0 +1,46 @@
+"""Conversations in memory that also tell what was noted, and that can be slow or fail."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from elbowroom.context.conversation import Change, KeptTurn, Known
+from elbowroom.store.conversations_memory import MemoryConversations
+
+
+class NotedConversations(MemoryConversations):
+    """`changes` is all that was noted, in order; each question waits for `delay` seconds and raises `failure`."""
+
+    def __init__(self, delay: float = 0.0, failure: Exception | None = None) -> None:
+        super().__init__()
+        self.changes: list[Change] = []
+        self.delay = delay
+        self.failure = failure
+
+    def note(self, changes: Sequence[Change]) -> None:
+        """Keep them, and take them in."""
+        self.changes += changes
+        super().note(changes)
+
+    def noted(self, *kinds: type) -> list[Change]:
+        """Return the changes of these kinds."""
+        return [change for change in self.changes if isinstance(change, kinds)]
+
+    async def look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
+        """Find a conversation."""
+        await self._trouble()
+        return await super().look_up(owner, name, keys)
+
+    async def turns(self, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
+        """Find turns."""
+        await self._trouble()
+        return await super().turns(conversation, keys)
+
+    async def _trouble(self) -> None:
+        await asyncio.sleep(self.delay)
+        if self.failure is not None:
+            raise self.failure
+
+
+def kinds_of(changes: Iterable[Change]) -> list[str]:
+    """Return the names of their kinds."""
+    return [type(change).__name__ for change in changes]
