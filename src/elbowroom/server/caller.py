@@ -54,11 +54,6 @@ def caller_of(headers: Mapping[str, str], chat: ChatRequest) -> Caller:
     return Caller(owner, _chat_id(headers, chat.body), _is_task(headers, chat), known_by="name" if owner else "nothing")
 
 
-def conversation_name(name: str) -> str:
-    """Return a client's name for a conversation in the form in which `Caller.chat_id` has it."""
-    return _first_name(name)
-
-
 def _known_by(request: web.Request, owner: str) -> KnownBy:
     """Return how it is known who asks; whoever came through the guard has the token, where there is one."""
     only_user = request.app[SHARED].only_user
