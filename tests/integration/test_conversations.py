@@ -113,11 +113,12 @@ async def test_one(served: Served) -> None:
         "compaction_count": 1,
         "compactions": [{"at": shown["updated"], "before": 7000, "after": 3000, "method": "plan"}],
         "message_count": 5,
+        "queue_length": 0,
     }
     assert shown["updated"] > at
     assert await get(served, "/chat-7") == shown
     [row] = (await get(served, ""))["data"]
-    assert {**row, "compactions": shown["compactions"], "message_count": 5} == shown
+    assert {**row, "compactions": shown["compactions"], "message_count": 5, "queue_length": 0} == shown
 
 
 async def test_pages(served: Served) -> None:
@@ -189,6 +190,29 @@ async def test_one_message(served: Served) -> None:
             "function": {"name": "vault_read", "arguments": '{"path":"list.md"}'},
         }
     ]
+
+
+async def test_messages_of_turn_behind_turn(served: Served) -> None:
+    """A branch goes through the answers, with all that was looked up for them."""
+    noted = Noted(store_of(served), FIRST).begin()
+    for number in range(3):
+        noted.ask(f"{number}?")
+        noted.answer(f"{number}.", lookups=[("{}", f"note {number}")])
+    await noted.keep()
+    latest = await get(served, f"/{FIRST}/messages")
+    assert said(latest) == [text for number in range(3) for text in (f"{number}?", "", f"note {number}", f"{number}.")]
+    assert latest == await get(served, f"/{FIRST}/messages", branch="all")
+
+
+async def test_queue(served: Served) -> None:
+    """A conversation tells how many messages wait in it; with it they are deleted."""
+    await milk(store_of(served))
+    queue = served.app[SHARED].queue
+    for text in ("and then?", "and after that?"):
+        await queue.add(FIRST, {"role": "user", "content": text}, "follow_up")
+    assert (await get(served, f"/{FIRST}"))["queue_length"] == 2
+    await request(served, "DELETE", f"/{FIRST}")
+    assert queue.waiting(FIRST) == []
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6])

@@ -65,12 +65,14 @@ async def list_conversations(request: web.Request) -> web.Response:
 
 async def show_conversation(request: web.Request) -> web.Response:
     """Show a conversation with its sizes, what it has used and how it was compacted."""
-    conversation = await _read(request)
+    conversation, queue = await _read(request), request.app[SHARED].queue
+    await queue.load()
     return _answer(
         {
             **_described_row(request, conversation.row),
             "compactions": [describe_compaction(compaction) for compaction in conversation.compactions],
             "message_count": len(conversation.messages),
+            "queue_length": len(queue.waiting(conversation.row.id)),
         }
     )
 
@@ -83,6 +85,9 @@ async def delete_conversation(request: web.Request) -> web.Response:
             f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
             f"/v1/conversations/{row.id}/cancel, and delete it then."
         )
+    queue = request.app[SHARED].queue
+    await queue.load()
+    queue.clear(row.id)
     if not await _conversations(request).delete(_owner(request), row.id):
         raise _unknown(request)
     return _answer({"id": row.id, "object": "conversation.deleted", "deleted": True})
