@@ -22,14 +22,18 @@ async def answered(app: web.Application, target: Target, chat: ChatRequest, sink
     settings, runtime = run_settings_of(app), app[RUNTIME]
     if target.is_relay or chat.caller.is_task:
         return await runtime.run(target, chat, sink, settings)
-    conversation = "conv_" + "0" * 24
-    named(conversation)
+    shared = settings.shared
+    live = await shared.recording.begin(target, chat)
+    named(live.conversation)
     answer = Answer(is_interrupted=True)  # where it is stopped before it begins
-    with settings.shared.running.entered(chat.caller.owner, conversation, chat.caller.chat_id) as turn:
+    try:
+        with shared.running.entered(chat.caller.owner, live.conversation, chat.caller.chat_id) as turn:
 
-        def seen(events: Sequence[AnswerEvent]) -> Awaitable[None]:
-            turn.saw(events)
-            return sink(events)
+            def seen(events: Sequence[AnswerEvent]) -> Awaitable[None]:
+                turn.saw(events)
+                return sink(events)
 
-        answer = await runtime.run(target, chat, seen, replace(settings, running=turn))
+            answer = await runtime.run(target, chat, seen, replace(settings, running=turn, live=live))
+    finally:
+        live.ended("interrupted", "")  # where the run has not come to its own end
     return answer
