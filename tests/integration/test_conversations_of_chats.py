@@ -10,6 +10,7 @@ from own_tools import own_tool
 from serving import Served
 
 from elbowroom.demo import Pause, Reasoning, Script, SimulatedLMStudio, ToolCall
+from elbowroom.server.keys import SHARED
 
 SYSTEM = {"role": "system", "content": "You help with notes."}
 Message = dict[str, Any]
@@ -120,7 +121,8 @@ async def test_a_client_that_leaves(pair: tuple[Served, SimulatedLMStudio]) -> N
                 break
         assert (await get(served, f"/{conversation}"))["status"] == "running"
         response.close()
-    await eventually(lambda: studio.open_requests == 0, "the model goes on speaking")
+    running = served.app[SHARED].running
+    await eventually(lambda: running.status("", conversation).status == "idle", "the turn goes on")
     async with served.http.get(f"{served.url}/v1/conversations/{conversation}/export?format=markdown") as response:
         text = await response.text()
     assert "## 2. writer (interrupted)\n" in text
