@@ -50,6 +50,11 @@ class SqlStore:
         store._limiting = store._tasks.start(store._apply_limits())
         return store
 
+    @property
+    def set_aside(self) -> Path | None:
+        """Return where the damaged file is now in whose place this one was begun."""
+        return self._database.set_aside
+
     def has_grown(self) -> None:
         """Apply the limits in the background, unless that was done a short while ago."""
         is_limiting = self._limiting and not self._limiting.done()
