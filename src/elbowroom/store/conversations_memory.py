@@ -16,6 +16,7 @@ from elbowroom.context.conversation import (
 )
 from elbowroom.store.conversations_held import HeldConversation
 from elbowroom.store.conversations_sound import weighed
+from elbowroom.store.owner_key import owner_key
 
 MOST_BYTES: Final = 64 * 2**20
 APPLIED: Final[dict[type[Any], Callable[[HeldConversation, Any], None]]] = {
@@ -59,7 +60,7 @@ class MemoryConversations:
 
     async def look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
         """Find the conversation with this name, or where that is empty, the one that has the longest beginning."""
-        mine = [held for held in self._held.values() if held.owner == owner]
+        mine = self._of(owner)
         if name:
             found = max((held for held in mine if held.name == name), key=lambda held: held.updated, default=None)
         else:
@@ -85,9 +86,7 @@ class MemoryConversations:
     ) -> list[ConversationRow]:
         """Return conversations, the one used last first; with `search` only those that hold this text."""
         found = (
-            held
-            for held in self._held.values()
-            if held.owner == owner and (before is None or held.updated < before) and held.holds(search.lower())
+            held for held in self._of(owner) if (before is None or held.updated < before) and held.holds(search.lower())
         )
         page = sorted(found, key=lambda held: (held.updated, held.id), reverse=True)
         return [held.row() for held in page[: page_size(limit)]]
@@ -116,9 +115,13 @@ class MemoryConversations:
 
     def held(self, owner: str, conversation: str) -> HeldConversation | None:
         """Return the conversation with this id, or else the one used last with this name."""
-        mine = [held for held in self._held.values() if held.owner == owner]
+        mine = self._of(owner)
         named = sorted((held for held in mine if held.name == conversation), key=lambda held: -held.updated)
         return next((held for held in (*(held for held in mine if held.id == conversation), *named)), None)
+
+    def _of(self, owner: str) -> list[HeldConversation]:
+        key = owner_key(owner)
+        return [held for held in self._held.values() if held.owner == key]
 
     def _take(self, change: Change, size: int) -> None:
         if isinstance(change, kinds.QueueTaken | kinds.QueueDropped):
