@@ -1,6 +1,7 @@
 """Conversations as chats need them: there from the start, written a moment later, and never in their way."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -12,8 +13,9 @@ from elbowroom.context.conversation import (
     Known,
     QueuedMessage,
 )
-from elbowroom.store.conversations_standing_in import StandIn, prepared_stand_in
-from elbowroom.store.conversations_waiting import Batch, Deleted, WaitingChanges
+from elbowroom.store.conversations_sound import Deleted
+from elbowroom.store.conversations_standing_in import StandIn
+from elbowroom.store.conversations_waiting import Batch, WaitingChanges
 from elbowroom.store.errors import StoreUnavailable
 from elbowroom.store.lasting_store import LastingStore
 
@@ -21,10 +23,10 @@ if TYPE_CHECKING:
     from elbowroom.store.conversations_sql import SqlConversations
     from elbowroom.store.sql_store import SqlStore
 
-LATEST_SECONDS: Final = 0.25
-"""How long what is said waits at most until it is written."""
+LATEST_SECONDS: Final = 0.2
+"""How long what is said waits until it begins to be written: a little less than it may be behind."""
 MOST_CHANGES: Final = 64
-"""With more than this it is written at once."""
+"""With more than this for each reply that grows it is written at once: about so many tokens a reply may be behind."""
 AGAIN_SECONDS: Final = 15.0
 """After this time what could not be written is tried again, also where nobody says anything more."""
 Answer = TypeVar("Answer")
@@ -46,14 +48,15 @@ class LastingConversations:
         self._writing: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._has_started = False
+        self._next_start = 0.0
         self._stand_in: StandIn | None = None
         store.add(self)
 
     def note(self, changes: Sequence[Change]) -> None:
-        """Take changes in; they are written a quarter of a second later, or at once when there are many."""
+        """Take changes in; they are written a moment later, or at once when there are many."""
         new = self._waiting.new
         new.extend(changes)
-        if len(new) > MOST_CHANGES:
+        if len(new) > MOST_CHANGES * self._waiting.growing:
             self._write_soon()
         elif self._timer is None and new:
             self._timer = asyncio.get_running_loop().call_later(LATEST_SECONDS, self._write_soon)
@@ -147,7 +150,7 @@ class LastingConversations:
 
     def _has_written(self, _: asyncio.Task[None]) -> None:
         self._writing = None
-        if len(self._waiting.new) > MOST_CHANGES:
+        if len(self._waiting.new) > MOST_CHANGES * self._waiting.growing:
             self._write_soon()
         elif self._timer is None and self._waiting:
             later = LATEST_SECONDS if self._waiting.new else AGAIN_SECONDS
@@ -164,22 +167,37 @@ class LastingConversations:
                 await sql.interrupt()
                 self._has_started = True
 
+    async def _start_if_possible(self, sql: "SqlConversations") -> None:
+        """Do that before anything is read; what can be read but not written is read as it is."""
+        if not self._has_started and time.monotonic() >= self._next_start:
+            try:
+                await self._start(sql)
+            except StoreUnavailable:
+                self._next_start = time.monotonic() + AGAIN_SECONDS
+
     async def _ask(
         self,
         stored: "Callable[[SqlConversations], Awaitable[Answer]]",
-        waiting: Callable[[StandIn], Awaitable[Answer]],
+        otherwise: Callable[[StandIn], Awaitable[Answer]],
     ) -> Answer:
-        """Answer a question from the database where all is written, else from both."""
+        """Answer a question from the database where all that was noted before it is written, else from both."""
+        batches = self._waiting.batches()
         await self._flush()
         if sql := await self._store.opened():
             try:
-                await self._start(sql.conversations)
-                if not self._waiting:
+                await self._start_if_possible(sql.conversations)
+                if not self._waiting.waits(batches):
                     return await stored(sql.conversations)
-                return await waiting(await self._standing_in(sql.conversations))
+                return await otherwise(await self._standing_in(sql.conversations))
             except StoreUnavailable as error:
                 self._store.failed(sql, error)
-        return await waiting(await self._standing_in(None))
+        return await otherwise(await self._standing_in(None))
 
-    async def _standing_in(self, sql: "SqlConversations | None") -> StandIn:
-        ...
+    async def _standing_in(self, stored: "SqlConversations | None") -> StandIn:
+        while True:
+            if self._stand_in is None or self._stand_in.stored is not stored:
+                self._stand_in = StandIn(stored)
+            stand_in = self._stand_in
+            await stand_in.take(self._waiting.batches())
+            if self._stand_in is stand_in:  # else something was written meanwhile, and may be in it twice
+                return stand_in

@@ -4,12 +4,14 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from sqlalchemy import select, union_all
+from sqlalchemy import Table, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from elbowroom.context import conversation as kinds
 from elbowroom.store.conversations_parts import UNREADABLE
+from elbowroom.store.conversations_sound import KeptChange
 from elbowroom.store.sqlite import MOST_VARIABLES
-from elbowroom.store.tables import conversations, messages, turns
+from elbowroom.store.tables import conversations, messages, queue, turns
 
 FIRST_LOOK: Final = 20
 """How many keys from the end are asked for first: mostly all but the last one or two are known."""
@@ -22,6 +24,28 @@ async def keys_of(connection: AsyncConnection, conversation: str) -> frozenset[s
     return frozenset(await connection.scalars(union_all(heard, answered)))
 
 
+async def conversations_of(connection: AsyncConnection, changes: Sequence[KeptChange]) -> set[str]:
+    """Return which conversations these changes are about, where they are there."""
+    found: set[str] = set()
+    names: dict[Table, set[str]] = {turns: set(), messages: set(), queue: set()}
+    for change in changes:
+        match change:
+            case kinds.Queued():
+                found.add(change.item.conversation)
+            case kinds.ReplyGrew() | kinds.ReplyCalled() | kinds.ReplyEnded():
+                names[messages].add(change.message)
+            case kinds.ReplyBegun() | kinds.Added() | kinds.StepUsed() | kinds.TurnEnded():
+                names[turns].add(change.turn)
+            case kinds.QueueTaken() | kinds.QueueDropped():
+                names[queue].update(change.ids)
+            case _:
+                found.add(change.conversation)
+    for table, ids in names.items():
+        for some in batched(sorted(ids)):
+            found.update(await connection.scalars(select(table.c.conversation).where(table.c.id.in_(some))))
+    return found
+
+
 async def longest_known(connection: AsyncConnection, owner: str, keys: Sequence[str]) -> str | None:
     """Return the conversation that has the longest beginning with an answer, of several the one that was used last."""
     without_answer: set[str] = set()
@@ -32,6 +56,12 @@ async def longest_known(connection: AsyncConnection, owner: str, keys: Sequence[
                     return found
                 without_answer.add(found)
     return None
+
+
+def batched(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield them in as many pieces as statements have to carry them."""
+    for start in range(0, len(names), MOST_VARIABLES):
+        yield names[start : start + MOST_VARIABLES]
 
 
 def _from_the_end(keys: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:

@@ -1,6 +1,7 @@
 """Which changes of conversations can be kept at all: any database takes them, and they come back as they were."""
 
 import logging
+from dataclasses import dataclass
 from math import isfinite
 from operator import attrgetter
 from typing import Any, Final
@@ -10,6 +11,16 @@ from elbowroom.context.conversation import Change, ReplyGrew, StepUsed
 from elbowroom.store.message_json import encoded
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A conversation that is to be deleted, with all that belongs to it."""
+
+    conversation: str
+
+
+KeptChange = Change | Deleted
 OVERHEAD: Final = 200
 """Roughly what a change takes in bytes besides its text."""
 MOST_TOKENS: Final = 2**31 - 1
@@ -27,6 +38,7 @@ TEXTS: Final[dict[type[Any], tuple[str, ...]]] = {
     kinds.Queued: ("item.id", "item.conversation", "item.mode", "item.turn"),
     kinds.QueueTaken: ("turn",),
     kinds.QueueDropped: (),
+    Deleted: ("conversation",),
 }
 """The texts of each kind of change, which are names or say a kind; what people and models say is not among them."""
 ANY_TEXT: Final = frozenset({"owner", "name", "agent", "model"})
@@ -35,7 +47,7 @@ MESSAGES: Final = {kinds.Heard: "message", kinds.ReplyCalled: "call", kinds.Adde
 UNSOUND: Final = (TypeError, ValueError, RecursionError, AttributeError, LookupError)
 
 
-def check(change: Change) -> None:
+def check(change: KeptChange) -> None:
     """Hold that the names and numbers of a change can be kept. Raises one of UNSOUND."""
     if type(change) is ReplyGrew:
         _check_id(change.message)
@@ -50,7 +62,7 @@ def check(change: Change) -> None:
         raise ValueError("there are too many tokens")
 
 
-def weighed(change: Change) -> int | None:
+def weighed(change: KeptChange) -> int | None:
     """Return about how many bytes a change takes, or None with a warning in the log where it cannot be kept."""
     try:
         check(change)
@@ -60,12 +72,12 @@ def weighed(change: Change) -> int | None:
         return None
 
 
-def left_out(change: Change, error: Exception) -> None:
+def left_out(change: KeptChange, error: Exception) -> None:
     """Warn that a change is not kept."""
     log.warning("Something of a conversation cannot be kept (%s): %s.", type(change).__name__, error)
 
 
-def rough_size(change: Change) -> int:
+def rough_size(change: KeptChange) -> int:
     """Return about how many bytes a change takes, whatever it holds."""
     try:
         return _size(change)
@@ -73,7 +85,7 @@ def rough_size(change: Change) -> int:
         return OVERHEAD
 
 
-def _size(change: Change) -> int:
+def _size(change: KeptChange) -> int:
     if type(change) is ReplyGrew:
         return len(change.text) + OVERHEAD
     if isinstance(change, kinds.Queued):
@@ -82,7 +94,7 @@ def _size(change: Change) -> int:
     return (len(encoded(getattr(change, MESSAGES[kind]))) if kind in MESSAGES else 0) + OVERHEAD
 
 
-def _tokens(change: Change) -> tuple[int, ...]:
+def _tokens(change: KeptChange) -> tuple[int, ...]:
     if isinstance(change, kinds.CompactionNoted):
         return change.before, change.after
     if not isinstance(change, StepUsed):

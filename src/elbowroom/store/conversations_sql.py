@@ -1,7 +1,7 @@
 """Conversations in an SQL database."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Row, Select, select
@@ -9,7 +9,6 @@ from sqlalchemy.exc import DataError, IntegrityError, InterfaceError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from elbowroom.context.conversation import (
-    Change,
     Conversation,
     ConversationRow,
     KeptTurn,
@@ -17,7 +16,7 @@ from elbowroom.context.conversation import (
     QueuedMessage,
 )
 from elbowroom.store.conversations_held import HeldConversation
-from elbowroom.store.conversations_lookup import keys_of, longest_known
+from elbowroom.store.conversations_lookup import conversations_of, keys_of, longest_known
 from elbowroom.store.conversations_memory import page_size
 from elbowroom.store.conversations_reading import (
     ConversationRows,
@@ -27,8 +26,8 @@ from elbowroom.store.conversations_reading import (
     turn_rows,
 )
 from elbowroom.store.conversations_search import searched
-from elbowroom.store.conversations_sound import left_out
-from elbowroom.store.conversations_statements import TAILS, deleting, interrupting
+from elbowroom.store.conversations_sound import Deleted, KeptChange, left_out
+from elbowroom.store.conversations_statements import TAILS, interrupting
 from elbowroom.store.conversations_writing import Plan, Tail, grown, takes_long
 from elbowroom.store.database import Database
 from elbowroom.store.errors import StoreUnavailable
@@ -60,7 +59,7 @@ class SqlConversations:
         """
         await self._tasks.run(self._interrupt())
 
-    async def write(self, changes: Sequence[Change]) -> None:
+    async def write(self, changes: Sequence[KeptChange]) -> None:
         """Write changes in order, all or nothing. Those that refer to what is not there are left out."""
         await self._tasks.run(self._write(changes))
 
@@ -95,12 +94,16 @@ class SqlConversations:
         """Delete one with all that belongs to it; tells whether it was there."""
         return await self._tasks.run(self._delete(owner, conversation))
 
+    async def held_for(self, changes: Sequence[KeptChange], known: Collection[str]) -> list[HeldConversation]:
+        """Return the conversations that these changes are about, without those that are known."""
+        return await self._tasks.run(self._held_for(changes, known))
+
     async def _interrupt(self) -> None:
         async with self._database.writing() as connection:
             for statement in interrupting():
                 await connection.execute(statement)
 
-    async def _write(self, changes: Sequence[Change]) -> None:
+    async def _write(self, changes: Sequence[KeptChange]) -> None:
         try:
             await self._write_together(changes)
         except StoreUnavailable as error:
@@ -108,7 +111,7 @@ class SqlConversations:
                 raise
             await self._write_one_by_one(changes)
 
-    async def _write_one_by_one(self, changes: Sequence[Change]) -> None:
+    async def _write_one_by_one(self, changes: Sequence[KeptChange]) -> None:
         for change in changes:
             try:
                 await self._write_together([change])
@@ -117,7 +120,7 @@ class SqlConversations:
                     raise
                 left_out(change, error)
 
-    async def _write_together(self, changes: Sequence[Change]) -> None:
+    async def _write_together(self, changes: Sequence[KeptChange]) -> None:
         async with self._database.writing() as connection:
             tails = self._tails | await _tails(connection, [one for one in grown(changes) if one not in self._tails])
             plan = Plan(tails)
@@ -188,11 +191,17 @@ class SqlConversations:
         return await asyncio.to_thread(rows.held) if rows else None
 
     async def _delete(self, owner: str, conversation: str) -> bool:
-        async with self._database.writing() as connection:
-            row = await _found(connection, owner, conversation)
-            for statement in deleting(row.id) if row else ():
-                await connection.execute(statement)
+        row = await self._find(owner, conversation)
+        if row:
+            await self._write_together([Deleted(row.id)])
         return row is not None
+
+    async def _held_for(self, changes: Sequence[KeptChange], known: Collection[str]) -> list[HeldConversation]:
+        async with self._database.reading() as connection:
+            wanted = (await conversations_of(connection, changes)).difference(known)
+            found = await connection.execute(select(conversations).where(conversations.c.id.in_(wanted)))
+            rows = [await conversation_rows(connection, row) for row in found.all()]
+        return await asyncio.to_thread(lambda: [one.held() for one in rows]) if rows else []
 
 
 async def _tails(connection: AsyncConnection, replies: Sequence[str]) -> dict[str, Tail]:

@@ -7,7 +7,6 @@ from sqlalchemy import (
     ColumnElement,
     Delete,
     Insert,
-    Select,
     Table,
     Update,
     and_,
@@ -198,16 +197,15 @@ def interrupting() -> list[Update | Delete]:
     ]
 
 
-def deleting(conversation: str) -> list[Delete]:
-    """Return what deletes a conversation with all that belongs to it."""
-    own_messages = select(messages.c.id).where(messages.c.conversation == conversation)
-    own_turns = select(turns.c.id).where(turns.c.conversation == conversation)
-    return [
-        delete(message_parts).where(message_parts.c.message.in_(own_messages)),
-        delete(step_usage).where(step_usage.c.turn.in_(own_turns)),
-        *(delete(table).where(table.c.conversation == conversation) for table in (messages, turns, compactions, queue)),
-        delete(conversations).where(conversations.c.id == conversation),
-    ]
-
-
-Statement = Select[Any] | Insert | Update | Delete
+_OWN_MESSAGES: Final = select(messages.c.id).where(messages.c.conversation == bound("conversation"))
+_OWN_TURNS: Final = select(turns.c.id).where(turns.c.conversation == bound("conversation"))
+DELETING: Final = (
+    delete(message_parts).where(message_parts.c.message.in_(_OWN_MESSAGES)),
+    delete(step_usage).where(step_usage.c.turn.in_(_OWN_TURNS)),
+    *(
+        delete(table).where(table.c.conversation == bound("conversation"))
+        for table in (messages, turns, compactions, queue)
+    ),
+    delete(conversations).where(conversations.c.id == bound("conversation")),
+)
+"""What deletes a conversation with all that belongs to it."""

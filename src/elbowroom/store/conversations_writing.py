@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from elbowroom.context import conversation as kinds
-from elbowroom.context.conversation import Change
 from elbowroom.context.transcript import Message
 from elbowroom.store import conversations_statements as sql
 from elbowroom.store.conversations_held import heard_message_id, title_of
 from elbowroom.store.conversations_parts import REPLY_FIELDS, Part, body, split
-from elbowroom.store.conversations_sound import MESSAGES, UNSOUND, check, left_out
+from elbowroom.store.conversations_sound import MESSAGES, UNSOUND, Deleted, KeptChange, check, left_out
 from elbowroom.store.conversations_statements import values
 from elbowroom.store.message_json import encoded
 from elbowroom.store.owner_key import owner_key
@@ -42,7 +41,7 @@ class Plan:
         self._used: dict[str, float] = {}
         self._used_by_turn: dict[str, float] = {}
 
-    def add(self, changes: Sequence[Change]) -> "Plan":
+    def add(self, changes: Sequence[KeptChange]) -> "Plan":
         """Take changes in, and return this; what cannot be kept is left out, with a warning in the log."""
         for change in changes:
             try:
@@ -190,6 +189,11 @@ class Plan:
         for item in change.ids:
             self._write(sql.DROP, values(id=item))
 
+    def delete(self, change: Deleted) -> None:
+        """Delete a conversation with all that belongs to it."""
+        for statement in sql.DELETING:
+            self._write(statement, values(conversation=change.conversation))
+
     def _write(self, statement: Any, given: dict[str, Any]) -> None:
         if self.groups and self.groups[-1][0] is statement:
             self.groups[-1][1].append(given)
@@ -236,16 +240,17 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
     kinds.Queued: Plan.put_in_queue,
     kinds.QueueTaken: Plan.take,
     kinds.QueueDropped: Plan.drop,
+    Deleted: Plan.delete,
 }
 """What is written for each kind of change."""
 
 
-def takes_long(changes: Sequence[Change]) -> bool:
+def takes_long(changes: Sequence[KeptChange]) -> bool:
     """Tell whether planning these may hold up whoever waits for the event loop."""
     return len(changes) > MUCH or any(type(change) in MESSAGES for change in changes)
 
 
-def grown(changes: Sequence[Change]) -> list[str]:
+def grown(changes: Sequence[KeptChange]) -> list[str]:
     """Return the replies that grow or call in a batch in which they were not begun."""
     begun: set[str] = set()
     found: dict[str, None] = {}

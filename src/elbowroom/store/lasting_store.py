@@ -133,7 +133,8 @@ class LastingStore:
         self._next_try = 0.0
         if any(backlog.waiting() for backlog, _ in self._backlogs):
             self._begin_to_open()
-            self.write_later()
+            for backlog, turn in self._backlogs:  # behind what is being written now, for there may be more by now
+                _ = self.tasks.start(self._write(backlog, turn))
         await self.tasks.finished(self._patience.closing)
         self._is_closed = True
         for backlog, _ in self._backlogs:

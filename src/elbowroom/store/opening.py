@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import LedgerRows
 from elbowroom.context.memories import Memories
 from elbowroom.context.tool_output import ToolOutputs
 from elbowroom.context.transcript import Message
 from elbowroom.settings.model import StoreSettings
 from elbowroom.settings.paths import data_dir
+from elbowroom.store.conversations_lasting import LastingConversations
+from elbowroom.store.conversations_memory import MemoryConversations
 from elbowroom.store.lasting_rows import LastingLedgerRows
 from elbowroom.store.lasting_store import LastingStore
 from elbowroom.store.limits import Limits
@@ -44,6 +47,7 @@ class Store:
     ledger: StoredLedgerRows
     tool_outputs: ToolOutputs
     memories: Memories
+    conversations: Conversations
     _close: Callable[[], Awaitable[None]]
     _lasting: LastingStore | None = None
 
@@ -76,7 +80,7 @@ def open_store(settings: StoreSettings, environ: Mapping[str, str]) -> Store:
 
     lasting = LastingStore(str(path), begin)
     ledger, tool_outputs, memories = LastingLedgerRows(lasting), LastingToolOutputs(lasting), LastingMemories(lasting)
-    return Store(ledger, tool_outputs, memories, lasting.aclose, lasting)
+    return Store(ledger, tool_outputs, memories, LastingConversations(lasting), lasting.aclose, lasting)
 
 
 def database_path(settings: StoreSettings, environ: Mapping[str, str]) -> Path | None:
@@ -89,12 +93,13 @@ def database_path(settings: StoreSettings, environ: Mapping[str, str]) -> Path |
 
 def _in_memory() -> Store:
     ledger, tool_outputs, memories = MemoryLedgerRows(), MemoryToolOutputs(), MemoryMemories()
+    conversations = MemoryConversations()
 
     async def forget() -> None:
-        for rows in (ledger, tool_outputs, memories):
+        for rows in (ledger, tool_outputs, memories, conversations):
             await rows.aclose()
 
-    return Store(ledger, tool_outputs, memories, forget)
+    return Store(ledger, tool_outputs, memories, conversations, forget)
 
 
 def _load() -> "type[SqlStore]":
