@@ -17,6 +17,7 @@ from elbowroom.server.caller import caller_of
 from elbowroom.server.keys import SHARED
 
 NOBODY = "http://127.0.0.1:9"
+IN_MEMORY = '[store]\nurl = "sqlite+aiosqlite:///:memory:"'
 FIRST = f"conv_{1:024x}"
 ODD = ["a/b", "a%2Fb", "Übung ☕", "...", "{id}", "a?b#c", "%", "a b", "x" * 120, "x" * 3000, "'; DROP TABLE x; --"]
 ODD += ["%00", "a\0b\n", " padded ", ".."]
@@ -25,7 +26,7 @@ ODD += ["%00", "a\0b\n", " padded ", ".."]
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
     """Run elbowroom with nothing upstream."""
-    async with serve(tmp_path, settings_for(NOBODY)) as served:
+    async with serve(tmp_path, settings_for(NOBODY, agents=IN_MEMORY)) as served:
         yield served
 
 
@@ -275,7 +276,7 @@ async def test_who_gives_no_name(served: Served) -> None:
 
 async def test_with_a_token(tmp_path: Path) -> None:
     """Whoever has the server's token reads what is kept without a name; without it nothing is answered."""
-    settings = settings_for(NOBODY, server='token = "env:ELBOWROOM_TEST_TOKEN"')
+    settings = settings_for(NOBODY, agents=IN_MEMORY, server='token = "env:ELBOWROOM_TEST_TOKEN"')
     async with serve(tmp_path, settings, environ={"ELBOWROOM_TEST_TOKEN": "secret"}) as served:
         await milk(store_of(served))
         for path in ("", f"/{FIRST}", f"/{FIRST}/messages", f"/{FIRST}/export"):
