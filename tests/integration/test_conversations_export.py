@@ -159,7 +159,7 @@ async def long_conversation(served: Served, exchanges: int, words: int = 1) -> N
     await noted.keep()
 
 
-@pytest.mark.parametrize("exchanges", [3000, pytest.param(25_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("exchanges", [1500, pytest.param(6000, marks=pytest.mark.long)])
 async def test_a_long_conversation_holds_nobody_up(served: Served, exchanges: int) -> None:
     """While thousands of messages are read, others are answered, again and again."""
     await long_conversation(served, exchanges)
