@@ -183,7 +183,7 @@ async def test_an_answer_that_was_stopped(tmp_path: Path) -> None:
 
 async def test_results_of_the_servers_tools(tmp_path: Path) -> None:
     """They stand in the flush whole, behind their calls, before the compaction makes room for them."""
-    sent = history(NEARLY_FULL + 6)
+    sent = history(FULL - 4)
     result = "".join(f"Boat {number} lies at quay {number * 7}.\n" for number in range(90))
 
     @own_tool
