@@ -24,11 +24,14 @@ async def answered(app: web.Application, target: Target, chat: ChatRequest, sink
         return await runtime.run(target, chat, sink, settings)
     live = await settings.shared.recording.begin(target, chat)
     named(live.conversation)
-    with settings.shared.running.entered(live.owner, live.conversation, chat.caller.chat_id) as turn:
+    try:
+        with settings.shared.running.entered(live.owner, live.conversation, chat.caller.chat_id) as turn:
 
-        def seen(events: Sequence[AnswerEvent]) -> Awaitable[None]:
-            turn.saw(events)
-            return sink(events)
+            def seen(events: Sequence[AnswerEvent]) -> Awaitable[None]:
+                turn.saw(events)
+                return sink(events)
 
-        return await runtime.run(target, chat, seen, replace(settings, running=turn, live=live))
+            return await runtime.run(target, chat, seen, replace(settings, running=turn, live=live))
+    finally:
+        live.ended("interrupted", "")  # unless it has ended by itself
     return Answer(is_interrupted=True)  # it was stopped before it began
