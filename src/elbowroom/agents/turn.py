@@ -231,7 +231,9 @@ class Turn:
         if is_whole and not goes_on and self.settings.compaction.background and managed.manager.auto:
             behind = managed.behind(reply, said)
             if behind is not None:
-                self.settings.shared.background.begin(self._memory.key_behind(said), managed.pool_key, behind)
+                conversation = self._live.conversation if self._live is not None else ""
+                background = self.settings.shared.background
+                background.begin(self._memory.key_behind(said), managed.pool_key, behind, conversation)
 
     def _note_use(self, managed: ManagedStep) -> None:
         """Keep what the requests of a step have used together, and what the last of them has filled."""

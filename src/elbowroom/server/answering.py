@@ -22,18 +22,16 @@ async def answered(app: web.Application, target: Target, chat: ChatRequest, sink
     settings, runtime = run_settings_of(app), app[RUNTIME]
     if target.is_relay or chat.caller.is_task:
         return await runtime.run(target, chat, sink, settings)
-    shared = settings.shared
-    live = await shared.recording.begin(target, chat)
+    live = await settings.shared.recording.begin(target, chat)
     named(live.conversation)
-    answer = Answer(is_interrupted=True)  # where it is stopped before it begins
     try:
-        with shared.running.entered(chat.caller.owner, live.conversation, chat.caller.chat_id) as turn:
+        with settings.shared.running.entered(live.owner, live.conversation, chat.caller.chat_id) as turn:
 
             def seen(events: Sequence[AnswerEvent]) -> Awaitable[None]:
                 turn.saw(events)
                 return sink(events)
 
-            answer = await runtime.run(target, chat, seen, replace(settings, running=turn, live=live))
+            return await runtime.run(target, chat, seen, replace(settings, running=turn, live=live))
     finally:
-        live.ended("interrupted", "")  # where the run has not come to its own end
-    return answer
+        live.ended("interrupted", "")  # unless it has ended by itself
+    return Answer(is_interrupted=True)  # it was stopped before it began

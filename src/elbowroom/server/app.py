@@ -55,8 +55,8 @@ def create_app(
     store = open_store(live.current().settings.store, environ)
     own_tools = SettingsToolbox(live.current, environ, store.memories)
     app[RUNTIME] = AgentRuntime(own_tools.warm_up)
-    conversations = store.conversations if live.current().settings.store.conversations else None
-    app[SHARED] = Shared.over(store, toolbox or own_tools, quiet_seconds=app[TIMING].quiet, conversations=conversations)
+    kept = store.conversations if live.current().settings.store.conversations else None
+    app[SHARED] = Shared.over(store, toolbox or own_tools, quiet_seconds=app[TIMING].quiet, conversations=kept)
     app[STARTED] = int(time.time())
 
     async def open_providers(app: web.Application) -> AsyncIterator[None]:
