@@ -22,14 +22,13 @@ async def answered(app: web.Application, target: Target, chat: ChatRequest, sink
     settings, runtime = run_settings_of(app), app[RUNTIME]
     if target.is_relay or chat.caller.is_task:
         return await runtime.run(target, chat, sink, settings)
-    conversation = "conv_" + "0" * 24
-    named(conversation)
-    answer = Answer(is_interrupted=True)  # where it is stopped before it begins
-    with settings.shared.running.entered(chat.caller.owner, conversation, chat.caller.chat_id) as turn:
+    live = await settings.shared.recording.begin(target, chat)
+    named(live.conversation)
+    with settings.shared.running.entered(live.owner, live.conversation, chat.caller.chat_id) as turn:
 
         def seen(events: Sequence[AnswerEvent]) -> Awaitable[None]:
             turn.saw(events)
             return sink(events)
 
-        answer = await runtime.run(target, chat, seen, replace(settings, running=turn))
-    return answer
+        return await runtime.run(target, chat, seen, replace(settings, running=turn, live=live))
+    return Answer(is_interrupted=True)  # it was stopped before it began

@@ -27,6 +27,7 @@ from elbowroom.server.models import list_models, show_model
 from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime
 from elbowroom.settings.live import LiveSettings
+from elbowroom.store.conversations_memory import MemoryConversations
 from elbowroom.store.opening import open_store
 
 BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
@@ -55,7 +56,8 @@ def create_app(
     store = open_store(live.current().settings.store, environ)
     own_tools = SettingsToolbox(live.current, environ, store.memories)
     app[RUNTIME] = AgentRuntime(own_tools.warm_up)
-    app[SHARED] = Shared.over(store, toolbox or own_tools, quiet_seconds=app[TIMING].quiet)
+    kept = MemoryConversations() if live.current().settings.store.conversations else None
+    app[SHARED] = Shared.over(store, toolbox or own_tools, quiet_seconds=app[TIMING].quiet, conversations=kept)
     app[STARTED] = int(time.time())
 
     async def open_providers(app: web.Application) -> AsyncIterator[None]:
