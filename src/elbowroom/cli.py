@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a name in the settings may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     logging.basicConfig(level=options.log_level.upper(), format=LOG_FORMAT, datefmt="%H:%M:%S")
+    if options.log_level == "info":  # it tells of each step when a database is made
+        logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         result: int = options.run(options)
     except ElbowroomError as error:
@@ -97,11 +99,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _serve(options: argparse.Namespace) -> int:
     from elbowroom.server.listen import serve
+    from elbowroom.store.one_process import only_process
+    from elbowroom.store.opening import database_path
 
     live = LiveSettings(_path(options), os.environ, _flags(options), must_exist=_is_named(options))
     for warning in live.current().warnings:
         logging.getLogger(__name__).warning("%s", warning)
-    asyncio.run(serve(live, os.environ))
+    with only_process(database_path(live.current().settings.store, os.environ)):
+        asyncio.run(serve(live, os.environ))
     return 0
 
 

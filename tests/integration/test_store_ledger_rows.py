@@ -12,6 +12,7 @@ from standing_clock import DAY, HOUR, Clock
 
 from elbowroom.store.errors import StoreUnavailable
 from elbowroom.store.sql_store import SqlStore
+from elbowroom.store.tables import SCHEMA_VERSION
 
 
 @pytest.fixture
@@ -216,8 +217,8 @@ async def test_tables_of_a_newer_version_are_left_alone(path: Path) -> None:
     """What a newer elbowroom wrote is neither read nor changed by this one."""
     async with sql_rows(path) as rows:
         await rows.save(*compaction(conversation(2)))
-    assert query(path, "SELECT version FROM schema_version") == [(2,)]
-    query(path, "UPDATE schema_version SET version = 3")
+    assert query(path, "SELECT version FROM schema_version") == [(SCHEMA_VERSION,)]
+    query(path, "UPDATE schema_version SET version = version + 1")
     before = bytes_of(path)
     with pytest.raises(StoreUnavailable, match="newer elbowroom"):
         await SqlStore.open(path)

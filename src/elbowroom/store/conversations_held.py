@@ -29,6 +29,7 @@ from elbowroom.context.conversation import (
 )
 from elbowroom.context.step_usage import StepUsage
 from elbowroom.context.transcript import Message, text_of
+from elbowroom.store.owner_key import owner_key
 
 TITLE_CHARACTERS: Final = 80
 
@@ -99,7 +100,6 @@ class HeldTurn:
         """Take in its end, which is the end of a reply that is still being said, too."""
         self.status, self.key = change.status, change.key
         for message in self.messages:
-            message.key = change.key
             if message.status == "streaming":
                 message.status = change.status
 
@@ -134,8 +134,8 @@ class HeldConversation:
 
     @classmethod
     def of(cls, change: ConversationBegun) -> "HeldConversation":
-        """Return a new one."""
-        return cls(change.conversation, change.owner, change.name, change.agent, change.at, change.at)
+        """Return a new one; its owner is known by a hash."""
+        return cls(change.conversation, owner_key(change.owner), change.name, change.agent, change.at, change.at)
 
     def used(self, at: float) -> None:
         """Take it as used at that moment."""
@@ -146,8 +146,9 @@ class HeldConversation:
         if change.key in self.keys():
             return
         key = change.key
+        heard_id, number = heard_message_id(self.id, key), self._next()
         message = HeldMessage(
-            key, self._next(), "", key, change.parent, self.agent, "complete", change.at, change.message
+            heard_id, number, "", key, change.parent, self.agent, "complete", change.at, change.message
         )
         self.heard[key] = message
         self.messages.append(message)
@@ -254,3 +255,8 @@ def title_of(message: Message) -> str:
     if message.get("role") != "user":
         return ""
     return " ".join(text_of(message)[: TITLE_CHARACTERS * 4].split())[:TITLE_CHARACTERS].rstrip()
+
+
+def heard_message_id(conversation: str, key: str) -> str:
+    """Return the id of a message that a client sent, which is there once in each conversation."""
+    return f"{conversation}-{key}"

@@ -7,7 +7,6 @@ from typing import Any, Final
 from elbowroom.context import conversation as kinds
 from elbowroom.context.conversation import (
     LARGEST_PAGE,
-    Change,
     Conversation,
     ConversationRow,
     KeptTurn,
@@ -15,7 +14,8 @@ from elbowroom.context.conversation import (
     QueuedMessage,
 )
 from elbowroom.store.conversations_held import HeldConversation
-from elbowroom.store.conversations_sound import weighed
+from elbowroom.store.conversations_sound import Deleted, KeptChange, weighed
+from elbowroom.store.owner_key import owner_key
 
 MOST_BYTES: Final = 64 * 2**20
 APPLIED: Final[dict[type[Any], Callable[[HeldConversation, Any], None]]] = {
@@ -45,7 +45,7 @@ class MemoryConversations:
         self._by_reply: dict[str, HeldConversation] = {}
         self._by_queued: dict[str, HeldConversation] = {}
 
-    def note(self, changes: Sequence[Change]) -> None:
+    def note(self, changes: Sequence[KeptChange]) -> None:
         """Take changes in; those are left out that refer to what is not there, and with a warning what is no JSON."""
         for change in changes:
             if (size := weighed(change)) is not None:
@@ -59,7 +59,7 @@ class MemoryConversations:
 
     async def look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
         """Find the conversation with this name, or where that is empty, the one that has the longest beginning."""
-        mine = [held for held in self._held.values() if held.owner == owner]
+        mine = self._of(owner)
         if name:
             found = max((held for held in mine if held.name == name), key=lambda held: held.updated, default=None)
         else:
@@ -85,9 +85,7 @@ class MemoryConversations:
     ) -> list[ConversationRow]:
         """Return conversations, the one used last first; with `search` only those that hold this text."""
         found = (
-            held
-            for held in self._held.values()
-            if held.owner == owner and (before is None or held.updated < before) and held.holds(search.lower())
+            held for held in self._of(owner) if (before is None or held.updated < before) and held.holds(search.lower())
         )
         page = sorted(found, key=lambda held: (held.updated, held.id), reverse=True)
         return [held.row() for held in page[: page_size(limit)]]
@@ -114,16 +112,36 @@ class MemoryConversations:
         for held in list(self._held.values()):
             self._forget(held)
 
+    def ids(self) -> set[str]:
+        """Return which conversations are held."""
+        return set(self._held)
+
+    def put(self, held: HeldConversation) -> None:
+        """Hold a conversation that comes from elsewhere."""
+        self._held[held.id] = held
+        self._size += held.size
+        self._by_turn |= dict.fromkeys(held.turns, held)
+        self._by_reply |= dict.fromkeys(held.replies, held)
+        self._by_queued |= dict.fromkeys(held.queue, held)
+
     def held(self, owner: str, conversation: str) -> HeldConversation | None:
         """Return the conversation with this id, or else the one used last with this name."""
-        mine = [held for held in self._held.values() if held.owner == owner]
+        mine = self._of(owner)
         named = sorted((held for held in mine if held.name == conversation), key=lambda held: -held.updated)
         return next((held for held in (*(held for held in mine if held.id == conversation), *named)), None)
 
-    def _take(self, change: Change, size: int) -> None:
+    def _of(self, owner: str) -> list[HeldConversation]:
+        key = owner_key(owner)
+        return [held for held in self._held.values() if held.owner == key]
+
+    def _take(self, change: KeptChange, size: int) -> None:
         if isinstance(change, kinds.QueueTaken | kinds.QueueDropped):
             for item in change.ids:
                 self._take_from_queue(item, getattr(change, "turn", None))
+            return
+        if isinstance(change, Deleted):
+            if found := self._held.get(change.conversation):
+                self._forget(found)
             return
         if isinstance(change, kinds.ConversationBegun):
             self._held.setdefault(change.conversation, HeldConversation.of(change))
@@ -137,7 +155,7 @@ class MemoryConversations:
         held.size += size
         self._size += size
 
-    def _find(self, change: Change) -> HeldConversation | None:
+    def _find(self, change: KeptChange) -> HeldConversation | None:
         match change:
             case kinds.Queued():
                 return self._held.get(change.item.conversation)
@@ -145,12 +163,12 @@ class MemoryConversations:
                 return self._by_turn.get(change.turn)
             case kinds.ReplyGrew() | kinds.ReplyCalled() | kinds.ReplyEnded():
                 return self._by_reply.get(change.message)
-            case kinds.QueueTaken() | kinds.QueueDropped():
+            case kinds.QueueTaken() | kinds.QueueDropped() | Deleted():
                 return None
             case _:
                 return self._held.get(change.conversation)
 
-    def _index(self, change: Change, held: HeldConversation) -> None:
+    def _index(self, change: KeptChange, held: HeldConversation) -> None:
         if isinstance(change, kinds.TurnBegun):
             self._by_turn.setdefault(change.turn, held)
         elif isinstance(change, kinds.ReplyBegun | kinds.Added):

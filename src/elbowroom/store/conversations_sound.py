@@ -1,6 +1,7 @@
 """Which changes of conversations can be kept at all: any database takes them, and they come back as they were."""
 
 import logging
+from dataclasses import dataclass
 from math import isfinite
 from operator import attrgetter
 from typing import Any, Final
@@ -10,9 +11,19 @@ from elbowroom.context.conversation import Change, ReplyGrew, StepUsed
 from elbowroom.store.message_json import encoded
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A conversation that is to be deleted, with all that belongs to it."""
+
+    conversation: str
+
+
+KeptChange = Change | Deleted
 OVERHEAD: Final = 200
 """Roughly what a change takes in bytes besides its text."""
-FARTHEST: Final = 2**62
+MOST_TOKENS: Final = 2**31 - 1
 TEXTS: Final[dict[type[Any], tuple[str, ...]]] = {
     kinds.ConversationBegun: ("conversation", "owner", "name", "agent"),
     kinds.Heard: ("conversation", "key", "parent"),
@@ -27,46 +38,63 @@ TEXTS: Final[dict[type[Any], tuple[str, ...]]] = {
     kinds.Queued: ("item.id", "item.conversation", "item.mode", "item.turn"),
     kinds.QueueTaken: ("turn",),
     kinds.QueueDropped: (),
+    Deleted: ("conversation",),
 }
 """The texts of each kind of change, which are names or say a kind; what people and models say is not among them."""
-ANY_TEXT: Final = frozenset({"owner", "name", "agent", "model", "rung"})
+ANY_TEXT: Final = frozenset({"owner", "name", "agent", "model"})
 """These are kept as JSON or as a hash, so that they may hold anything."""
 MESSAGES: Final = {kinds.Heard: "message", kinds.ReplyCalled: "call", kinds.Added: "content"}
-NOT_JSON: Final = (TypeError, ValueError, RecursionError, AttributeError)
+UNSOUND: Final = (TypeError, ValueError, RecursionError, AttributeError, LookupError)
 
 
-def weighed(change: Change) -> int | None:
+def check(change: KeptChange) -> None:
+    """Hold that the names and numbers of a change can be kept. Raises one of UNSOUND."""
+    if type(change) is ReplyGrew:
+        _check_id(change.message)
+        return
+    for name in TEXTS[type(change)]:
+        text = attrgetter(name)(change)
+        encoded(text) if name in ANY_TEXT else _check_id(text)
+    for name in getattr(change, "ids", ()):
+        _check_id(name)
+    _check_time(change.item.at if isinstance(change, kinds.Queued) else getattr(change, "at", 0.0))
+    if not all(0 <= tokens <= MOST_TOKENS for tokens in _tokens(change)):
+        raise ValueError("there are too many tokens")
+
+
+def weighed(change: KeptChange) -> int | None:
     """Return about how many bytes a change takes, or None with a warning in the log where it cannot be kept."""
     try:
-        if type(change) is ReplyGrew:
-            _check_id(change.message)
-            return len(change.text) + OVERHEAD
-        return _weighed(change)
-    except NOT_JSON as error:
-        log.warning("Something of a conversation cannot be kept (%s): %s.", type(change).__name__, error)
+        check(change)
+        return _size(change)
+    except UNSOUND as error:
+        left_out(change, error)
         return None
 
 
-def _weighed(change: Change) -> int:
-    kind = type(change)
-    for name in TEXTS[kind]:
-        text = attrgetter(name)(change)
-        if name in ANY_TEXT:
-            encoded(text)
-        else:
-            _check_id(text)
-    for name in getattr(change, "ids", ()):
-        _check_id(name)
-    _check_number(getattr(change, "at", 0.0))
-    for number in _tokens(change):
-        _check_number(number)
+def left_out(change: KeptChange, error: Exception) -> None:
+    """Warn that a change is not kept."""
+    log.warning("Something of a conversation cannot be kept (%s): %s.", type(change).__name__, error)
+
+
+def rough_size(change: KeptChange) -> int:
+    """Return about how many bytes a change takes, whatever it holds."""
+    try:
+        return _size(change)
+    except UNSOUND:
+        return OVERHEAD
+
+
+def _size(change: KeptChange) -> int:
+    if type(change) is ReplyGrew:
+        return len(change.text) + OVERHEAD
     if isinstance(change, kinds.Queued):
-        _check_number(change.item.at)
         return len(encoded(change.item.message)) + OVERHEAD
+    kind = type(change)
     return (len(encoded(getattr(change, MESSAGES[kind]))) if kind in MESSAGES else 0) + OVERHEAD
 
 
-def _tokens(change: Change) -> tuple[float, ...]:
+def _tokens(change: KeptChange) -> tuple[int, ...]:
     if isinstance(change, kinds.CompactionNoted):
         return change.before, change.after
     if not isinstance(change, StepUsed):
@@ -83,6 +111,6 @@ def _check_id(text: str) -> None:
         raise ValueError("an id holds a NUL")
 
 
-def _check_number(number: float) -> None:
-    if not (isfinite(number) and abs(number) < FARTHEST):
-        raise ValueError(f"{number!r} is out of range")
+def _check_time(seconds: float) -> None:
+    if not isfinite(seconds):
+        raise ValueError("a time is no number")

@@ -10,12 +10,17 @@ COMPANIONS: Final = ("", "-wal", "-shm", "-journal")
 """What SQLite adds to the name of a database for the files that belong to it."""
 
 
+def make_folder(path: Path) -> None:
+    """Make the folder of a file (0700) where there is none; one that is there keeps its rights. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def prepare_file(path: Path) -> None:
-    """Make the folder (0700) and an empty file (0600) where there are none; what is there keeps its rights.
+    """Make the folder and an empty file (0600) where there are none; what is there keeps its rights.
 
     Raises OSError.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path)
     # A file that is there is not even opened: closing it again would undo SQLite's own locks on it.
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

@@ -1,5 +1,9 @@
 """Why the store cannot do its work. Nobody outside the store sees these: chats go on without it."""
 
+from typing import Final
+
+UNKNOWN: Final = "the log of the server says why"
+
 
 class StoreUnavailable(Exception):
     """The store cannot be read or written now: the message says why, and later may be different.
@@ -7,7 +11,7 @@ class StoreUnavailable(Exception):
     `plainly` says it to a person in a chat, without paths and in the words of no database.
     """
 
-    def __init__(self, message: str, plainly: str = "the log of the server says why") -> None:
+    def __init__(self, message: str, plainly: str = UNKNOWN) -> None:
         super().__init__(message)
         self.plainly = plainly
 

@@ -5,9 +5,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from elbowroom.store.errors import StoreDamaged, StoreUnavailable
+from elbowroom.store.errors import UNKNOWN, StoreDamaged, StoreUnavailable
 from elbowroom.store.tracked_tasks import TrackedTasks
 
 if TYPE_CHECKING:
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
+FAILS: Final = (
+    "Conversations cannot be saved at the moment: {why}. The chat goes on, and what is new is kept in memory until "
+    "that works again."
+)
+WORKS_AGAIN: Final = "Conversations are saved again, and so is what had been kept in memory."
+DAMAGED: Final = (
+    "The database of conversations was damaged. It is kept as {aside} in its folder, and a new one has been begun, "
+    "without what was in the old one."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ class LastingStore:
     """A store that is opened with its first use, and again a while after it failed.
 
     Nothing here raises. What is not written waits in the backlog of its kind until it can be. The log says once that
-    the store fails, and once that it works again; `name` is how the log calls it.
+    the store fails, and once that it works again, and so does `news`; `name` is how the log calls it.
     """
 
     def __init__(self, name: str, begin: Callable[[], Awaitable["SqlStore"]], patience: Patience | None = None) -> None:
@@ -72,10 +81,21 @@ class LastingStore:
         self._next_try = 0.0
         self._is_failing = False
         self._is_closed = False
+        self._news: dict[str, None] = {}
 
     def add(self, backlog: Backlog[Any]) -> None:
         """Write this backlog too, as soon as that is possible."""
         self._backlogs.append((backlog, asyncio.Lock()))
+
+    def open_soon(self) -> None:
+        """Begin to open the database, so that the first request waits less for it."""
+        self._begin_to_open()
+
+    def news(self) -> list[str]:
+        """Return what has happened to the store that a person should read about, each sentence once."""
+        told = list(self._news)
+        self._news.clear()
+        return told
 
     async def opened(self) -> "SqlStore | None":
         """Return the database's rows, or None where it does not open, or not soon enough."""
@@ -113,7 +133,8 @@ class LastingStore:
         self._next_try = 0.0
         if any(backlog.waiting() for backlog, _ in self._backlogs):
             self._begin_to_open()
-            self.write_later()
+            for backlog, turn in self._backlogs:  # behind what is being written now, for there may be more by now
+                _ = self.tasks.start(self._write(backlog, turn))
         await self.tasks.finished(self._patience.closing)
         self._is_closed = True
         for backlog, _ in self._backlogs:
@@ -137,6 +158,8 @@ class LastingStore:
         except Exception as error:  # noqa: BLE001  # chats go on, whatever is wrong with the store
             self._fails(error)
         else:
+            if sql.set_aside:
+                self._tell(DAMAGED.format(aside=sql.set_aside.name))
             if self._is_closed:
                 await sql.aclose()
             else:
@@ -173,6 +196,7 @@ class LastingStore:
         if self._is_failing and not any(backlog.waiting() for backlog, _ in self._backlogs):
             self._is_failing = False
             log.info("The store %s works again.", self._name)
+            self._tell(WORKS_AGAIN)
 
     def _fails(self, error: Exception) -> None:
         self._next_try = time.monotonic() + self._patience.again
@@ -183,3 +207,8 @@ class LastingStore:
                 self._name,
                 error,
             )
+            self._tell(FAILS.format(why=error.plainly if isinstance(error, StoreUnavailable) else UNKNOWN))
+
+    def _tell(self, sentence: str) -> None:
+        self._news.pop(sentence, None)  # what happens again and again is told once, as the last thing that happened
+        self._news[sentence] = None

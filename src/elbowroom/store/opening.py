@@ -13,6 +13,7 @@ from elbowroom.context.tool_output import ToolOutputs
 from elbowroom.context.transcript import Message
 from elbowroom.settings.model import StoreSettings
 from elbowroom.settings.paths import data_dir
+from elbowroom.store.conversations_lasting import LastingConversations
 from elbowroom.store.conversations_memory import MemoryConversations
 from elbowroom.store.lasting_rows import LastingLedgerRows
 from elbowroom.store.lasting_store import LastingStore
@@ -48,6 +49,16 @@ class Store:
     memories: Memories
     conversations: Conversations
     _close: Callable[[], Awaitable[None]]
+    _lasting: LastingStore | None = None
+
+    def open_soon(self) -> None:
+        """Begin to open the database, so that the first request waits less for it; for when the server listens."""
+        if self._lasting:
+            self._lasting.open_soon()
+
+    def news(self) -> list[str]:
+        """Return what has happened to the database that a person should read about: short sentences, each once."""
+        return self._lasting.news() if self._lasting else []
 
     async def aclose(self) -> None:
         """Finish what is under way and close the store."""
@@ -68,13 +79,8 @@ def open_store(settings: StoreSettings, environ: Mapping[str, str]) -> Store:
         return await store.open(path, Limits.of(settings))
 
     lasting = LastingStore(str(path), begin)
-    return Store(
-        LastingLedgerRows(lasting),
-        LastingToolOutputs(lasting),
-        LastingMemories(lasting),
-        MemoryConversations(),
-        lasting.aclose,
-    )
+    ledger, tool_outputs, memories = LastingLedgerRows(lasting), LastingToolOutputs(lasting), LastingMemories(lasting)
+    return Store(ledger, tool_outputs, memories, LastingConversations(lasting), lasting.aclose, lasting)
 
 
 def database_path(settings: StoreSettings, environ: Mapping[str, str]) -> Path | None:

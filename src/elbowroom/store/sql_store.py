@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
+from elbowroom.store.conversations_sql import SqlConversations
 from elbowroom.store.database import Database
 from elbowroom.store.errors import StoreUnavailable
 from elbowroom.store.ledger_rows import SqlLedgerRows
@@ -29,6 +30,7 @@ class SqlStore:
         self.ledger = SqlLedgerRows(database, self._tasks, clock)
         self.tool_outputs = SqlToolOutputs(database, self._tasks, clock)
         self.memories = SqlMemories(database, self._tasks)
+        self.conversations = SqlConversations(database, self._tasks)
         self._database = database
         self._limits = limits
         self._tool_output_limits = ToolOutputLimits(database, limits, clock)
@@ -49,6 +51,11 @@ class SqlStore:
             raise
         store._limiting = store._tasks.start(store._apply_limits())
         return store
+
+    @property
+    def set_aside(self) -> Path | None:
+        """Return where the damaged file is now in whose place this one was begun."""
+        return self._database.set_aside
 
     def has_grown(self) -> None:
         """Apply the limits in the background, unless that was done a short while ago."""

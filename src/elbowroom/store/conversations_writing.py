@@ -1,0 +1,262 @@
+"""Changes of conversations as SQL statements, in order; replies grow in parts that are not written anew for ever."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from elbowroom.context import conversation as kinds
+from elbowroom.context.transcript import Message
+from elbowroom.store import conversations_statements as sql
+from elbowroom.store.conversations_held import heard_message_id, title_of
+from elbowroom.store.conversations_parts import REPLY_FIELDS, Part, body, split
+from elbowroom.store.conversations_sound import MESSAGES, UNSOUND, Deleted, KeptChange, check, left_out
+from elbowroom.store.conversations_statements import values
+from elbowroom.store.message_json import encoded
+from elbowroom.store.owner_key import owner_key
+from elbowroom.store.tables import LARGEST_PART
+
+MUCH: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last part of a reply that grows: its position, -1 for none, and how long its content is."""
+
+    turn: str
+    position: int = -1
+    kind: str = ""
+    length: int = 0
+
+
+class Plan:
+    """The statements for a batch of changes, those that are alike together; `tails` are those known before.
+
+    What the tails are behind it, None for those of replies that have ended, is in `new_tails`.
+    """
+
+    def __init__(self, tails: Mapping[str, Tail]) -> None:
+        self.groups: list[tuple[Any, list[dict[str, Any]]]] = []
+        self.new_tails: dict[str, Tail | None] = {}
+        self._tails = tails
+        self._used: dict[str, float] = {}
+        self._used_by_turn: dict[str, float] = {}
+
+    def add(self, changes: Sequence[KeptChange]) -> "Plan":
+        """Take changes in, and return this; what cannot be kept is left out, with a warning in the log."""
+        for change in changes:
+            try:
+                check(change)
+                PLANNED[type(change)](self, change)
+            except UNSOUND as error:
+                left_out(change, error)
+        for conversation, at in self._used.items():
+            self._write(sql.USED, values(conversation=conversation, at=at))
+        for turn, at in self._used_by_turn.items():
+            self._write(sql.USED_BY_TURN, values(turn=turn, at=at))
+        return self
+
+    def begin(self, change: kinds.ConversationBegun) -> None:
+        """Write a conversation."""
+        name = encoded(change.name) if change.name else ""
+        given = values(
+            id=change.conversation,
+            owner=owner_key(change.owner),
+            name=name,
+            agent=encoded(change.agent),
+            created=change.at,
+            updated=change.at,
+        )
+        self._write(sql.BEGIN_CONVERSATION, given)
+        self._use(self._used, change.conversation, change.at)
+
+    def hear(self, change: kinds.Heard) -> None:
+        """Write a message of a client."""
+        message_id = heard_message_id(change.conversation, change.key)
+        given = values(conversation=change.conversation, key=change.key, parent=change.parent)
+        self._write_message(sql.HEAR, message_id, change.message, change.at, given)
+        if title := title_of(change.message):
+            self._write(sql.TITLE, values(conversation=change.conversation, title=encoded(title)))
+        self._use(self._used, change.conversation, change.at)
+
+    def begin_turn(self, change: kinds.TurnBegun) -> None:
+        """Write a turn."""
+        given = values(
+            id=change.turn,
+            conversation=change.conversation,
+            parent=change.parent,
+            agent=encoded(change.agent),
+            began=change.at,
+        )
+        self._write(sql.BEGIN_TURN, given)
+        self._use(self._used, change.conversation, change.at)
+
+    def begin_reply(self, change: kinds.ReplyBegun) -> None:
+        """Write a reply without any part."""
+        given = values(id=change.message, turn=change.turn, fields=REPLY_FIELDS, status="streaming", at=change.at)
+        self._write(sql.ADD, given)
+        self._write(sql.HAS_MORE, values(turn=change.turn, id=change.message))
+        self.new_tails[change.message] = Tail(change.turn)
+        self._use(self._used_by_turn, change.turn, change.at)
+
+    def grow(self, change: kinds.ReplyGrew) -> None:
+        """Let the last part of a reply grow, or begin a new one."""
+        content, tail = body(change.text), self._tail(change.message)
+        if tail and tail.kind == change.kind and tail.length + len(content) <= LARGEST_PART:
+            given = values(message=change.message, position=tail.position, content=content)
+            self._write(sql.GROW_PART, given)
+            self.new_tails[change.message] = replace(tail, length=tail.length + len(content))
+        elif tail:
+            self._add_to_reply(change.message, tail, Part(change.kind, content))
+
+    def call(self, change: kinds.ReplyCalled) -> None:
+        """Write a call as a part."""
+        if tail := self._tail(change.message):
+            self._add_to_reply(change.message, tail, Part("tool_call", encoded(change.call)))
+
+    def end_reply(self, change: kinds.ReplyEnded) -> None:
+        """Write how a reply has ended."""
+        self._write(sql.END_REPLY, values(message=change.message, status=change.status))
+        self._write(sql.END_PARTS, values(message=change.message, status=change.status))
+        self.new_tails[change.message] = None
+
+    def add_message(self, change: kinds.Added) -> None:
+        """Write a whole message of a turn."""
+        given = values(turn=change.turn, status="complete")
+        self._write_message(sql.ADD, change.message, change.content, change.at, given)
+        self._write(sql.HAS_MORE, values(turn=change.turn, id=change.message))
+        self._use(self._used_by_turn, change.turn, change.at)
+
+    def use(self, change: kinds.StepUsed) -> None:
+        """Write what a step has used, and add it up."""
+        used, fill = change.usage, change.fill
+        counted = dict(
+            zip(sql.COUNTERS, (used.input, used.output, used.cache_creation, used.cache_read), strict=True),
+            turn=change.turn,
+            is_counted=used.is_counted,
+        )
+        self._write(sql.USE, values(**counted, model=encoded(change.model), at=change.at))
+        self._write(sql.ADD_USE, values(**counted, total_tokens=used.total))
+        if fill:
+            filled = zip(sql.FILL, (fill.tokens, fill.window, fill.trigger, fill.stop_at), strict=True)
+            self._write(sql.FILL_WINDOW, values(turn=change.turn, **dict(filled)))
+        self._use(self._used_by_turn, change.turn, change.at)
+
+    def compact(self, change: kinds.CompactionNoted) -> None:
+        """Write a compaction, and count it."""
+        given = values(
+            conversation=change.conversation,
+            before=change.before,
+            after=change.after,
+            rung=change.rung,
+            at=change.at,
+        )
+        self._write(sql.COMPACT, given)
+        self._write(sql.COUNT_COMPACTION, values(conversation=change.conversation))
+        self._use(self._used, change.conversation, change.at)
+
+    def end_turn(self, change: kinds.TurnEnded) -> None:
+        """Write how a turn has ended, which is the end of a reply that is still being said, too."""
+        ended = values(turn=change.turn, status=change.status)
+        self._write(sql.END_PARTS_OF_TURN, ended)
+        self._write(sql.END_REPLIES_OF_TURN, ended)
+        self._write(sql.END_TURN, values(turn=change.turn, status=change.status, key=change.key, at=change.at))
+        for message, tail in [*self._tails.items(), *self.new_tails.items()]:
+            if tail and tail.turn == change.turn:
+                self.new_tails[message] = None
+        self._use(self._used_by_turn, change.turn, change.at)
+
+    def put_in_queue(self, change: kinds.Queued) -> None:
+        """Write a message that waits."""
+        item = change.item
+        given = values(
+            id=item.id,
+            conversation=item.conversation,
+            message=encoded(item.message),
+            mode=item.mode,
+            at=item.at,
+            turn=item.turn,
+        )
+        self._write(sql.PUT_IN_QUEUE, given)
+        self._use(self._used, item.conversation, item.at)
+
+    def take(self, change: kinds.QueueTaken) -> None:
+        """Write which turn has taken these."""
+        for item in change.ids:
+            self._write(sql.TAKE, values(id=item, turn=change.turn))
+
+    def drop(self, change: kinds.QueueDropped) -> None:
+        """Delete these from the queue."""
+        for item in change.ids:
+            self._write(sql.DROP, values(id=item))
+
+    def delete(self, change: Deleted) -> None:
+        """Delete a conversation with all that belongs to it."""
+        for statement in sql.DELETING:
+            self._write(statement, values(conversation=change.conversation))
+
+    def _write(self, statement: Any, given: dict[str, Any]) -> None:
+        if self.groups and self.groups[-1][0] is statement:
+            self.groups[-1][1].append(given)
+        else:
+            self.groups.append((statement, [given]))
+
+    def _write_message(
+        self, statement: Any, message_id: str, message: Message, at: float, given: dict[str, Any]
+    ) -> None:
+        fields, parts = split(message)
+        self._write(statement, given | values(id=message_id, fields=fields, at=at))
+        for position, part in enumerate(parts):
+            self._write_part(message_id, position, part, "complete")
+
+    def _add_to_reply(self, message: str, tail: Tail, part: Part) -> None:
+        position = tail.position + 1
+        self._write_part(message, position, part, "streaming")
+        self.new_tails[message] = Tail(tail.turn, position, part.kind, len(part.content))
+
+    def _write_part(self, message: str, position: int, part: Part, status: str) -> None:
+        given = values(message=message, position=position, kind=part.kind, status=status, content=part.content)
+        self._write(sql.ADD_PART, given)
+
+    def _tail(self, message: str) -> Tail | None:
+        return self.new_tails[message] if message in self.new_tails else self._tails.get(message)
+
+    @staticmethod
+    def _use(used: dict[str, float], key: str, at: float) -> None:
+        used[key] = max(at, used.get(key, at))
+
+
+PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
+    kinds.ConversationBegun: Plan.begin,
+    kinds.Heard: Plan.hear,
+    kinds.TurnBegun: Plan.begin_turn,
+    kinds.ReplyBegun: Plan.begin_reply,
+    kinds.ReplyGrew: Plan.grow,
+    kinds.ReplyCalled: Plan.call,
+    kinds.ReplyEnded: Plan.end_reply,
+    kinds.Added: Plan.add_message,
+    kinds.StepUsed: Plan.use,
+    kinds.CompactionNoted: Plan.compact,
+    kinds.TurnEnded: Plan.end_turn,
+    kinds.Queued: Plan.put_in_queue,
+    kinds.QueueTaken: Plan.take,
+    kinds.QueueDropped: Plan.drop,
+    Deleted: Plan.delete,
+}
+"""What is written for each kind of change."""
+
+
+def takes_long(changes: Sequence[KeptChange]) -> bool:
+    """Tell whether planning these may hold up whoever waits for the event loop."""
+    return len(changes) > MUCH or any(type(change) in MESSAGES for change in changes)
+
+
+def grown(changes: Sequence[KeptChange]) -> list[str]:
+    """Return the replies that grow or call in a batch in which they were not begun."""
+    begun: set[str] = set()
+    found: dict[str, None] = {}
+    for change in changes:
+        if isinstance(change, kinds.ReplyBegun):
+            begun.add(change.message)
+        elif isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled) and change.message not in begun:
+            found[change.message] = None
+    return list(found)
