@@ -127,8 +127,7 @@ def _mode_of(body: dict[str, Any]) -> QueueMode:
     mode = body.get("mode", "steer")
     if not isinstance(mode, str) or mode not in MODES:
         raise RequestError(
-            "mode has to be steer, which is taken in at the next step of the answer, or follow_up, which is once it has "
-            "ended.",
+            "mode has to be steer, for the next step of the answer that is being given, or follow_up, for after it.",
             param="mode",
         )
     return MODES[mode]
