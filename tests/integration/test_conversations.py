@@ -113,11 +113,12 @@ async def test_one(served: Served) -> None:
         "compaction_count": 1,
         "compactions": [{"at": shown["updated"], "before": 7000, "after": 3000, "method": "plan"}],
         "message_count": 5,
+        "queue_length": 0,
     }
     assert shown["updated"] > at
     assert await get(served, "/chat-7") == shown
     [row] = (await get(served, ""))["data"]
-    assert {**row, "compactions": shown["compactions"], "message_count": 5} == shown
+    assert {**row, "compactions": shown["compactions"], "message_count": 5, "queue_length": 0} == shown
 
 
 async def test_pages(served: Served) -> None:
@@ -191,6 +192,29 @@ async def test_one_message(served: Served) -> None:
     ]
 
 
+async def test_messages_of_turn_behind_turn(served: Served) -> None:
+    """A branch goes through the answers, with all that was looked up for them."""
+    noted = Noted(store_of(served), FIRST).begin()
+    for number in range(3):
+        noted.ask(f"{number}?")
+        noted.answer(f"{number}.", lookups=[("{}", f"note {number}")])
+    await noted.keep()
+    latest = await get(served, f"/{FIRST}/messages")
+    assert said(latest) == [text for number in range(3) for text in (f"{number}?", "", f"note {number}", f"{number}.")]
+    assert latest == await get(served, f"/{FIRST}/messages", branch="all")
+
+
+async def test_queue(served: Served) -> None:
+    """A conversation tells how many messages wait in it; with it they are deleted."""
+    await milk(store_of(served))
+    queue = served.app[SHARED].queue
+    for text in ("and then?", "and after that?"):
+        await queue.add(FIRST, {"role": "user", "content": text}, "follow_up")
+    assert (await get(served, f"/{FIRST}"))["queue_length"] == 2
+    await request(served, "DELETE", f"/{FIRST}")
+    assert queue.waiting(FIRST) == []
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6])
 async def test_pages_of_messages(served: Served, limit: int) -> None:
     """Walking by `next` meets every message once, in order."""
@@ -223,7 +247,7 @@ async def test_delete(served: Served) -> None:
 
 async def test_owners(served: Served) -> None:
     """Nobody lists, finds, reads, exports or deletes what belongs to somebody else, by id or by name."""
-    owners = ["", "ada", "bob"]
+    owners = ["ada", "bob", "sha256:ada"]
     for number, owner in enumerate(owners):
         await milk(store_of(served), number, owner=owner, name="diary")
     for number, owner in enumerate(owners):
@@ -235,6 +259,76 @@ async def test_owners(served: Served) -> None:
                 await get(served, f"/conv_{other:024x}{path}", 404, owner, user=owners[other])
             await request(served, "DELETE", f"/conv_{other:024x}", 404, owner)
     assert len((await get(served, "", owner="bob"))["data"]) == 1
+
+
+async def test_who_gives_no_name(served: Served) -> None:
+    """Alone on this computer they read what is kept without a name; once others are there, it could be anybody's."""
+    await milk(store_of(served))
+    assert ids_of(await get(served, "")) == [FIRST]
+    async with served.http.get(f"{served.url}/v1/conversations", headers={"X-Forwarded-For": "10.0.0.7"}) as response:
+        assert response.status == 403
+    assert ids_of(await get(served, "", owner="ada")) == []
+    for path in ("", f"/{FIRST}", f"/{FIRST}/messages", f"/{FIRST}/messages/x", f"/{FIRST}/export"):
+        assert "X-Elbowroom-User" in (await get(served, path, 403))["error"]["message"]
+    await request(served, "DELETE", f"/{FIRST}", 403)
+
+
+async def test_with_a_token(tmp_path: Path) -> None:
+    """Whoever has the server's token reads what is kept without a name; without it nothing is answered."""
+    settings = settings_for(NOBODY, server='token = "env:ELBOWROOM_TEST_TOKEN"')
+    async with serve(tmp_path, settings, environ={"ELBOWROOM_TEST_TOKEN": "secret"}) as served:
+        await milk(store_of(served))
+        for path in ("", f"/{FIRST}", f"/{FIRST}/messages", f"/{FIRST}/export"):
+            async with served.http.get(f"{served.url}/v1/conversations{path}") as response:
+                assert response.status == 401
+            for headers in ({"X-Elbowroom-User": "ada"}, {}):
+                served.http.headers["Authorization"] = "Bearer secret"
+                async with served.http.get(f"{served.url}/v1/conversations{path}", headers=headers) as response:
+                    assert response.status == (404 if headers and path else 200)
+            del served.http.headers["Authorization"]
+
+
+async def test_while_it_is_answered(served: Served) -> None:
+    """A conversation that is being answered says so, and is not deleted."""
+    await milk(store_of(served))
+    with served.app[SHARED].running.entered("", FIRST):
+        assert (await get(served, f"/{FIRST}"))["status"] == "running"
+        assert [row["status"] for row in (await get(served, ""))["data"]] == ["running"]
+        refused = await request(served, "DELETE", f"/{FIRST}", 409)
+    assert f"/v1/conversations/{FIRST}/cancel" in refused["error"]["message"]
+    assert (await get(served, f"/{FIRST}"))["status"] == "idle"
+    await request(served, "DELETE", f"/{FIRST}")
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "https://evil.example", "Content-Type": "application/json"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "app://obsidian.md"}, 200),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}, 200),
+        ({}, 200),
+    ],
+)
+async def test_pages_of_others(served: Served, method: str, headers: dict[str, str], status: int) -> None:
+    """A web page that may not call neither deletes nor reads, and does not learn by time what a search finds."""
+    await milk(store_of(served))
+    async with served.http.request(method, f"{served.url}/v1/conversations/{FIRST}", headers=headers) as response:
+        assert response.status == status
+    assert bool(await store_of(served).find("", FIRST)) == (status == 403 or method == "GET")
+
+
+async def test_preflight_of_a_foreign_page(served: Served) -> None:
+    """A foreign page is not told that it may delete."""
+    headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "DELETE"}
+    async with served.http.options(f"{served.url}/v1/conversations/{FIRST}", headers=headers) as response:
+        assert response.status == 403
+        assert "Access-Control-Allow-Origin" not in response.headers
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -63,7 +63,7 @@ def listing(data: list[dict[str, Any]], *, has_more: bool, following: str) -> di
     }
 
 
-def describe_row(row: ConversationRow, *, is_running: bool) -> dict[str, Any]:
+def describe_row(row: ConversationRow, status: str = "idle") -> dict[str, Any]:
     """Return a conversation as a list has it; times are Unix seconds."""
     return {
         "id": row.id,
@@ -73,7 +73,7 @@ def describe_row(row: ConversationRow, *, is_running: bool) -> dict[str, Any]:
         "title": row.title,
         "created": int(row.created),
         "updated": int(row.updated),
-        "status": "running" if is_running else "idle",
+        "status": status,
         "context": describe_fill(row.fill) if row.fill else None,
         "usage": describe_totals(row.totals),
         "compaction_count": row.totals.compactions,
@@ -141,7 +141,7 @@ def json_of(conversation: Conversation) -> Iterator[str]:
     head = {
         "object": "conversation.export",
         "version": EXPORT_VERSION,
-        "conversation": describe_row(conversation.row, is_running=False),
+        "conversation": describe_row(conversation.row),
         "compactions": [describe_compaction(compaction) for compaction in conversation.compactions],
         "latest": [kept.id for kept in tree.latest()],
         "branch_ends": [kept.id for kept in tree.ends()],

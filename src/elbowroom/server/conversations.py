@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 
+from elbowroom.agents.running_turns import ConversationStatus
 from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, Conversations
 from elbowroom.context.conversation_branch import never_shown
-from elbowroom.errors import NotFound, RequestError
-from elbowroom.server.caller import conversation_name, owner_of
+from elbowroom.errors import Forbidden, NotFound, RequestError
+from elbowroom.server.caller import USER, caller_without_chat, conversation_name
 from elbowroom.server.conversation_encode import (
     MessagePage,
     describe_compaction,
@@ -52,32 +53,42 @@ async def list_conversations(request: web.Request) -> web.Response:
     if len(search) > LONGEST_SEARCH:
         raise RequestError(f"The search is longer than the {LONGEST_SEARCH} characters it may have.", param="q")
     limit = _whole_number(request, "limit", USUAL_ROWS, MOST_ROWS)
-    kept, owner, before = _conversations(request), owner_of(request.headers), _moment(request, "before")
+    kept, owner, before = _conversations(request), _owner(request), _moment(request, "before")
     rows = await kept.rows(owner, search=search, before=before, limit=limit + 1)
     page = first_page(rows, limit)
     if rows and not page:  # more than a page of them was used at one moment: no cursor could tell them apart
         rows = await kept.rows(owner, search=search, before=before, limit=LARGEST_PAGE)
         page = [row for row in rows if row.updated == rows[0].updated]
-    data = [describe_row(row, is_running=False) for row in page]
+    data = [_described_row(request, row) for row in page]
     return _answer(listing(data, has_more=len(page) < len(rows), following=repr(page[-1].updated) if page else ""))
 
 
 async def show_conversation(request: web.Request) -> web.Response:
     """Show a conversation with its sizes, what it has used and how it was compacted."""
-    conversation = await _read(request)
+    conversation, queue = await _read(request), request.app[SHARED].queue
+    await queue.load()
     return _answer(
         {
-            **describe_row(conversation.row, is_running=False),
+            **_described_row(request, conversation.row),
             "compactions": [describe_compaction(compaction) for compaction in conversation.compactions],
             "message_count": len(conversation.messages),
+            "queue_length": len(queue.waiting(conversation.row.id)),
         }
     )
 
 
 async def delete_conversation(request: web.Request) -> web.Response:
-    """Delete a conversation with all that belongs to it."""
+    """Delete a conversation with all that belongs to it. Raises ConversationRunning where it is being answered."""
     row = await _row(request)
-    if not await _conversations(request).delete(owner_of(request.headers), row.id):
+    if _status(request, row).status == "running":
+        raise ConversationRunning(
+            f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
+            f"/v1/conversations/{row.id}/cancel, and delete it then."
+        )
+    queue = request.app[SHARED].queue
+    await queue.load()
+    queue.clear(row.id)
+    if not await _conversations(request).delete(_owner(request), row.id):
         raise _unknown(request)
     return _answer({"id": row.id, "object": "conversation.deleted", "deleted": True})
 
@@ -120,18 +131,37 @@ def _conversations(request: web.Request) -> Conversations:
     return request.app[SHARED].store.conversations
 
 
+def _owner(request: web.Request) -> str:
+    """Return whose conversations are meant. Raises Forbidden where they may be anybody's who gives no name."""
+    caller = caller_without_chat(request)
+    if not caller.may_have_hidden:
+        raise Forbidden(
+            "Several people use this elbowroom, and nothing tells whose conversations are meant. Name the user with "
+            f"the header {USER}, or set server.token."
+        )
+    return caller.owner
+
+
 async def _row(request: web.Request) -> ConversationRow:
-    row = await _conversations(request).find(owner_of(request.headers), conversation_name(request.match_info["id"]))
+    row = await _conversations(request).find(_owner(request), conversation_name(request.match_info["id"]))
     if row is None:
         raise _unknown(request)
     return row
 
 
 async def _read(request: web.Request) -> Conversation:
-    found = await _conversations(request).read(owner_of(request.headers), conversation_name(request.match_info["id"]))
+    found = await _conversations(request).read(_owner(request), conversation_name(request.match_info["id"]))
     if found is None:
         raise _unknown(request)
     return found
+
+
+def _status(request: web.Request, row: ConversationRow) -> ConversationStatus:
+    return request.app[SHARED].running.status(_owner(request), row.id)
+
+
+def _described_row(request: web.Request, row: ConversationRow) -> dict[str, Any]:
+    return describe_row(row, _status(request, row).status)
 
 
 def _unknown(request: web.Request) -> NotFound:

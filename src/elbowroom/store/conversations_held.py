@@ -64,13 +64,13 @@ class HeldMessage:
         """Tell whether this is a reply that has said nothing and called nothing."""
         return self.whole is None and not self.calls and not any(self.text)
 
-    def kept(self) -> KeptMessage:
-        """Return it as it is read."""
+    def kept(self, key: str) -> KeptMessage:
+        """Return it as it is read; `key` is its own or, within a turn, that of the turn's answer."""
         return KeptMessage(
             self.id,
             self.number,
             self.turn,
-            self.key,
+            key,
             self.parent,
             self.agent,
             self.status,
@@ -228,7 +228,9 @@ class HeldConversation:
 
     def shown(self) -> Conversation:
         """Return all of it."""
-        return Conversation(self.row(), tuple(self.compactions), tuple(message.kept() for message in self.messages))
+        keys = {turn.id: turn.key for turn in self.turns.values()}
+        messages = tuple(message.kept(keys.get(message.turn, message.key)) for message in self.messages)
+        return Conversation(self.row(), tuple(self.compactions), messages)
 
     def waiting(self) -> list[QueuedMessage]:
         """Return the queue, and what was taken from it by turns that have not ended, as waiting."""
