@@ -79,6 +79,7 @@ async def test_what_it_saves_is_told_after_the_compaction(tmp_path: Path) -> Non
 async def test_five_compactions_are_five_flushes(tmp_path: Path, background: str) -> None:
     """No client's text, no history, no stored byte and no later prompt has a word of them."""
     messages = history(0)
+    done: list[str] = []
     compaction = f"background = {background}"
     async with remembering(tmp_path, compaction=compaction, model=lambda body: CHATTY) as (served, studio):
         for number in range(40):

@@ -37,7 +37,7 @@ def is_flush(body: Body) -> bool:
 
 def begins_flush(body: Body) -> bool:
     """Tell whether a request is the first of a flush."""
-    return text_of(body["messages"][-1]) == ORDER["content"]
+    return bool(text_of(body["messages"][-1]) == ORDER["content"])
 
 
 def saves(body: Body) -> Script:
