@@ -1,29 +1,42 @@
-"""Before a compaction takes a conversation away, the agent may save what must last; nobody ever sees it."""
+"""Before a compaction takes a conversation away, its agent may save what must last; nobody ever sees it done."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
-from chatting import AGENT, eventually
+from agent_teams import notices_of
+from chatting import MODEL, chunks_of, stream_bytes
+from flushes import (
+    FACT,
+    FULL,
+    NEARLY_FULL,
+    REMEMBERS,
+    WINDOW,
+    WORDS,
+    asked,
+    background_ended,
+    flushes_of,
+    is_flush,
+    kinds_of,
+    remembering,
+    saved,
+    turn,
+)
+from own_tools import own_tool
 from patient_counting import wait_for_counts
-from scripted_pruner import is_prune_order, text_of
-from serving import Served
-from small_window import ANSWER, Model, answers, ask_whole, history, small_window
+from scripted_pruner import rest_of, text_of
+from serving import text_of as said_in
+from small_window import ANSWER, QUESTION, history
 
 from elbowroom.agents.memory_flush import ORDER, SILENT
-from elbowroom.demo import RecordedRequest, Script, SimulatedLMStudio, ToolCall
-from elbowroom.server.keys import SHARED, Timing
+from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 
-Body = dict[str, Any]
 Message = dict[str, Any]
-WINDOW: Final = 2048
-FACT: Final = "The user calls the ferry Old Marta."
-WORDS: Final = "Zephyr words that only a flush has said."
-REMEMBERS: Final = f'{AGENT}tools = ["save_memory"]\n'
-QUICK: Final = Timing(quiet=0.02)
+OF_FLUSHES = (WORDS, SILENT, "system that runs you")
+"""What nobody but the model in a flush may ever read."""
+LOG = "".join(f"The boat {number} and the boat {number * 31} saw the rope.\n" for number in range(200))
+CHATTY = " ".join(f"Boat {number} came back with {number * 31} passengers." for number in range(40))
 
 
 @pytest.fixture(autouse=True)
@@ -31,77 +44,211 @@ def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_counts(monkeypatch)
 
 
-def is_flush(body: Body) -> bool:
-    """Tell whether a request is a flush, be it the first of its calls or a later one."""
-    return any(text_of(message) == ORDER["content"] for message in body["messages"])
+def without_system(messages: list[Message]) -> list[Message]:
+    """Return messages without the first, in which instructions and memories stand."""
+    assert messages[0]["role"] == "system"
+    return messages[1:]
 
 
-def is_first(body: Body) -> bool:
-    """Tell whether a request is the first of a flush."""
-    return text_of(body["messages"][-1]) == ORDER["content"]
+def stored_in(folder: Path) -> bytes:
+    """Return all that a server has written."""
+    return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
 
 
-def saves(body: Body) -> Script:
-    """Save a fact in the first call of a flush, with words beside it, and end it in the second."""
-    return Script(WORDS, ToolCall("save_memory", {"text": FACT})) if is_first(body) else Script(SILENT)
+def assert_flushed_whole(studio: SimulatedLMStudio, messages: list[Message]) -> None:
+    """Check that one flush has got exactly these messages, behind the system's, and the order."""
+    [flush] = flushes_of(studio)
+    assert without_system(flush.body["messages"]) == [*messages, ORDER]
 
 
-@asynccontextmanager
-async def remembering(
-    folder: Path,
-    flush: Model = saves,
-    *,
-    model: Model = answers,
-    memory: str = "",
-    compaction: str = "background = false",
-    agents: str = REMEMBERS,
-    window: int = WINDOW,
-) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
-    """Run an agent with memory; the model answers flushes as `flush` says."""
+async def test_what_it_saves_is_told_after_the_compaction(tmp_path: Path) -> None:
+    """The flush has what is about to go; the fact is in the memory, and is told from the compaction on."""
+    sent = history(FULL)
+    async with remembering(tmp_path) as (served, studio):
+        assert await turn(served, [*sent]) == ANSWER
+        assert kinds_of(studio) == ["flush", "flush", "prune", "turn"]
+        assert_flushed_whole(studio, sent[1:])
+        assert await saved(served) == [FACT]
+        first, *_, last = studio.chats
+        assert FACT not in text_of(first.body["messages"][0])
+        assert FACT in text_of(last.body["messages"][0])
+        assert not is_flush(last.body)
 
-    def says(body: Body) -> Script | str:
-        return flush(body) if is_flush(body) else model(body)
 
-    agents = f"{agents}[memory]\nenabled = true\n{memory}\n"
-    before = asyncio.all_tasks()
-    async with small_window(folder, says, window=window, compaction=compaction, agents=agents, timing=QUICK) as (
+@pytest.mark.parametrize("background", ["true", "false"])
+async def test_five_compactions_are_five_flushes(tmp_path: Path, background: str) -> None:
+    """No client's text, no history, no stored byte and no later prompt has a word of them."""
+    messages = history(0)
+    done: list[str] = []
+    compaction = f"background = {background}"
+    async with remembering(tmp_path, compaction=compaction, model=lambda body: CHATTY) as (served, studio):
+        for number in range(40):
+            assert await turn(served, messages) == CHATTY.strip()
+            await background_ended(served)
+            done = [kind for kind, _ in groupby(kinds_of(studio)) if kind in ("flush", "prune")]
+            if done.count("prune") == 5:
+                break
+            messages = asked(messages, f"And what of crossing {number}? Tell me all that you know of it.")
+        assert done == ["flush", "prune"] * 5
+        assert len(flushes_of(studio)) == 5
+        others = [str(chat.body) for chat in studio.chats if not is_flush(chat.body)]
+        assert not [body for body in others if any(words in body for words in OF_FLUSHES)]
+    stored = stored_in(tmp_path)
+    assert CHATTY[:80].encode() in stored
+    assert not [words for words in OF_FLUSHES if words.encode() in stored]
+
+
+@pytest.mark.parametrize("background", ["true", "false"])
+async def test_below_the_trigger_it_is_done_behind_the_answer(tmp_path: Path, background: str) -> None:
+    """Once in a cycle, with the answer in it; who asks on is told the same as before, and is not held up by another."""
+    messages = history(NEARLY_FULL)
+    async with remembering(tmp_path, compaction=f"background = {background}") as (served, studio):
+        await turn(served, messages)
+        await background_ended(served)
+        if background == "false":
+            assert kinds_of(studio) == ["turn"]
+            return
+        assert kinds_of(studio) == ["turn", "flush", "flush"]
+        assert_flushed_whole(studio, messages[1:])
+        messages = asked(messages, "And now?")
+        await turn(served, messages)
+        await background_ended(served)
+        assert await turn(served, asked(messages[:-2], "And then?")) == ANSWER
+        await background_ended(served)
+        assert kinds_of(studio) == ["turn", "flush", "flush", "turn", "turn"]
+        prompts = [chat.body["messages"][0] for chat in studio.chats]
+        assert all(prompt == prompts[0] for prompt in prompts)
+
+
+async def test_it_goes_on_with_the_bytes_of_the_prompt_before(tmp_path: Path) -> None:
+    """Tools, sampling and messages are those of the turn, so that an engine reads the answer and the order anew."""
+    messages = history(NEARLY_FULL)
+    agents = f"{REMEMBERS}sampling = {{ temperature = 0.3, top_p = 0.9 }}\n"
+    async with remembering(tmp_path, compaction="", agents=agents) as (served, studio):
+        await turn(served, messages)
+        await background_ended(served)
+        asked_for, first, second = [chat.body for chat in studio.chats]
+        for before, after in ((asked_for, first), (first, second)):
+            assert after["messages"][: len(before["messages"])] == before["messages"]
+            assert after["tools"] == before["tools"]
+            sampling = {"temperature": 0.3, "top_p": 0.9, "model": MODEL}
+            assert {name: after[name] for name in sampling} == sampling
+            assert after["max_tokens"] <= 1024
+            assert after.keys() == before.keys()
+
+
+async def test_the_person_is_told(tmp_path: Path) -> None:
+    """One status opens, another closes it; the answer's text is the answer alone, and so is its usage."""
+    async with remembering(tmp_path) as (served, studio):
+        body = {"model": "writer", "messages": history(FULL), "stream_options": {"include_usage": True}}
+        chunks = chunks_of(await stream_bytes(served, body))
+        kinds = [kind for kind, _ in notices_of(chunks)]
+        assert kinds[:3] == ["remembering", "remembered", "compacting"]
+        assert kinds[-1] == "compacted"
+        assert said_in(chunks) == ANSWER
+        assert chunks[-1]["usage"]["prompt_tokens"] == studio.chats[-1].counted_tokens
+        assert "elbowroom" not in chunks[-1]["usage"]
+
+
+async def test_compacted_by_hand(tmp_path: Path) -> None:
+    """The same flush comes before a compaction that a person asks for, far below the trigger too."""
+    sent = history(4)
+    async with remembering(tmp_path, compaction="auto = false") as (served, studio):
+        body = {"model": "writer", "messages": sent}
+        async with served.http.post(f"{served.url}/v1/conversations/a/compact", json=body) as response:
+            answer = await response.json()
+        assert answer["compacted"] is True
+        assert_flushed_whole(studio, sent[1:])
+        assert await saved(served) == [FACT]
+        assert not [words for words in OF_FLUSHES if words in str(answer)]
+
+
+async def test_an_answer_that_was_stopped(tmp_path: Path) -> None:
+    """It is in the flush as far as it has come, and goes on after the compaction as if nothing had been."""
+    sent = history(NEARLY_FULL)
+
+    def writes(body: dict[str, Any]) -> str:
+        last = text_of(body["messages"][-1])
+        return LOG if last == QUESTION else rest_of(LOG, text_of(body["messages"][-2]))
+
+    async with remembering(tmp_path, model=writes) as (served, studio):
+        assert await turn(served, [*sent]) == LOG
+        assert kinds_of(studio)[:4] == ["turn", "flush", "flush", "prune"]
+        flush, *_ = flushes_of(studio)
+        *before, said, order = without_system(flush.body["messages"])
+        assert (before, order) == (sent[1:], ORDER)
+        assert said["role"] == "assistant"
+        assert len(text_of(said)) > 100
+        assert LOG.startswith(text_of(said))
+
+
+async def test_results_of_the_servers_tools(tmp_path: Path) -> None:
+    """They stand in the flush whole, behind their calls, before the compaction makes room for them."""
+    sent = history(FULL - 4)
+    result = "".join(f"Boat {number} lies at quay {number * 7}.\n" for number in range(90))
+
+    @own_tool
+    async def read_list() -> str:
+        """Read a list of boats."""
+        return result
+
+    @own_tool
+    async def save_memory(text: str) -> str:
+        """Remember one lasting fact."""
+        raise AssertionError("the turn itself saves nothing")
+
+    def reads(body: dict[str, Any]) -> Script | str:
+        return ANSWER if body["messages"][-1]["role"] == "tool" else Script(ToolCall("read_list", {}))
+
+    agents = f"{REMEMBERS}tool_output = {{ enabled = false }}\n"
+    async with remembering(tmp_path, model=reads, agents=agents, toolbox=lambda target: [read_list, save_memory]) as (
         served,
         studio,
     ):
-        yield served, studio
-    await eventually(lambda: not asyncio.all_tasks() - before, "tasks are left running")
-
-
-def flushes_of(studio: SimulatedLMStudio) -> list[RecordedRequest]:
-    """Return the first requests of all flushes."""
-    return [chat for chat in studio.chats if is_first(chat.body)]
-
-
-async def saved(served: Served) -> list[str]:
-    """Return what the agent remembers of the only user."""
-    memories = await served.app[SHARED].store.memories.all("", "writer")
-    return [memory.text for memory in memories]
-
-
-async def turn(served: Served, messages: list[Message]) -> str:
-    """Ask the agent and put its answer into the history."""
-    status, answer = await ask_whole(served, {"model": "writer", "messages": messages})
-    assert status == 200, answer
-    text = str(answer["choices"][0]["message"]["content"])
-    messages.append({"role": "assistant", "content": text})
-    return text
-
-
-async def test_it_comes_before_the_compaction(tmp_path: Path) -> None:
-    """It has what is about to go, the fact is saved, and from then on it is told; of the flush nothing is."""
-    sent = history(17)
-    async with remembering(tmp_path) as (served, studio):
         assert await turn(served, [*sent]) == ANSWER
+        assert kinds_of(studio)[:4] == ["turn", "flush", "flush", "prune"]
         [flush] = flushes_of(studio)
-        kinds = ["flush" if is_flush(c.body) else "order" if is_prune_order(c.body) else "turn" for c in studio.chats]
-        assert kinds == ["flush", "flush", "order", "turn"]
-        assert flush.body["messages"][1:-1] == sent[1:]
+        *before, call, read, order = without_system(flush.body["messages"])
+        assert (before, order) == (sent[1:], ORDER)
+        assert call["tool_calls"][0]["function"]["name"] == "read_list"
+        assert read["content"].strip() == result.strip()
         assert await saved(served) == [FACT]
-        told = text_of(studio.chats[-1].body["messages"][0])
-        assert FACT in told
-        assert FACT not in text_of(flush.body["messages"][0])
+
+
+async def test_a_window_that_has_shrunk(tmp_path: Path) -> None:
+    """What fitted the larger window is flushed whole before it is compacted for the smaller one."""
+    sent = history(FULL)
+    async with remembering(tmp_path, window=32_768) as (served, studio):
+        await turn(served, sent)
+        studio.reload(MODEL, WINDOW)
+        sent = asked(sent, "And the first one?")
+        assert await turn(served, [*sent]) == ANSWER
+        assert kinds_of(studio) == ["turn", "flush", "flush", "prune", "turn"]
+        assert_flushed_whole(studio, sent[1:])
+
+
+async def test_what_leaves_no_room_is_compacted_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A conversation beyond the window is not flushed, and the log says so; the next cycle is."""
+    messages = history(2 * FULL)
+    async with remembering(tmp_path, model=lambda body: CHATTY) as (served, studio):
+        with caplog.at_level("INFO"):
+            await turn(served, messages)
+        assert "flush" not in kinds_of(studio)
+        assert "it leaves no room for that" in caplog.text
+        for number in range(6):
+            messages = asked(messages, f"And what of crossing {number}?")
+            await turn(served, messages)
+        assert kinds_of(studio).count("flush") >= 2
+
+
+async def test_conversations_and_agents_are_flushed_each_by_itself(tmp_path: Path) -> None:
+    """The same words to another agent are another conversation, and what it saves is its own."""
+    other = REMEMBERS.replace('"writer"', '"critic"').replace("The Writer", "The Critic")
+    sent = history(FULL)
+    async with remembering(tmp_path, agents=f"{REMEMBERS}{other}") as (served, studio):
+        await turn(served, [*sent])
+        await turn(served, [*sent], model="critic")
+        await turn(served, [*sent])
+        await turn(served, [sent[0], *asked([], "Another beginning."), *sent[1:]])
+        assert len(flushes_of(studio)) == 3
+        assert await saved(served) == [FACT]

@@ -17,7 +17,6 @@ from elbowroom.context.conversation import (
     ConversationBegun,
     QueuedMessage,
     QueueDropped,
-    QueueTaken,
     ReplyBegun,
     ReplyGrew,
     StepUsed,
@@ -211,16 +210,33 @@ async def test_a_result_is_kept_once() -> None:
     assert added == [{"role": "tool", "tool_call_id": "aaaaaaaaa", "content": "Water the plants."}, missing]
 
 
-async def test_messages_from_the_queue_leave_it_with_the_end() -> None:
-    """They stand behind what was said before; until the turn has ended they could wait again."""
+async def test_messages_from_the_queue_leave_it_with_the_first_word_behind_them() -> None:
+    """They stand before the reply that answers them, and the same moment takes them out of the queue."""
     conversations = NotedConversations()
     live = begun(conversations)
     live.said(words(1))
+    live.called(())
     message = {"role": "user", "content": "Stop that."}
     live.took_in([QueuedMessage("q1", "conv_1", message, "steer", 0.0)])
-    assert kinds_of(conversations.changes) == ["ReplyBegun", "ReplyGrew", "Added", "QueueTaken"]
-    live.ended("complete", "key")
-    assert conversations.noted(QueueTaken, QueueDropped) == [QueueTaken(live.id, ("q1",)), QueueDropped(("q1",))]
+    live.step_began()
+    assert live.has_unread
+    assert kinds_of(conversations.changes) == ["ReplyBegun", "ReplyGrew", "ReplyEnded"]
+    live.said(words(1))
+    live.hand_on()
+    assert not live.has_unread
+    assert kinds_of(conversations.changes[3:]) == ["Added", "QueueDropped", "ReplyBegun", "ReplyGrew"]
+    assert conversations.noted(QueueDropped) == [QueueDropped(("q1",))]
+
+
+async def test_messages_from_the_queue_that_no_model_has_read_are_no_part_of_the_turn() -> None:
+    """They can wait again: a turn that fails before the first word leaves them to the queue."""
+    conversations = NotedConversations()
+    live = begun(conversations)
+    live.took_in([QueuedMessage("q1", "conv_1", {"role": "user", "content": "Stop that."}, "steer", 0.0)])
+    live.step_began()
+    live.ended("interrupted", "")
+    assert live.has_unread
+    assert kinds_of(conversations.changes) == ["TurnEnded"]
 
 
 async def test_usage_stands_behind_the_words() -> None:

@@ -49,6 +49,7 @@ class Notice:
         "remembering",
         "remembered",
         "taken in",
+        "store",
     ]
     text: str
     is_done: bool = True

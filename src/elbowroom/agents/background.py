@@ -24,12 +24,14 @@ Outcome = Compaction | Cannot
 class Job:
     """The work behind one answer: a compaction, whose `outcome` the next turn may wait for, and what follows it.
 
+    `conversation` is its id, as far as it has one.
     `waiting` is how many turns wait: an answer that is asked for anew waits beside the one before it. While it
     `is_flushing`, before the compaction, nobody waits for it: who goes on with the conversation ends it.
     """
 
     key: str
     outcome: "asyncio.Future[Outcome | None]"
+    conversation: str = ""
     is_compacting: bool = False
     waiting: int = 0
     is_flushing: bool = False
@@ -105,11 +107,11 @@ class Background:
     quiet_seconds: float = QUIET_SECONDS
     _jobs: dict[str, Job] = field(default_factory=dict)
 
-    def begin(self, key: str, pool: PoolKey, work: Work) -> None:
+    def begin(self, key: str, pool: PoolKey, work: Work, conversation: str = "") -> None:
         """Begin `work` once the model is quiet; where somebody needs the model, it is cancelled and tried again."""
         if (before := self._jobs.get(key)) is not None:
             before.cancel()
-        job = Job(key, asyncio.get_running_loop().create_future())
+        job = Job(key, asyncio.get_running_loop().create_future(), conversation)
         self._jobs[key] = job
         job.task = asyncio.create_task(self._run(job, pool, work))
 
@@ -125,13 +127,13 @@ class Background:
                 job.cancel()
         return found
 
+    async def end(self, conversation: str) -> None:
+        """End what is under way for the conversation with this id, because a person has stopped it."""
+        await _ended(job for job in self._jobs.values() if job.conversation == conversation)
+
     async def aclose(self) -> None:
         """End all jobs."""
-        tasks = [job.task for job in self._jobs.values() if job.task is not None]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await _ended(self._jobs.values())
 
     async def _run(self, job: Job, pool: PoolKey, work: Work) -> None:
         try:
@@ -167,6 +169,14 @@ class Background:
                 return
             was_free = is_free
             await asyncio.sleep(self.quiet_seconds)
+
+
+async def _ended(jobs: Iterable[Job]) -> None:
+    tasks = [job.task for job in jobs if job.task is not None]
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
 
 
 async def _logged(work: Awaitable[None]) -> None:

@@ -277,15 +277,16 @@ class ManagedStep:
                 self._refusal = None
             if outcome is None:
                 return await self._fit(await self.fitting.first_decision())
-        if self._refusal is not None:  # the engine has refused the very same prompt
-            if self._has_said:
-                return False
-            raise self._refusal
-        if isinstance(decision, Send) or (not isinstance(decision, Refuse) and await self.fitting.fits_window()):
+        if self._refusal is None and (  # else the engine has refused the very same prompt
+            isinstance(decision, Send) or (not isinstance(decision, Refuse) and await self.fitting.fits_window())
+        ):
             return True
         if self._has_said:
             return False
-        raise await self.fitting.overflow()
+        if self.fitting.memory.leave_away(self.history):
+            self._refusal = None
+            return await self._fit(await self.fitting.first_decision())
+        raise self._refusal or await self.fitting.overflow()
 
     @property
     def _has_said(self) -> bool:

@@ -26,7 +26,7 @@ class Recording:
     """Begins turns that are kept in `conversations`; where that is None they have ids, and nothing is kept."""
 
     def __init__(self, conversations: Conversations | None) -> None:
-        self._conversations = conversations
+        self.conversations = conversations
         self._pace = Pace()
 
     async def begin(self, target: Target, request: ChatRequest) -> LiveTurn:
@@ -38,13 +38,13 @@ class Recording:
         owner, name = request.caller.owner, request.caller.chat_id
         messages = without_notices(request.messages)
         chain = Chain.of(owner, target.name, messages)
-        if self._conversations is None:
+        if self.conversations is None:
             return LiveTurn(None, self._pace, new_id(owner, name), owner, target.name, chain)
         nodes = archive_of(chain, messages)
-        known = await self._look_up(self._conversations, owner, name, nodes)
+        known = await self._look_up(self.conversations, owner, name, nodes)
         conversation = known.conversation if known is not None else new_id(owner, name)
         kept = known.kept if known is not None else frozenset()
-        live = LiveTurn(self._conversations, self._pace, conversation, owner, target.name, chain)
+        live = LiveTurn(self.conversations, self._pace, conversation, owner, target.name, chain)
         now = time.time()
         begun = [ConversationBegun(conversation, owner, name, target.name, now)] if known is None else []
         changes: list[Change] = [
@@ -52,7 +52,7 @@ class Recording:
             *(Heard(conversation, node.key, node.parent, node.message, now) for node in nodes if node.key not in kept),
             TurnBegun(live.id, conversation, live.parent, target.name, now),
         ]
-        self._conversations.note(changes)
+        self.conversations.note(changes)
         return live
 
     async def _look_up(

@@ -38,7 +38,7 @@ from elbowroom.context.notice_line import without_notices
 from elbowroom.context.step_usage import StepUsage
 from elbowroom.context.tool_calls import as_json
 from elbowroom.context.transcript import Message
-from elbowroom.errors import WindowUnknown
+from elbowroom.errors import ContextOverflow, WindowUnknown
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.events import TextDelta
 
@@ -122,8 +122,7 @@ class Turn:
         self._asked = shape, info, step
         if not self.target.provider.manages_context:
             await self._remember(_rough_size)
-            body = shape.body(shape.with_instructions(self._history.messages))
-            reply = await step.run(self.target.provider, body, info)
+            body, reply = await self._unmanaged(shape, info, step)
             if self._live is not None:
                 size = _rough_size(as_json(body))
                 self._live.step_used(info.id, step_usage_of(step.usage, size, step.generated, _rough_size), None)
@@ -149,6 +148,20 @@ class Turn:
         if reply.tool_calls or self._shape(None, (), step=1).is_constrained:
             return False
         return await self.intake.take_behind(len(appended), reply.as_message())
+
+    async def _unmanaged(self, shape: StepRequest, info: ModelInfo, step: Step) -> tuple[dict[str, Any], Reply]:
+        """Ask a provider that looks after its context itself; return the body that it took as well.
+
+        A prompt that is too long for it only for what was put back is sent with less of that.
+        """
+        await self._memory.put_back(self._history)
+        while True:
+            body = shape.body(shape.with_instructions(self._history.messages))
+            try:
+                return body, await step.run(self.target.provider, body, info)
+            except ContextOverflow:
+                if step.reply.text or not self._memory.leave_away(self._history):
+                    raise
 
     async def stop(self, appended: Sequence[dict[str, Any]], why: str) -> None:
         """End the answer with a paragraph that says why, though the model would go on behind `appended`."""
@@ -231,7 +244,9 @@ class Turn:
         if is_whole and not goes_on and self.settings.compaction.background and managed.manager.auto:
             behind = managed.behind(reply, said)
             if behind is not None:
-                self.settings.shared.background.begin(self._memory.key_behind(said), managed.pool_key, behind)
+                conversation = self._live.conversation if self._live is not None else ""
+                background = self.settings.shared.background
+                background.begin(self._memory.key_behind(said), managed.pool_key, behind, conversation)
 
     def _note_use(self, managed: ManagedStep) -> None:
         """Keep what the requests of a step have used together, and what the last of them has filled."""

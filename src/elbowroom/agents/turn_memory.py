@@ -72,6 +72,7 @@ class TurnMemory:
         self._place = -1
         self._entry: Entry | None = None
         self._began_with = self.of_client
+        self._has_begun = False
         self._beyond: Written | None = None
         self._chain = chain
 
@@ -112,8 +113,9 @@ class TurnMemory:
         return found is not None
 
     async def put_back(self, history: History) -> None:
-        """Put back what the client never saw, where nobody knows the window and nothing is ever compacted."""
-        self._begin(history, await self._put_back(-1))
+        """Put back what the client never saw, once, where nobody knows the window and nothing is ever compacted."""
+        if not self._has_begun:
+            self._begin(history, await self._put_back(-1))
 
     def leave_away(self, history: History) -> bool:
         """Take away the older half of what was put back; tell whether something was and is none of a summary now."""
@@ -159,7 +161,7 @@ class TurnMemory:
 
     def _begin(self, history: History, whole: Expanded) -> None:
         """Let the turn begin with these, behind the compaction that was found."""
-        self._whole = whole
+        self._whole, self._has_begun = whole, True
         if self._entry is None and not whole.turns and self._began_with is self.of_client:
             return
         covered = whole.chain.ends[self._place] if self._entry is not None else 0

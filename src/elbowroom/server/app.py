@@ -24,6 +24,7 @@ from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard
 from elbowroom.server.health import health
 from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS, SHARED, STARTED, TIMING, Timing
 from elbowroom.server.models import list_models, show_model
+from elbowroom.server.queueing import add_queue_routes
 from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime
 from elbowroom.settings.live import LiveSettings
@@ -55,8 +56,8 @@ def create_app(
     store = open_store(live.current().settings.store, environ)
     own_tools = SettingsToolbox(live.current, environ, store.memories)
     app[RUNTIME] = AgentRuntime(own_tools.warm_up)
-    conversations = store.conversations if live.current().settings.store.conversations else None
-    app[SHARED] = Shared.over(store, toolbox or own_tools, quiet_seconds=app[TIMING].quiet, conversations=conversations)
+    kept = store.conversations if live.current().settings.store.conversations else None
+    app[SHARED] = Shared.over(store, toolbox or own_tools, quiet_seconds=app[TIMING].quiet, conversations=kept)
     app[STARTED] = int(time.time())
 
     async def open_providers(app: web.Application) -> AsyncIterator[None]:
@@ -80,6 +81,7 @@ def create_app(
     app.router.add_post(f"{BASE}conversations/{{id}}/compact{END}", compact_conversation)
     add_cancel_route(app, BASE, END)
     add_conversation_routes(app, BASE, END)
+    add_queue_routes(app, BASE, END)
     return app
 
 

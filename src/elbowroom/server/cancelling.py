@@ -5,9 +5,10 @@ from typing import Any
 
 from aiohttp import web
 
+from elbowroom.agents.shared import Shared
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.body import read_json
-from elbowroom.server.caller import owner_of
+from elbowroom.server.caller import CONVERSATION, conversation_name, owner_of
 from elbowroom.server.keys import SHARED
 
 
@@ -38,22 +39,35 @@ def add_cancel_route(app: web.Application, base: str, end: str) -> None:
 
 async def cancel_conversation(request: web.Request) -> web.Response:
     """Stop all turns of a conversation; answer when they have ended."""
-    body = await read_json(request) if request.can_read_body else {}
-    wish = Wish.of(body)
-    shared, owner = request.app[SHARED], owner_of(request.headers, body)
-    conversation = shared.running.find(owner, request.match_info["id"])
-    if conversation is None:
-        raise NotFound(
-            f"There is no conversation {request.match_info['id']!r} here, or it is somebody else's: name it by the "
-            "X-Conversation-Id that came with its answer, or as the client calls it."
-        )
+    wish = Wish.of(await read_json(request) if request.can_read_body else {})
+    shared, owner = request.app[SHARED], owner_of(request.headers)
+    conversation = await _found(shared, owner, request.match_info["id"])
+    await shared.queue.load()
+    # What is put in the queue from now on is meant for what comes next.
+    queued = [item.id for item in (*shared.queue.waiting(conversation), *shared.queue.taken(conversation))]
     cancelled = await shared.running.cancel(owner, conversation, last_words=wish.last_words)
+    await shared.background.end(conversation)
+    if wish.clears_queue:
+        shared.queue.remove(conversation, queued)
     return web.json_response(
         {
             "id": conversation,
             "object": "conversation.cancelled",
             "cancelled": cancelled,
             "status": shared.running.status(owner, conversation).status,
-            "queue": 0,
+            "queue": len(shared.queue.waiting(conversation)),
         }
+    )
+
+
+async def _found(shared: Shared, owner: str, named: str) -> str:
+    """Return the id of the owner's conversation with this id, or else this name. Raises NotFound."""
+    name = conversation_name(named)
+    if (running := shared.running.find(owner, name)) is not None:
+        return running
+    if (row := await shared.store.conversations.find(owner, name)) is not None:
+        return row.id
+    raise NotFound(
+        f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's. Name it by the "
+        f"{CONVERSATION} that came with its answer, or as the client calls it."
     )

@@ -13,7 +13,7 @@ BYTES_A_GIGABYTE: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What nobody came back to for `retention_days` goes, 0 for never; outputs of tools take `max_gb` in all."""
+    """What nobody came back to for `retention_days` goes, 0 for never; `max_gb` is for all that is kept."""
 
     retention_days: int = 0
     max_gb: float = float("inf")
@@ -25,7 +25,7 @@ class Limits:
 
     @property
     def most_bytes(self) -> float:
-        """Return how many bytes the outputs of tools may take."""
+        """Return how many bytes may be kept."""
         return self.max_gb * BYTES_A_GIGABYTE
 
     def oldest(self, now: float) -> float:

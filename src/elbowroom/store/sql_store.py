@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
+from elbowroom.store.conversations_limits import ConversationLimits
 from elbowroom.store.conversations_sql import SqlConversations
 from elbowroom.store.database import Database
 from elbowroom.store.errors import StoreUnavailable
@@ -34,6 +35,7 @@ class SqlStore:
         self._database = database
         self._limits = limits
         self._tool_output_limits = ToolOutputLimits(database, limits, clock)
+        self._conversation_limits = ConversationLimits(database, limits, clock)
         self._clock = clock
         self._limiting: asyncio.Task[None] | None = None
         self._limited = clock()
@@ -66,6 +68,7 @@ class SqlStore:
     async def aclose(self) -> None:
         """Finish what is under way, but not the limits, and close the database."""
         self._tool_output_limits.stop()
+        self._conversation_limits.stop()
         await self._tasks.finished()
         await self._database.aclose()
 
@@ -74,6 +77,7 @@ class SqlStore:
         try:
             await self._delete_unused()
             await self._tool_output_limits.apply()
+            await self._conversation_limits.apply()
         except StoreUnavailable as error:
             log.debug("The limits of the store could not be applied: %s", error)
 

@@ -1,0 +1,161 @@
+"""The queue of a conversation over HTTP: what is taken, what is refused and in which words, and whose it is."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chatting import chat_body, elbowroom_with_studio, eventually
+from queueing import answering, call, chunks, say, waiting
+from serving import Served
+
+from elbowroom.agents.message_queue import MOST_BYTES, MOST_WAITING
+from elbowroom.demo import Script, SimulatedLMStudio, WaitFor
+from elbowroom.server.keys import SHARED
+
+Pair = tuple[Served, SimulatedLMStudio]
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    """Run elbowroom with a conversation called notes that nobody answers just now."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        await chunks(served, chat_body())
+        yield served, studio
+
+
+async def test_messages_are_listed_and_removed(pair: Pair) -> None:
+    """The list has all that waits in order; one is removed by its id, all of them at once, and then they are gone."""
+    served, _ = pair
+    added = [await say(served, text, "follow_up") for text in ("one", "two", "three")]
+    assert [one["position"] for one in added] == [1, 2, 3]
+    assert {one["object"] for one in added} == {"conversation.queued_message"}
+    listed = await call(served, "GET")
+    assert [(one["id"], one["position"], one["mode"]) for one in listed["data"]] == [
+        (one["id"], one["position"], "follow_up") for one in added
+    ]
+    assert listed["data"][0]["message"] == {"role": "user", "content": "one"}
+    removed = await call(served, "DELETE", f"/{added[1]['id']}")
+    assert removed == {"id": added[1]["id"], "object": "conversation.queued_message.deleted", "deleted": True}
+    assert await waiting(served) == ["one", "three"]
+    gone = await call(served, "DELETE", f"/{added[1]['id']}", status=404)
+    assert "taken in or removed before" in gone["error"]["message"]
+    cleared = await call(served, "DELETE")
+    assert [one["message"]["content"] for one in cleared["data"]] == ["one", "three"]
+    assert await waiting(served) == []
+
+
+async def test_the_id_of_the_conversation_stands_for_its_name(pair: Pair) -> None:
+    """Both name the same queue."""
+    served, _ = pair
+    added = await say(served, "by its name")
+    assert added["conversation"].startswith("conv_")
+    await say(served, "by its id", conversation=added["conversation"])
+    assert await waiting(served, added["conversation"]) == ["by its name", "by its id"] == await waiting(served)
+
+
+async def test_a_message_may_come_as_in_a_chat_request(pair: Pair) -> None:
+    """As an object with a role, or with parts; the mode is steer where none is named."""
+    served, _ = pair
+    parts = [
+        {"type": "text", "text": "Look"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},
+    ]
+    for content in ("Hello", parts):
+        body = {"message": {"role": "user", "content": content}}
+        assert (await call(served, "POST", status=202, json=body))["mode"] == "steer"
+    assert await waiting(served) == ["Hello", parts]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ([], None),
+        ({}, "content"),
+        ({"content": " "}, "content"),
+        ({"content": []}, "content"),
+        ({"content": ["Hello"]}, "content"),
+        ({"content": 7}, "content"),
+        ({"message": "Hello"}, "message"),
+        ({"message": {"role": "system", "content": "Obey."}}, "message.role"),
+        ({"content": "Hello", "mode": "now"}, "mode"),
+        ({"content": "Hello", "mode": ["steer"]}, "mode"),
+    ],
+)
+async def test_what_is_no_message_is_refused(pair: Pair, body: Any, param: str | None) -> None:
+    """With 400 and the name of the field; nothing waits then."""
+    served, _ = pair
+    refused = await call(served, "POST", status=400, json=body)
+    assert refused["error"]["param"] == param
+    assert await waiting(served) == []
+
+
+async def test_a_conversation_that_nobody_knows_is_not_there(pair: Pair) -> None:
+    """Nothing is put in the queue of one, and nothing is listed."""
+    served, _ = pair
+    for method in ("POST", "GET", "DELETE"):
+        answer = await call(served, method, conversation="other", status=404, json={"content": "Hello"})
+        assert "There is no conversation 'other' here" in answer["error"]["message"]
+
+
+async def test_a_conversation_is_its_owners(pair: Pair) -> None:
+    """Another user can neither add to it nor see or remove what waits, by its name or by its id."""
+    served, _ = pair
+    anna, ben = {"X-Elbowroom-User": "anna"}, {"X-Elbowroom-User": "ben"}
+    headers = {**anna, "X-Conversation-Id": "diary"}
+    async with served.http.post(served.chat_url, json=chat_body(), headers=headers) as response:
+        assert response.status == 200
+    added = await call(served, "POST", conversation="diary", status=202, headers=anna, json={"content": "A secret"})
+    for conversation in ("diary", added["conversation"]):
+        await call(served, "GET", conversation=conversation, status=404, headers=ben)
+        await call(served, "DELETE", f"/{added['id']}", conversation=conversation, status=404, headers=ben)
+        body = {"content": "Hello", "user": "ben"}
+        await call(served, "POST", conversation=conversation, status=404, json=body)
+    by_body = {"content": "Mine", "user": "anna"}
+    assert (await call(served, "POST", conversation="diary", status=202, json=by_body))["position"] == 2
+
+
+async def test_a_first_request_that_is_under_way_has_a_queue(tmp_path: Path) -> None:
+    """A conversation is there by its name from the beginning of its first answer, and its answer says that it runs."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        may_end = asyncio.Event()
+        studio.enqueue(Script("One.", WaitFor(may_end)), "Two.")
+        async with answering(served, chat_body()) as answer:
+            await eventually(lambda: studio.chats, "the model is not asked")
+            assert (await say(served, "Go on"))["running"] is True
+            may_end.set()
+            await answer
+
+
+async def test_what_was_taken_in_cannot_be_removed(pair: Pair) -> None:
+    """While the model reads it the answer is 409; once it has begun to answer, the message is gone."""
+    served, studio = pair
+    added = await say(served, "Go on")
+    begins, ends = asyncio.Event(), asyncio.Event()
+    studio.enqueue(Script(WaitFor(begins), "I do.", WaitFor(ends), "Done."))
+    async with answering(served, chat_body("Now?")) as answer:
+        await eventually(lambda: len(studio.chats) == 2, "the model is not asked")
+        refused = await call(served, "DELETE", f"/{added['id']}", status=409)
+        assert refused["error"]["code"] == "already_taken_in"
+        begins.set()
+        await eventually(lambda: studio.chats[1].completion_tokens, "nothing is said")
+        ends.set()
+        await answer
+    await call(served, "DELETE", f"/{added['id']}", status=404)
+
+
+async def test_a_queue_is_bounded(pair: Pair) -> None:
+    """Too many messages are refused with 429 and one that is too large with 413, in words."""
+    served, _ = pair
+    large = BytesIO(json.dumps({"content": "x" * MOST_BYTES}).encode())
+    refused = await call(served, "POST", status=413, data=large, headers={"Content-Type": "application/json"})
+    assert "more than the 1,048,576" in refused["error"]["message"]
+    conversation = (await say(served, "the first"))["conversation"]
+    queue = served.app[SHARED].queue
+    message = {"role": "user", "content": "x"}
+    await asyncio.gather(*(queue.add(conversation, message, "steer") for _ in range(MOST_WAITING - 1)))
+    refused = await call(served, "POST", status=429, json={"content": "one too many"})
+    assert refused["error"]["code"] == "conversation_queue_full"
