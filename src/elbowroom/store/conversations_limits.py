@@ -75,9 +75,11 @@ class ConversationLimits:
         """
         if self._is_stopped:
             return False
-        oldest = select(conversations.c.id).where(condition).order_by(conversations.c.updated, conversations.c.id)
+        async with self._database.reading() as connection:
+            if await _oldest(connection, condition) is None:  # which is how it is nearly always
+                return False
         async with self._database.writing() as connection:
-            found = await connection.scalar(oldest.limit(1))
+            found = await _oldest(connection, condition)  # somebody may have come back to it
             if found is not None and await _delete_messages(connection, found):
                 await connection.execute(update(conversations).filter_by(id=found).values(updated=GOING))
             elif found is not None:
@@ -91,6 +93,13 @@ class ConversationLimits:
                 self._limits.max_gb,
             )
         self._is_exceeded = is_exceeded
+
+
+async def _oldest(connection: AsyncConnection, condition: ColumnElement[bool]) -> str | None:
+    own = conversations.c
+    oldest = select(own.id).where(condition).order_by(own.updated, own.id).limit(1)
+    found: str | None = await connection.scalar(oldest)
+    return found
 
 
 async def _delete_messages(connection: AsyncConnection, conversation: str) -> bool:
