@@ -92,13 +92,10 @@ async def test_a_second_server_does_not_start(tmp_path: Path) -> None:
 
 
 async def test_a_server_with_a_folder_of_its_own_and_the_demo_start(tmp_path: Path) -> None:
-    """Another data folder, memory and the demo do not ask for the lock of the first server."""
-    async with running(tmp_path, "serve", "--port", "0") as first:
-        await first.address()
-        for command, variables in (
-            ("serve", {"ELBOWROOM_DATA_DIR": str(tmp_path / "other")}),
-            ("serve", {"ELBOWROOM_STORE__URL": "sqlite+aiosqlite://"}),
-            ("demo", {}),
-        ):
-            async with running(tmp_path, command, "--port", "0", variables=variables) as other:
-                await other.address()
+    """Neither asks for the lock that the data folder's server has."""
+    data = tmp_path / "data"
+    with only_process(data / "elbowroom.db"):
+        for command in ("serve", "demo"):
+            own = {"ELBOWROOM_DATA_DIR": str(tmp_path / "other" if command == "serve" else data)}
+            async with running(tmp_path, command, "--port", "0", variables=own) as program:
+                await program.address()

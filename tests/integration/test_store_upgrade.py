@@ -1,19 +1,27 @@
 """A file that an older elbowroom wrote is taken over in place."""
 
+import logging
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 from kept_outputs import ME, file_store, text_of, written_down
-from ledger_files import keys_in, query
+from ledger_files import bytes_of, keys_in, query
 from ledger_samples import compaction, conversation, spoken
+from sqlalchemy import create_engine
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from elbowroom.store.database import Database
+from elbowroom.store.errors import StoreUnavailable
 from elbowroom.store.message_json import encoded
-from elbowroom.store.tables import metadata
+from elbowroom.store.tables import SCHEMA_VERSION, metadata
 
 VERSION_1 = """
 CREATE TABLE schema_version (version INTEGER NOT NULL);
@@ -28,6 +36,55 @@ CREATE TABLE archived_messages (
 );
 INSERT INTO schema_version VALUES (1);
 """
+VERSION_2 = """
+CREATE TABLE tool_outputs (
+    owner VARCHAR NOT NULL, id VARCHAR NOT NULL, tool TEXT NOT NULL, mime_type TEXT NOT NULL, bytes BIGINT NOT NULL,
+    lines BIGINT NOT NULL, size BIGINT NOT NULL, saved FLOAT NOT NULL, last_used FLOAT NOT NULL,
+    last_named FLOAT NOT NULL, PRIMARY KEY (owner, id)
+);
+CREATE INDEX tool_outputs_by_last_use ON tool_outputs (last_used);
+CREATE TABLE tool_output_chunks (
+    owner VARCHAR NOT NULL, id VARCHAR NOT NULL, line BIGINT NOT NULL, "column" BIGINT NOT NULL, content BLOB NOT NULL,
+    PRIMARY KEY (owner, id, line, "column")
+);
+CREATE TABLE tool_output_uses (
+    place VARCHAR NOT NULL, "key" VARCHAR NOT NULL, id VARCHAR NOT NULL, PRIMARY KEY (place, "key", id)
+);
+CREATE INDEX tool_output_uses_by_id ON tool_output_uses (id);
+CREATE TABLE memories (
+    room VARCHAR NOT NULL, id VARCHAR NOT NULL, text TEXT NOT NULL, saved FLOAT NOT NULL, PRIMARY KEY (room, id)
+);
+CREATE INDEX memories_by_age ON memories (room, saved);
+UPDATE schema_version SET version = 2;
+"""
+ALEMBIC_IS_LOADED = """
+import asyncio, sys
+from pathlib import Path
+from elbowroom.store.database import Database
+
+async def main():
+    database = await Database.open(Path(sys.argv[1]))
+    await database.aclose()
+
+asyncio.run(main())
+sys.exit("alembic" in sys.modules)
+"""
+
+
+def differences(path: Path) -> list[object]:
+    """Return where the tables in a file are not those that the code describes."""
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.connect() as connection:
+        found: list[object] = compare_metadata(MigrationContext.configure(connection), metadata)
+    engine.dispose()
+    return found
+
+
+def write(path: Path, *scripts: str) -> None:
+    """Run SQL scripts on a file."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for script in scripts:
+            connection.executescript(script)
 
 
 async def test_tables_of_version_1_are_taken_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -48,10 +105,91 @@ async def test_tables_of_version_1_are_taken_over(tmp_path: Path, caplog: pytest
             assert await text_of(store.tool_outputs, ref.id) == "text"
             await store.memories.save(ME, "agent", "likes tea", 1.0)
             assert await written_down(store.memories) == ["likes tea"]
-        assert query(path, "SELECT version FROM schema_version") == [(3,)]
+        assert query(path, "SELECT version FROM schema_version") == [(SCHEMA_VERSION,)]
         assert query(path, "SELECT id FROM tool_outputs") == [(ref.id,)]
         assert keys_in(path) == {entry.key}
     assert not caplog.records
+
+
+async def test_tables_of_version_2_are_taken_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Outputs, who refers to them, and memories are there as before, byte for byte."""
+    new, old = tmp_path / "new.db", tmp_path / "old.db"
+    async with file_store(new) as store:
+        ref = await store.tool_outputs.keep(ME, "read", "text " * 50_000)
+        await store.memories.save(ME, "agent", "likes tea", 1.0)
+    write(old, VERSION_1, VERSION_2)
+    tables = ("tool_outputs", "tool_output_chunks", "tool_output_uses", "memories")
+    copies = [f"INSERT INTO {table} SELECT * FROM new.{table}" for table in tables]
+    write(old, f"ATTACH '{new}' AS new; {'; '.join(copies)};")
+    async with file_store(old) as store:
+        assert await text_of(store.tool_outputs, ref.id) == "text " * 50_000
+        assert await written_down(store.memories) == ["likes tea"]
+    for table in tables:
+        assert query(old, f"SELECT * FROM {table}") == query(new, f"SELECT * FROM {table}")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("scripts", [(), (VERSION_1,), (VERSION_1, VERSION_2)], ids=["new", "1", "2"])
+async def test_migrations_lead_to_the_tables_that_the_code_describes(tmp_path: Path, scripts: tuple[str, ...]) -> None:
+    """Whatever a file begins with, it ends with the same tables, columns, indexes and constraints."""
+    path = tmp_path / "elbowroom.db"
+    write(path, *scripts)
+    await (await Database.open(path)).aclose()
+    assert differences(path) == []
+    assert query(path, "SELECT version FROM schema_version") == [(SCHEMA_VERSION,)]
+    assert query(path, "SELECT version_num FROM alembic_version") == [(str(SCHEMA_VERSION),)]
+
+
+async def test_a_difference_would_be_found(tmp_path: Path) -> None:
+    """The comparison is not blind."""
+    path = tmp_path / "elbowroom.db"
+    await (await Database.open(path)).aclose()
+    write(path, "DROP INDEX turns_by_key; ALTER TABLE turns DROP COLUMN ended;")
+    assert len(differences(path)) == 2
+
+
+async def test_an_upgrade_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    """All of it is one transaction: where the last step fails, the first has not happened either."""
+    path = tmp_path / "elbowroom.db"
+    write(path, VERSION_1, "CREATE TABLE queue (x)")
+    before = query(path, "SELECT name, sql FROM sqlite_master")
+    with pytest.raises(StoreUnavailable, match="queue already exists"):
+        await Database.open(path)
+    assert query(path, "SELECT name, sql FROM sqlite_master") == before
+    assert query(path, "SELECT version FROM schema_version") == [(1,)]
+
+
+async def test_a_file_of_a_newer_elbowroom_is_refused_in_words(tmp_path: Path) -> None:
+    """Neither read nor changed; the person reads why."""
+    path = tmp_path / "elbowroom.db"
+    await (await Database.open(path)).aclose()
+    write(path, "UPDATE schema_version SET version = 99")
+    before = bytes_of(path)
+    said = f"it was written by a newer elbowroom (tables of version 99; this one knows {SCHEMA_VERSION})"
+    with pytest.raises(StoreUnavailable) as refusal:
+        await Database.open(path)
+    assert (str(refusal.value), refusal.value.plainly) == (said, said)
+    assert bytes_of(path) == before
+
+
+def test_a_current_file_is_opened_without_alembic(tmp_path: Path) -> None:
+    """Its import takes a third of a second, which only the first start with a new version costs."""
+    command = [sys.executable, "-c", ALEMBIC_IS_LOADED, str(tmp_path / "elbowroom.db")]
+    codes = [subprocess.run(command, check=False, capture_output=True).returncode for _ in range(2)]
+    assert codes == [1, 0]
+
+
+async def test_upgrades_leave_logging_and_the_terminal_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is printed, no logger is changed or switched off, and all that is logged is Alembic's own steps."""
+    caplog.set_level("INFO")
+    root = logging.getLogger()
+    before = (root.level, list(root.handlers), logging.getLogger("elbowroom").disabled)
+    await (await Database.open(tmp_path / "elbowroom.db")).aclose()
+    assert (root.level, list(root.handlers), logging.getLogger("elbowroom").disabled) == before
+    assert tuple(capfd.readouterr()) == ("", "")
+    assert {record.name.split(".")[0] for record in caplog.records} <= {"alembic"}
 
 
 def test_the_tables_are_no_sqlite_speciality() -> None:

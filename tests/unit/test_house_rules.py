@@ -60,7 +60,11 @@ def test_foreign_libraries_stay_in_their_rooms(path: Path) -> None:
         runtime = [name for name in names if name.split(".")[0] == "agents"]
         assert not runtime or module == "elbowroom.server.runtime", "only as a type"
     if own != "store":
-        assert not [name for name in names if name.split(".")[0] in ("sqlalchemy", "aiosqlite", "sqlite3")]
+        assert not [
+            name
+            for name in names
+            if name.split(".")[0] in ("sqlalchemy", "aiosqlite", "sqlite3", "alembic", "filelock")
+        ]
     if own == "context":
         assert not [
             name for name in names if name.split(".")[0] in ("aiohttp", "agents", "asyncio", "sqlite3", "socket")

@@ -109,6 +109,16 @@ async def test_opening_touches_nothing_until_it_is_used(tmp_path: Path) -> None:
     assert names_in(tmp_path / "data") == ["elbowroom.db"]
 
 
+async def test_it_can_be_opened_before_it_is_used(tmp_path: Path) -> None:
+    """A server that listens begins to open the file and goes on at once; closing waits until it is whole."""
+    store = open_store(StoreSettings(), {"ELBOWROOM_DATA_DIR": str(tmp_path)})
+    store.open_soon()
+    assert names_in(tmp_path) == []
+    await store.aclose()
+    assert names_in(tmp_path) == ["elbowroom.db"]
+    assert store.news() == []
+
+
 async def test_memory_leaves_no_file(tmp_path: Path) -> None:
     """With `:memory:` the data folder is not even made."""
     environ = {"ELBOWROOM_DATA_DIR": str(tmp_path / "data")}

@@ -1,6 +1,5 @@
 """Which conversations go when they are too old or the database holds too much: never one that is in use."""
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -21,12 +20,11 @@ from elbowroom.store.tables import (
     turns,
 )
 
-log = logging.getLogger(__name__)
 MESSAGES_A_TRANSACTION: Final = 100
 """How many are deleted at once, each perhaps with images in it, so that whoever wants to write waits little."""
 SAFE_SECONDS: Final = 3600.0
 """What was used so lately stays whatever the limits: somebody is at it."""
-GOING: Final = 0.0
+GOING: Final = -1.0
 """When a conversation was used last of which a part is deleted already, unless somebody comes back to it."""
 SHARE_OF_OUTPUTS: Final = 0.5
 """Outputs of tools count for no more than this share of `max_gb` here: they push out no conversation beyond that."""
@@ -39,7 +37,6 @@ class ConversationLimits:
         self._database = database
         self._limits = limits
         self._clock = clock
-        self._is_exceeded = False
         self._is_stopped = False
 
     def stop(self) -> None:
@@ -56,10 +53,9 @@ class ConversationLimits:
         is_going, used = conversations.c.updated == GOING, conversations.c.updated
         while await self._delete_some(is_going | (used < min(self._limits.oldest(now), safe))):
             pass
-        while (excess := await self._excess()) > 0 and await self._delete_some(used < safe):
+        while await self._excess() > 0 and await self._delete_some(used < safe):
             while await self._delete_some(is_going):
                 pass
-        self._tell(is_exceeded=excess > 0)
 
     async def _excess(self) -> float:
         async with self._database.reading() as connection:
@@ -75,22 +71,23 @@ class ConversationLimits:
         """
         if self._is_stopped:
             return False
-        oldest = select(conversations.c.id).where(condition).order_by(conversations.c.updated, conversations.c.id)
+        async with self._database.reading() as connection:
+            if await _oldest(connection, condition) is None:  # which is how it is nearly always
+                return False
         async with self._database.writing() as connection:
-            found = await connection.scalar(oldest.limit(1))
+            found = await _oldest(connection, condition)  # somebody may have come back to it
             if found is not None and await _delete_messages(connection, found):
                 await connection.execute(update(conversations).filter_by(id=found).values(updated=GOING))
             elif found is not None:
                 await _delete_rest(connection, found)
         return found is not None
 
-    def _tell(self, *, is_exceeded: bool) -> None:
-        if is_exceeded and not self._is_exceeded:
-            log.warning(
-                "The database takes more than store.max_gb = %g; the conversations that are left in it are in use.",
-                self._limits.max_gb,
-            )
-        self._is_exceeded = is_exceeded
+
+async def _oldest(connection: AsyncConnection, condition: ColumnElement[bool]) -> str | None:
+    own = conversations.c
+    oldest = select(own.id).where(condition).order_by(own.updated, own.id).limit(1)
+    found: str | None = await connection.scalar(oldest)
+    return found
 
 
 async def _delete_messages(connection: AsyncConnection, conversation: str) -> bool:
