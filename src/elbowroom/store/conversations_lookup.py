@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from elbowroom.context import conversation as kinds
 from elbowroom.store.conversations_parts import UNREADABLE
-from elbowroom.store.conversations_sound import KeptChange
+from elbowroom.store.conversations_sound import KeptChange, is_sound_id
 from elbowroom.store.sqlite import MOST_VARIABLES
 from elbowroom.store.tables import conversations, messages, queue, turns
 
@@ -41,9 +41,9 @@ async def conversations_of(connection: AsyncConnection, changes: Sequence[KeptCh
             case _:
                 found.add(change.conversation)
     for table, ids in names.items():
-        for some in batched(sorted(ids)):
+        for some in batched(sorted(filter(is_sound_id, ids))):
             found.update(await connection.scalars(select(table.c.conversation).where(table.c.id.in_(some))))
-    return found
+    return set(filter(is_sound_id, found))
 
 
 async def longest_known(connection: AsyncConnection, owner: str, keys: Sequence[str]) -> str | None:
