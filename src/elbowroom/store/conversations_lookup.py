@@ -75,9 +75,10 @@ def _from_the_end(keys: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
 
 async def _having(connection: AsyncConnection, owner: str, start: int, keys: Sequence[str]) -> list[tuple[int, str]]:
     """Return conversations that have some of these keys and how far each knows them, the one that is meant first."""
+    sound = list(filter(is_sound_id, keys))
     found = union_all(
-        select(messages.c.conversation, messages.c.key).where(messages.c.key.in_(keys)),
-        select(turns.c.conversation, turns.c.key).where(turns.c.key.in_(keys)),
+        select(messages.c.conversation, messages.c.key).where(messages.c.key.in_(sound)),
+        select(turns.c.conversation, turns.c.key).where(turns.c.key.in_(sound)),
     ).subquery()
     statement = (
         select(found.c.conversation, found.c.key, conversations.c.updated)
