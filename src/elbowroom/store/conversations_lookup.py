@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from elbowroom.context import conversation as kinds
 from elbowroom.store.conversations_parts import UNREADABLE
-from elbowroom.store.conversations_sound import KeptChange
+from elbowroom.store.conversations_sound import KeptChange, is_sound_id
 from elbowroom.store.sqlite import MOST_VARIABLES
 from elbowroom.store.tables import conversations, messages, queue, turns
 
@@ -41,9 +41,9 @@ async def conversations_of(connection: AsyncConnection, changes: Sequence[KeptCh
             case _:
                 found.add(change.conversation)
     for table, ids in names.items():
-        for some in batched(sorted(ids)):
+        for some in batched(sorted(filter(is_sound_id, ids))):
             found.update(await connection.scalars(select(table.c.conversation).where(table.c.id.in_(some))))
-    return found
+    return set(filter(is_sound_id, found))
 
 
 async def longest_known(connection: AsyncConnection, owner: str, keys: Sequence[str]) -> str | None:
@@ -75,9 +75,10 @@ def _from_the_end(keys: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
 
 async def _having(connection: AsyncConnection, owner: str, start: int, keys: Sequence[str]) -> list[tuple[int, str]]:
     """Return conversations that have some of these keys and how far each knows them, the one that is meant first."""
+    sound = list(filter(is_sound_id, keys))
     found = union_all(
-        select(messages.c.conversation, messages.c.key).where(messages.c.key.in_(keys)),
-        select(turns.c.conversation, turns.c.key).where(turns.c.key.in_(keys)),
+        select(messages.c.conversation, messages.c.key).where(messages.c.key.in_(sound)),
+        select(turns.c.conversation, turns.c.key).where(turns.c.key.in_(sound)),
     ).subquery()
     statement = (
         select(found.c.conversation, found.c.key, conversations.c.updated)

@@ -127,8 +127,10 @@ class MemoryConversations:
     def held(self, owner: str, conversation: str) -> HeldConversation | None:
         """Return the conversation with this id, or else the one used last with this name."""
         mine = self._of(owner)
-        named = sorted((held for held in mine if held.name == conversation), key=lambda held: -held.updated)
-        return next((held for held in (*(held for held in mine if held.id == conversation), *named)), None)
+        if found := next((held for held in mine if held.id == conversation), None):
+            return found
+        named = (held for held in mine if conversation and held.name == conversation)
+        return max(named, key=lambda held: held.updated, default=None)
 
     def _of(self, owner: str) -> list[HeldConversation]:
         key = owner_key(owner)

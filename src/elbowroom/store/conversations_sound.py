@@ -104,6 +104,15 @@ def _tokens(change: KeptChange) -> tuple[int, ...]:
     return used.input, used.output, used.cache_creation, used.cache_read, *fill
 
 
+def is_sound_id(text: str) -> bool:
+    """Tell whether any database takes this as an id."""
+    try:
+        _check_id(text)
+    except UNSOUND:
+        return False
+    return True
+
+
 def _check_id(text: str) -> None:
     if not text.isascii():
         text.encode()

@@ -26,7 +26,7 @@ from elbowroom.store.conversations_reading import (
     turn_rows,
 )
 from elbowroom.store.conversations_search import searched
-from elbowroom.store.conversations_sound import Deleted, KeptChange, left_out
+from elbowroom.store.conversations_sound import Deleted, KeptChange, is_sound_id, left_out
 from elbowroom.store.conversations_statements import TAILS, interrupting
 from elbowroom.store.conversations_writing import Plan, Tail, grown, takes_long
 from elbowroom.store.database import Database
@@ -149,6 +149,8 @@ class SqlConversations:
             own.conversation == conversation, own.has_more
         )
         rows: list[ConversationRows] = []
+        if not is_sound_id(conversation):
+            return []
         async with self._database.reading() as connection:
             row = (await connection.execute(select(conversations).filter_by(id=conversation))).first()
             if row is None:
@@ -217,7 +219,7 @@ async def _tails(connection: AsyncConnection, replies: Sequence[str]) -> dict[st
 async def _found(connection: AsyncConnection, owner: str, conversation: str) -> Row[Any] | None:
     """Return the conversation with this id, or else the one used last with this name."""
     own = select(conversations).where(conversations.c.owner == owner_key(owner), conversations.c.id == conversation)
-    if row := (await connection.execute(own)).first():
+    if is_sound_id(conversation) and (row := (await connection.execute(own)).first()):
         return row
     named = conversations.c.name == encoded(conversation)
     return (await connection.execute(_newest(owner).where(named))).first() if conversation else None

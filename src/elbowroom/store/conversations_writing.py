@@ -9,7 +9,7 @@ from elbowroom.context.transcript import Message
 from elbowroom.store import conversations_statements as sql
 from elbowroom.store.conversations_held import heard_message_id, title_of
 from elbowroom.store.conversations_parts import REPLY_FIELDS, Part, body, split
-from elbowroom.store.conversations_sound import MESSAGES, UNSOUND, Deleted, KeptChange, check, left_out
+from elbowroom.store.conversations_sound import MESSAGES, UNSOUND, Deleted, KeptChange, check, is_sound_id, left_out
 from elbowroom.store.conversations_statements import values
 from elbowroom.store.message_json import encoded
 from elbowroom.store.owner_key import owner_key
@@ -259,4 +259,4 @@ def grown(changes: Sequence[KeptChange]) -> list[str]:
             begun.add(change.message)
         elif isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled) and change.message not in begun:
             found[change.message] = None
-    return list(found)
+    return [message for message in found if is_sound_id(message)]
