@@ -187,3 +187,24 @@ async def test_an_answer_above_the_trigger_by_its_usage(tmp_path: Path) -> None:
         answered = turns_of(studio)[0]
         assert kept.row.fill.tokens == (answered.prompt_tokens or 0) + answered.completion_tokens
         assert kept.compactions[0].before >= kept.row.fill.tokens
+
+
+@pytest.mark.parametrize(("reported", "compactions"), [(3400, 1), (2100, 0)])
+async def test_the_engine_knows_better_how_full_its_window_is(tmp_path: Path, reported: int, compactions: int) -> None:
+    """An answer that ends above the trigger by the usage of its last step is compacted behind, whatever we count."""
+    usage = {"prompt_tokens": reported, "completion_tokens": 12, "total_tokens": reported + 12}
+    ended = asyncio.Event()
+
+    def model(body: dict[str, Any]) -> Script:
+        if body.get("max_tokens") == 1:
+            ended.set()
+        return Script(ANSWER, usage=usage)
+
+    async with small_window(tmp_path, model, window=4096, timing=Timing(quiet=0.02)) as (served, studio):
+        await ask_whole(served, {"model": RAW_MODEL, "messages": history(24)})
+        if compactions:
+            await asyncio.wait_for(ended.wait(), 10)
+        else:
+            await asyncio.sleep(0.3)  # for an order that would be one too many
+        assert len(orders_of(studio)) == compactions
+        assert (turns_of(studio)[0].prompt_tokens or 0) < 2100
