@@ -35,8 +35,8 @@ from elbowroom.providers.events import ReasoningDelta, TextDelta
 log = logging.getLogger(__name__)
 MOST_WAITING: Final = 64
 """So many pieces of a reply wait at most before they are noted."""
-LONGEST_WAIT: Final = 0.2
-"""So many seconds they wait at most; together with the commit that follows it is to be less than 250 ms."""
+LONGEST_WAIT: Final = 0.05
+"""So many seconds they wait at most; the store, which writes several turns together, has the rest of 250 ms."""
 HIDDEN_SECONDS: Final = 1.0
 """What the client has never seen is waited for so long; without it the answer is a poorer one, but there is one."""
 
