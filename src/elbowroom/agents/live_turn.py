@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -37,6 +37,7 @@ MOST_WAITING: Final = 64
 """So many pieces of a reply wait at most before they are noted."""
 LONGEST_WAIT: Final = 0.05
 """So many seconds they wait at most; the store, which writes several turns together, has the rest of 250 ms."""
+KINDS: Final[Mapping[type[TextDelta | ReasoningDelta], PieceKind]] = {TextDelta: "text", ReasoningDelta: "reasoning"}
 HIDDEN_SECONDS: Final = 1.0
 """What the client has never seen is waited for so long; without it the answer is a poorer one, but there is one."""
 
@@ -177,8 +178,7 @@ class LiveTurn:
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
-        pieces = [(kind, "".join(event.text for event in events)) for kind, events in groupby(waiting, _kind)]
-        grown = [(kind, text) for kind, text in pieces if text]
+        grown = [(kind, text) for kind, text in _joined(waiting) if text]
         if grown:
             self._begin_reply()
             self._note(*(ReplyGrew(self._reply, kind, text) for kind, text in grown))
@@ -219,5 +219,8 @@ class LiveTurn:
             self._conversations.note([*changes])
 
 
-def _kind(event: TextDelta | ReasoningDelta) -> PieceKind:
-    return "text" if isinstance(event, TextDelta) else "reasoning"
+def _joined(events: Sequence[TextDelta | ReasoningDelta]) -> list[tuple[PieceKind, str]]:
+    """Return what these say, as one piece for each run of words or thoughts."""
+    if len(set(map(type, events))) == 1:  # nearly always, and this is done for all that any model says
+        return [(KINDS[type(events[0])], "".join([event.text for event in events]))]
+    return [(KINDS[kind], "".join([event.text for event in run])) for kind, run in groupby(events, type)]
