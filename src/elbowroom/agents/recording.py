@@ -35,7 +35,7 @@ class Recording:
         A conversation with a name of the client's is known by that, one without by what was said in it. A store that
         fails or is slow lets it be a new one. Requests beside a conversation, such as for a title, have no turn.
         """
-        owner, name = request.caller.owner, request.caller.chat_id
+        owner, name = request.caller.keeps_as, request.caller.chat_id
         messages = without_notices(request.messages)
         chain = Chain.of(owner, target.name, messages)
         if self.conversations is None:
