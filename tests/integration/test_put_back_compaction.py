@@ -100,6 +100,25 @@ async def test_strangers_and_compactions(tmp_path: Path) -> None:
             assert sent[1:] == other.history[:-1]
 
 
+async def test_by_hand(tmp_path: Path) -> None:
+    """A compaction that a person asks for takes in what was read as well, and counts as one of the conversation."""
+    async with small_window(
+        tmp_path, reads_log, agents=AGENT_WITHOUT_CACHE, window=WINDOW, toolbox=lambda target: [read_log]
+    ) as (served, studio):
+        ada = Person(served)
+        for day in range(4):
+            await ada.say(f"What happened on day {day}")
+        body = {"model": "writer", "messages": [*ada.history, {"role": "user", "content": "And on day 4"}]}
+        async with served.http.post(f"{served.url}/v1/conversations/{ada.conversation}/compact", json=body) as response:
+            answer = await response.json()
+        assert answer["compacted"], answer
+        assert answer["before"] > 4 * len(WORDS) * 12 // 6
+        [order] = orders_of(studio)
+        assert "Log of day 0: " in str(order.body["messages"])
+        async with served.http.get(f"{served.url}/v1/conversations/{ada.conversation}") as response:
+            assert len((await response.json())["compactions"]) == 1
+
+
 async def test_an_unmanaged_provider(tmp_path: Path) -> None:
     """A provider that looks after its window itself gets what was read as well."""
     agents = f'{AGENT}provider = "openai"\n'
