@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from elbowroom.context.conversation import Change, KeptTurn, Known
+from elbowroom.context.conversation import KeptTurn, Known
 from elbowroom.store.conversations_memory import MemoryConversations
+from elbowroom.store.conversations_sound import KeptChange
 
 
 class NotedConversations(MemoryConversations):
@@ -12,16 +13,16 @@ class NotedConversations(MemoryConversations):
 
     def __init__(self, delay: float = 0.0, failure: Exception | None = None) -> None:
         super().__init__()
-        self.changes: list[Change] = []
+        self.changes: list[KeptChange] = []
         self.delay = delay
         self.failure = failure
 
-    def note(self, changes: Sequence[Change]) -> None:
+    def note(self, changes: Sequence[KeptChange]) -> None:
         """Keep them, and take them in."""
         self.changes += changes
         super().note(changes)
 
-    def noted(self, *kinds: type) -> list[Change]:
+    def noted(self, *kinds: type) -> list[KeptChange]:
         """Return the changes of these kinds."""
         return [change for change in self.changes if isinstance(change, kinds)]
 
@@ -41,6 +42,6 @@ class NotedConversations(MemoryConversations):
             raise self.failure
 
 
-def kinds_of(changes: Iterable[Change]) -> list[str]:
+def kinds_of(changes: Iterable[KeptChange]) -> list[str]:
     """Return the names of their kinds."""
     return [type(change).__name__ for change in changes]

@@ -8,7 +8,7 @@ from noted_changes import NotedConversations, kinds_of
 from waiting import until
 
 from elbowroom.agents.answer import ToolCall
-from elbowroom.agents.live_turn import MOST_WAITING, LiveTurn, Pace
+from elbowroom.agents.live_turn import HANDED_OVER, MOST_WAITING, LiveTurn, Pace
 from elbowroom.context.conversation import (
     Added,
     CompactionNoted,
@@ -263,6 +263,20 @@ async def test_hidden_turns_are_read_or_left_out(failure: Exception | None) -> N
     chain = Chain.of("", "writer", [ASKED, said, {"role": "user", "content": "Thanks."}])
     found = [[turn.id for turn in await live.hidden(chain, place)] for place in (-1, 0, 1, 2)]
     assert found == ([[live.id], [live.id], [], []] if failure is None else [[], [], [], []])
+
+
+async def test_a_turn_that_was_handed_over_is_not_put_back() -> None:
+    """It is kept with the handover, of which the agent that is asked next is told nothing."""
+    conversations = NotedConversations()
+    live = begun(conversations)
+    live.called(CALLS[:1])
+    live.returned("aaaaaaaaa", f"{HANDED_OVER} The Editor answers the user from here on.")
+    live.said([TextDelta("Plants.")])
+    live.called(())
+    live.ended("complete", CHAIN.followed_by({"role": "assistant", "content": "Plants."}))
+    chain = Chain.of("", "writer", [ASKED, {"role": "assistant", "content": "Plants."}])
+    assert await live.hidden(chain, -1) == []
+    assert len(await conversations.turns("conv_1", chain.keys)) == 1
 
 
 async def test_without_a_store_nothing_is_kept() -> None:

@@ -40,6 +40,7 @@ class BehindAnswer:
     """Compacts a conversation with its answer, and lets the engine read the result, before the person writes again.
 
     It is compacted where another message of the usual length would pass the trigger: nobody has to wait for it then.
+    `is_full` tells that by the engine's own report it would, whatever we count.
     Some way below that the agent saves what must last.
     """
 
@@ -54,6 +55,7 @@ class BehindAnswer:
     memory: TurnMemory
     keeper: OutputKeeper | None = None
     flush: MemoryFlush | None = None
+    is_full: bool = False
 
     async def __call__(self, job: Job) -> None:
         """Do it; at a second try only what is left to do."""
@@ -65,7 +67,8 @@ class BehindAnswer:
         """Return whether there is something new to read."""
         expected = [*self.history.messages, usual_question(self.history.messages)]
         await self._flush(job, expected)
-        decision = await decide(expected, self.counter, AgentContextManager(self.budget))
+        manager = AgentContextManager(self.budget)
+        decision = await decide(expected, self.counter, manager, must_shrink=self.is_full)
         if isinstance(decision, Compact) and await self._is_pruning_enough(expected):
             job.compacted(None)
             return True
@@ -95,7 +98,8 @@ class BehindAnswer:
         """Flush the conversation as it stands, before anything of it is shortened."""
         if self.flush is None:
             return
-        if self.budget.occupied(await self.counter.prompt(expected)) < self.flush.due_at(self.history.messages):
+        due_at = self.flush.due_at(self.history.messages)
+        if not self.is_full and self.budget.occupied(await self.counter.prompt(expected)) < due_at:
             return
         job.is_flushing = True
         try:

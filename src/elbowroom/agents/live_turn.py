@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -29,14 +29,17 @@ from elbowroom.context.conversation import (
 )
 from elbowroom.context.ledger import Chain
 from elbowroom.context.step_usage import StepUsage
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, text_of
 from elbowroom.providers.events import ReasoningDelta, TextDelta
 
 log = logging.getLogger(__name__)
 MOST_WAITING: Final = 64
 """So many pieces of a reply wait at most before they are noted."""
-LONGEST_WAIT: Final = 0.2
-"""So many seconds they wait at most; together with the commit that follows it is to be less than 250 ms."""
+LONGEST_WAIT: Final = 0.05
+"""So many seconds they wait at most; the store, which writes several turns together, has the rest of 250 ms."""
+HANDED_OVER: Final = "The conversation was handed over."
+"""The first words of the result by which an agent learns that it is the one to go on."""
+KINDS: Final[Mapping[type[TextDelta | ReasoningDelta], PieceKind]] = {TextDelta: "text", ReasoningDelta: "reasoning"}
 HIDDEN_SECONDS: Final = 1.0
 """What the client has never seen is waited for so long; without it the answer is a poorer one, but there is one."""
 
@@ -159,7 +162,8 @@ class LiveTurn:
     async def hidden(self, chain: Chain, place: int) -> list[KeptTurn]:
         """Return the turns of this conversation behind a place in the chain, -1 for its beginning.
 
-        They hold what the client has never seen. None are returned where the store fails, or takes too long.
+        They hold what the client has never seen. A turn that was handed over is left out: who is asked next decides
+        anew, without a trace of that. None are returned where the store fails, or takes too long.
         """
         if self._conversations is None:
             return []
@@ -170,15 +174,15 @@ class LiveTurn:
         except Exception as error:  # noqa: BLE001  # an answer must not fail for what its conversation was
             log.warning("What was done before in %s cannot be read: %r", self.conversation, error)
             return []
-        return [turn for turn in turns if place < 0 or turn.key != keys[0]]
+        behind = [turn for turn in turns if place < 0 or turn.key != keys[0]]
+        return [turn for turn in behind if not any(map(_hands_over, turn.messages))]
 
     def hand_on(self) -> None:
         """Note what has been said and waits."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
-        pieces = [(kind, "".join(event.text for event in events)) for kind, events in groupby(waiting, _kind)]
-        grown = [(kind, text) for kind, text in pieces if text]
+        grown = [(kind, text) for kind, text in _joined(waiting) if text]
         if grown:
             self._begin_reply()
             self._note(*(ReplyGrew(self._reply, kind, text) for kind, text in grown))
@@ -219,5 +223,12 @@ class LiveTurn:
             self._conversations.note([*changes])
 
 
-def _kind(event: TextDelta | ReasoningDelta) -> PieceKind:
-    return "text" if isinstance(event, TextDelta) else "reasoning"
+def _hands_over(message: Message) -> bool:
+    return message.get("role") == "tool" and text_of(message).startswith(HANDED_OVER)
+
+
+def _joined(events: Sequence[TextDelta | ReasoningDelta]) -> list[tuple[PieceKind, str]]:
+    """Return what these say, as one piece for each run of words or thoughts."""
+    if len(set(map(type, events))) == 1:  # nearly always, and this is done for all that any model says
+        return [(KINDS[type(events[0])], "".join([event.text for event in events]))]
+    return [(KINDS[kind], "".join([event.text for event in run])) for kind, run in groupby(events, type)]

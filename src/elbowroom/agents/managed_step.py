@@ -114,15 +114,15 @@ class ManagedStep:
 
         `said` is the answer as the client has it.
         """
-        budget = self.manager.budget
-        used = self.used[-1] if self.used else None
-        if used is not None and not used.is_counted:
-            answered = used.total
+        budget, used = self.manager.budget, self._reported
+        if used is not None:
+            answered = max(used.total, self.manager.prompt + used.output)
         else:
             answered = self.manager.prompt + size_in_bytes(text_of(reply))  # a token has at least a byte
         if answered < budget.window // 4:
             return None
-        answered += size_in_bytes(text_of(usual_question(self.history.messages)))
+        question = text_of(usual_question(self.history.messages))
+        answered += size_in_bytes(question)
         flush = self.fitting.flush(self.info)
         least = flush.due_at(self.history.messages) if flush is not None else budget.trigger
         if budget.occupied(min(answered, budget.window)) < least:
@@ -140,7 +140,21 @@ class ManagedStep:
             memory=self.fitting.memory,
             keeper=self.fitting.keeper,
             flush=flush.behind(self.fitting.memory.key_behind(said)) if flush is not None else None,
+            is_full=self._is_full_with(f"{text_of(reply)}\n{question}"),
         )
+
+    def _is_full_with(self, text: str) -> bool:
+        """Tell whether the engine has read so much last that with this behind it the trigger is passed.
+
+        What it has generated is more than that where it has thought: thoughts are in no later prompt.
+        """
+        budget, used = self.manager.budget, self._reported
+        return used is not None and budget.occupied(used.prompt + self.counter.text(text)) >= budget.trigger
+
+    @property
+    def _reported(self) -> StepUsage | None:
+        """Return what the engine itself says that the last request has used."""
+        return self.used[-1] if self.used and not self.used[-1].is_counted else None
 
     @property
     def pool_key(self) -> PoolKey:

@@ -16,6 +16,7 @@ from elbowroom.agents.answer import Notice, Sink
 from elbowroom.agents.answer_guard import AnswerGuard
 from elbowroom.agents.client_function_tools import client_function_tools
 from elbowroom.agents.function_tools import as_function_tool
+from elbowroom.agents.live_turn import HANDED_OVER
 from elbowroom.agents.managed_model import ManagedModel
 from elbowroom.agents.offered_tools import NO_ARGUMENTS, Handoff, Offered, offered_to
 from elbowroom.agents.output_keeper import NOTHING
@@ -53,7 +54,7 @@ class Handover(SdkHandoff[None, SdkAgent]):
 
     def get_transfer_message(self, agent: AgentBase[Any]) -> str:
         """Return the result of the call, which the agent that goes on is the one to read."""
-        return f"The conversation was handed over. {agent.name} answers the user from here on."
+        return f"{HANDED_OVER} {agent.name} answers the user from here on."
 
 
 @dataclass(slots=True)

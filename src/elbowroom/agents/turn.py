@@ -122,11 +122,7 @@ class Turn:
         self._asked = shape, info, step
         if not self.target.provider.manages_context:
             await self._remember(_rough_size)
-            body, reply = await self._unmanaged(shape, info, step)
-            if self._live is not None:
-                size = _rough_size(as_json(body))
-                self._live.step_used(info.id, step_usage_of(step.usage, size, step.generated, _rough_size), None)
-            return reply
+            return await self._unmanaged(shape, info, step)
         managed = await self._managed(shape, info, step)
         self._last[:], self._usages_before = [managed], len(self.answer.usages)
         try:
@@ -149,8 +145,8 @@ class Turn:
             return False
         return await self.intake.take_behind(len(appended), reply.as_message())
 
-    async def _unmanaged(self, shape: StepRequest, info: ModelInfo, step: Step) -> tuple[dict[str, Any], Reply]:
-        """Ask a provider that looks after its context itself; return the body that it took as well.
+    async def _unmanaged(self, shape: StepRequest, info: ModelInfo, step: Step) -> Reply:
+        """Ask a provider that looks after its context itself.
 
         A prompt that is too long for it only for what was put back is sent with less of that.
         """
@@ -158,10 +154,12 @@ class Turn:
         while True:
             body = shape.body(shape.with_instructions(self._history.messages))
             try:
-                return body, await step.run(self.target.provider, body, info)
+                return await step.run(self.target.provider, body, info)
             except ContextOverflow:
                 if step.reply.text or not self._memory.leave_away(self._history):
                     raise
+            finally:
+                self._note_rough_use(info, step, body)
 
     async def stop(self, appended: Sequence[dict[str, Any]], why: str) -> None:
         """End the answer with a paragraph that says why, though the model would go on behind `appended`."""
@@ -255,6 +253,12 @@ class Turn:
         budget = managed.manager.budget
         fill = ContextFill(managed.used[-1].total, budget.window, budget.trigger, budget.stop_at)
         self._live.step_used(managed.info.id, sum(managed.used, StepUsage()), fill)
+
+    def _note_rough_use(self, info: ModelInfo, step: Step, body: Mapping[str, Any]) -> None:
+        """Keep what a request of a provider has used of which nobody asks to count; one it refused has used nothing."""
+        if self._live is not None and (step.usage is not None or step.generated):
+            size = _rough_size(as_json(body))
+            self._live.step_used(info.id, step_usage_of(step.usage, size, step.generated, _rough_size), None)
 
     def _account(self, managed: ManagedStep, usage: Mapping[str, Any] | None) -> None:
         """Add what the engine reports to the turn's statistics; where it reports nothing, nothing is guessed."""

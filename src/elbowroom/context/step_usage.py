@@ -23,6 +23,11 @@ class StepUsage:
         """Return all of them together."""
         return self.input + self.output + self.cache_creation + self.cache_read
 
+    @property
+    def prompt(self) -> int:
+        """Return the whole prompt, wherever it was read from."""
+        return self.input + self.cache_creation + self.cache_read
+
     def __add__(self, other: "StepUsage") -> "StepUsage":
         """Return the sums; they are counted where one of them is."""
         return StepUsage(
