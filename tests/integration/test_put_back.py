@@ -120,3 +120,35 @@ async def test_tools_of_both(tmp_path: Path) -> None:
         assert [made["function"]["name"] for made in sent[1]["tool_calls"]] == ["read_note", "look"]
         assert [made["id"] for made in sent[1]["tool_calls"]] == [result["tool_call_id"] for result in sent[2:]]
         assert knows(sent)
+
+
+async def test_a_restart(tmp_path: Path) -> None:
+    """What was read before the server was started anew is read again."""
+    async with note_reader(tmp_path) as (served, studio):
+        studio.enqueue(reading(), "One.")
+        ada = Person(served)
+        await ada.say("What does it say?")
+        done = prompt_of(studio)
+    async with note_reader(tmp_path) as (served, studio):
+        studio.enqueue("Fine.")
+        await Person(served, history=ada.history).say("Thanks.")
+        assert prompt_of(studio)[: len(done)] == done
+
+
+async def test_messages_from_the_queue(tmp_path: Path) -> None:
+    """What a person said while the agent worked stands in later prompts where the agent has read it."""
+    waiting = asyncio.Event()
+    async with note_reader(tmp_path) as (served, studio):
+        studio.enqueue(Script(WaitFor(waiting), ToolCall("read_note", {"path": "a.md"})), "One.", "Fine.")
+        ada = Person(served, {"X-Conversation-Id": "chat"})
+        answering = asyncio.create_task(ada.say("What does it say?"))
+        await eventually(lambda: studio.open_requests == 1, "nobody is asked")
+        queue = f"{served.url}/v1/conversations/chat/queue"
+        async with served.http.post(queue, json={"content": "Be quick."}) as response:
+            assert response.status < 300, await response.text()
+        waiting.set()
+        await answering
+        done = prompt_of(studio)
+        assert done[-1] == {"role": "user", "content": "Be quick."}
+        await ada.say("Thanks.")
+        assert prompt_of(studio)[: len(done)] == done

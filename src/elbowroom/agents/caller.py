@@ -32,8 +32,8 @@ class Caller:
         return bool(self.owner) or self.known_by != "nothing"
 
     @property
-    def owner_of_compactions(self) -> str:
-        """Return whose compactions it shares: those of the owner may tell what no client has seen."""
+    def keeps_as(self) -> str:
+        """Return whose conversations it shares, and their compactions: the owner's may tell what no client has seen."""
         return self.owner if self.may_have_hidden else STRANGERS
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from elbowroom.agents.answer import AnswerEvent
@@ -41,6 +41,7 @@ async def compact_request(target: Target, request: ChatRequest, settings: RunSet
             param="model",
         )
     began = time.monotonic()
+    settings = replace(settings, live=await settings.shared.recording.found(target, request))
     offered = await offered_unasked(target, request, settings)
     turn = Turn(target, offered.request, _tell_nobody, settings, offered.keeper)
     instructions = target.agent.instructions if target.agent else None

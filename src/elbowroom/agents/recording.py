@@ -35,7 +35,7 @@ class Recording:
         A conversation with a name of the client's is known by that, one without by what was said in it. A store that
         fails or is slow lets it be a new one. Requests beside a conversation, such as for a title, have no turn.
         """
-        owner, name = request.caller.owner, request.caller.chat_id
+        owner, name = request.caller.keeps_as, request.caller.chat_id
         messages = without_notices(request.messages)
         chain = Chain.of(owner, target.name, messages)
         if self.conversations is None:
@@ -54,6 +54,21 @@ class Recording:
         ]
         self.conversations.note(changes)
         return live
+
+    async def found(self, target: Target, request: ChatRequest) -> LiveTurn | None:
+        """Return a turn of the conversation that a request belongs to, in which nobody says anything; nothing is noted.
+
+        None where it is a new one.
+        """
+        owner, name = request.caller.keeps_as, request.caller.chat_id
+        messages = without_notices(request.messages)
+        chain = Chain.of(owner, target.name, messages)
+        if self.conversations is None:
+            return None
+        known = await self._look_up(self.conversations, owner, name, archive_of(chain, messages))
+        if known is None:
+            return None
+        return LiveTurn(self.conversations, self._pace, known.conversation, owner, target.name, chain)
 
     async def _look_up(
         self, conversations: Conversations, owner: str, name: str, nodes: Sequence[Archived]

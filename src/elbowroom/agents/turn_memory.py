@@ -79,23 +79,16 @@ class TurnMemory:
     @cached_property
     def chain(self) -> Chain:
         """Return the chain over the client's messages."""
-        return self._chain or Chain.of(self._caller.owner, self._agent, self.of_client)
-
-    @cached_property
-    def _compactions(self) -> Chain:
-        """Return the chain by whose keys compactions are kept, with the same ends."""
-        owner = self._caller.owner_of_compactions
-        return self.chain if owner == self._caller.owner else Chain.of(owner, self._agent, self.of_client)
+        return self._chain or Chain.of(self._caller.keeps_as, self._agent, self.of_client)
 
     @cached_property
     def _whole(self) -> Expanded:
         """The client's messages with what was put back; nothing was yet."""
-        return Expanded(self.of_client, self._compactions)
+        return Expanded(self.of_client, self.chain)
 
     def lock(self) -> asyncio.Lock:
         """Return what lets only one of several requests with the same messages compact them."""
-        chain = self._compactions
-        return self._ledger.lock(chain.keys[-1] if chain.keys else chain.seed)
+        return self._ledger.lock(self.chain.keys[-1] if self.chain.keys else self.chain.seed)
 
     async def recall(self, history: History, budget: Budget, size: Measured) -> bool:
         """Put the longest beginning that was compacted before in its place; tell whether there was one.
@@ -123,14 +116,14 @@ class TurnMemory:
         if not count or history.has_taken_in_own or len(history.of_client) != len(self._began_with):
             return False
         turns = self._whole.turns[(count + 1) // 2 :]
-        self._begin(history, expanded(self.of_client, self._compactions, self._place, turns))
+        self._begin(history, expanded(self.of_client, self.chain, self._place, turns))
         return True
 
     async def _found(self, budget: Budget, size: Measured) -> tuple[int, Entry] | None:
         much, larger = MUCH_LARGER
         found: list[tuple[int, Entry]] = []
-        async for place, entry in self._ledger.recalled(self._compactions):
-            if not self._asks(restored(self.of_client, self._compactions, place, entry)):
+        async for place, entry in self._ledger.recalled(self.chain):
+            if not self._asks(restored(self.of_client, self.chain, place, entry)):
                 continue
             found.append((place, entry))
             if budget.window * larger < entry.window * much:
@@ -144,7 +137,7 @@ class TurnMemory:
 
     async def _is_half_empty(self, budget: Budget, size: Measured, place: int, entry: Entry | None) -> bool:
         """Tell whether the conversation behind an entry would fill no more than half of the window, put back too."""
-        if not await _is_half_empty(budget, size, _behind(entry, place, Expanded(self.of_client, self._compactions))):
+        if not await _is_half_empty(budget, size, _behind(entry, place, Expanded(self.of_client, self.chain))):
             return False
         whole = await self._put_back(place)
         return not whole.turns or await _is_half_empty(budget, size, _behind(entry, place, whole))
@@ -157,7 +150,7 @@ class TurnMemory:
                 turns = await self._kept.hidden(self.chain, place)
             except Exception:
                 log.exception("What an agent has read in a conversation cannot be put back.")
-        return expanded(self.of_client, self._compactions, place, turns)
+        return expanded(self.of_client, self.chain, place, turns)
 
     def _begin(self, history: History, whole: Expanded) -> None:
         """Let the turn begin with these, behind the compaction that was found."""
@@ -184,7 +177,7 @@ class TurnMemory:
         whole = self._whole
         place, messages = replacement(whole.messages, whole.chain, history.of_client, history.untouched)
         if place >= 0:
-            self._keep(whole.chain.keys[place], messages, written, self._archive())
+            self._keep(whole.chain.keys[place], messages, written, archive_of(self.chain, self.of_client))
 
     def keep_behind(self, history: History, said: Message, written: Written) -> None:
         """Keep a compaction of the conversation with its answer, which the client has as `said`."""
@@ -193,11 +186,10 @@ class TurnMemory:
             return
         if not self._may_keep(history):
             return
-        chain = self._compactions
-        key = self._key_behind(chain, said)
-        answer = Archived(key, chain.keys[-1] if chain.keys else chain.seed, said)
+        key = self.key_behind(said)
+        answer = Archived(key, self.chain.keys[-1] if self.chain.keys else self.chain.seed, said)
         spoken = [message for message in history.messages if not is_system(message)]
-        self._keep(key, spoken, written, [*self._archive(), answer])
+        self._keep(key, spoken, written, [*archive_of(self.chain, self.of_client), answer])
 
     def end(self, history: History, reply: Message, said: Message) -> None:
         """Keep a compaction within the turn that has taken in what the client has not sent.
@@ -209,18 +201,12 @@ class TurnMemory:
 
     def key_behind(self, said: Message) -> str:
         """Return the key of this conversation with the answer behind it, as the next request will bring it."""
-        return self._key_behind(self.chain, said)
-
-    def _key_behind(self, chain: Chain, said: Message) -> str:
         is_continued = bool(self.of_client) and self.of_client[-1].get("role") == "assistant"
-        return chain.continued_by(self.of_client, said) if is_continued else chain.followed_by(said)
+        return self.chain.continued_by(self.of_client, said) if is_continued else self.chain.followed_by(said)
 
     def _may_keep(self, history: History) -> bool:
         """Tell whether what a history has become may be left for others that say the same."""
         return self._caller.may_have_hidden or not history.has_steps
-
-    def _archive(self) -> list[Archived]:
-        return archive_of(self._compactions, self.of_client)
 
     def _asks(self, messages: Sequence[Message]) -> bool:
         """Tell whether these end as the client's do, and have its last question word for word.

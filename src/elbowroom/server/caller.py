@@ -48,6 +48,12 @@ def caller_without_chat(request: web.Request) -> Caller:
     return Caller(owner, _chat_id(request.headers, {}), known_by=_known_by(request, owner))
 
 
+def keeper_of(request: web.Request, body: Mapping[str, Any] = NO_BODY) -> str:
+    """Return as whose the conversations of this caller are kept."""
+    owner = owner_of(request.headers, body)
+    return Caller(owner, known_by=_known_by(request, owner)).keeps_as
+
+
 def caller_of(headers: Mapping[str, str], chat: ChatRequest) -> Caller:
     """Return who asks; `headers` are looked up without regard to upper and lower case by the mapping itself."""
     owner = owner_of(headers, chat.body)

@@ -8,7 +8,7 @@ from aiohttp import web
 from elbowroom.agents.shared import Shared
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.body import read_json
-from elbowroom.server.caller import CONVERSATION, conversation_name, owner_of
+from elbowroom.server.caller import CONVERSATION, conversation_name, keeper_of
 from elbowroom.server.keys import SHARED
 
 
@@ -40,7 +40,7 @@ def add_cancel_route(app: web.Application, base: str, end: str) -> None:
 async def cancel_conversation(request: web.Request) -> web.Response:
     """Stop all turns of a conversation; answer when they have ended."""
     wish = Wish.of(await read_json(request) if request.can_read_body else {})
-    shared, owner = request.app[SHARED], owner_of(request.headers)
+    shared, owner = request.app[SHARED], keeper_of(request)
     conversation = await _found(shared, owner, request.match_info["id"])
     await shared.queue.load()
     # What is put in the queue from now on is meant for what comes next.

@@ -9,7 +9,7 @@ from elbowroom.context.conversation import QueuedMessage, QueueMode
 from elbowroom.context.message_content import is_blank
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.body import read_json
-from elbowroom.server.caller import conversation_name, owner_of
+from elbowroom.server.caller import conversation_name, keeper_of
 from elbowroom.server.encode import to_json
 from elbowroom.server.keys import SHARED
 
@@ -38,7 +38,7 @@ async def add_message(request: web.Request) -> web.Response:
     if not isinstance(body, dict):
         raise RequestError('The body has to be a JSON object, such as {"content": "Also check May."}.')
     message, mode = _message_of(body), _mode_of(body)
-    owner = owner_of(request.headers, body)
+    owner = keeper_of(request, body)
     conversation = await _conversation(request, owner)
     shared = request.app[SHARED]
     accepted = await shared.queue.add(conversation, message, mode)
@@ -56,7 +56,7 @@ async def add_message(request: web.Request) -> web.Response:
 
 async def list_messages(request: web.Request) -> web.Response:
     """List what waits, in order."""
-    conversation = await _conversation(request, owner_of(request.headers))
+    conversation = await _conversation(request, keeper_of(request))
     queue = request.app[SHARED].queue
     await queue.load()
     return _listed(conversation, queue.waiting(conversation))
@@ -64,7 +64,7 @@ async def list_messages(request: web.Request) -> web.Response:
 
 async def clear_queue(request: web.Request) -> web.Response:
     """Remove all that waits, and return it; what a turn has taken in already stays with that."""
-    conversation = await _conversation(request, owner_of(request.headers))
+    conversation = await _conversation(request, keeper_of(request))
     queue = request.app[SHARED].queue
     await queue.load()
     removed = queue.clear(conversation)
@@ -74,7 +74,7 @@ async def clear_queue(request: web.Request) -> web.Response:
 
 async def remove_message(request: web.Request) -> web.Response:
     """Remove one message that waits."""
-    conversation, message = await _conversation(request, owner_of(request.headers)), request.match_info["message"]
+    conversation, message = await _conversation(request, keeper_of(request)), request.match_info["message"]
     queue = request.app[SHARED].queue
     await queue.load()
     if not queue.remove(conversation, [message]):
