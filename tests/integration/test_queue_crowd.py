@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chatting import MODEL, RAW_MODEL, Message, elbowroom_with_studio
+from chatting import MODEL, RAW_MODEL, elbowroom_with_studio
 from own_tools import own_tool
 from queueing import chunks, said_by_user, say, waiting
 from serving import Served, text_of
@@ -55,15 +55,22 @@ async def keep_asking(served: Served, name: str, has_ended: asyncio.Event) -> in
     raise AssertionError
 
 
-def last_prompt(studio: SimulatedLMStudio, name: str) -> list[Message]:
-    """Return the messages of the last request of a conversation."""
-    prompts = (chat.body["messages"] for chat in reversed(studio.chats))
-    return next(prompt for prompt in prompts if f"{name} 1" in said_by_user(prompt))
+def prompts_of(studio: SimulatedLMStudio, name: str) -> list[list[Any]]:
+    """Return what the user says in each request of a conversation."""
+    said = (said_by_user(chat.body["messages"]) for chat in studio.chats)
+    return [contents for contents in said if f"{name} 1" in contents]
 
 
+def in_order(texts: Sequence[str], contents: Sequence[Any]) -> bool:
+    """Tell whether those of the texts that are there stand there once, and in this order."""
+    places = [contents.index(text) for text in texts if text in contents]
+    return places == sorted(places) and len(places) == sum(content in texts for content in contents)
+
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("messages", [10, pytest.param(100, marks=pytest.mark.long)])
 async def test_each_message_is_read_once_and_in_order(tmp_path: Path, messages: int) -> None:
-    """However turns begin, run tools, answer and end meanwhile; what the client never saw stands there ever after."""
+    """However turns begin, run tools, answer and end meanwhile: once in the conversation, never twice in a prompt."""
     model = SimulatedModel(MODEL, loaded_context_length=262_144)
     numbers = count()
     async with elbowroom_with_studio(tmp_path, toolbox=quick_tool, model=model) as (served, studio):
@@ -82,7 +89,8 @@ async def test_each_message_is_read_once_and_in_order(tmp_path: Path, messages: 
             conversation = await kept.read("", name)
             assert conversation is not None
             written = said_by_user([message.message for message in conversation.messages])
-            read = said_by_user(last_prompt(studio, name))
+            prompts = prompts_of(studio, name)
             for texts in said[place :: len(CONVERSATIONS)]:
-                assert [text for text in read if text in set(texts)] == texts
-                assert [text for text in written if text in set(texts)] == texts
+                assert [text for text in written if text in texts] == texts
+                assert set(texts) <= {content for contents in prompts for content in contents}
+                assert all(in_order(texts, contents) for contents in prompts)
