@@ -38,7 +38,7 @@ class Client:
     async def wait_for_the_store(self) -> None:
         """Wait until messages are stored: on a busy machine the store may open after the first answer."""
         async with asyncio.timeout(PATIENCE):
-            while not await self.say("Is it open?"):
+            while not await self.say("Is it open?"):  # noqa: ASYNC110  # only asking tells
                 await asyncio.sleep(0.1)
         async with self.http.delete(f"{self.url}/v1/conversations/notes/queue") as response:
             assert response.status == 200
