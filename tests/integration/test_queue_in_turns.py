@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from chatting import (
+    MODEL,
     RAW_MODEL,
     calls_of,
     chat_body,
@@ -274,3 +275,31 @@ async def test_a_title_does_not_take_what_the_chat_waits_for(pair: Pair) -> None
         assert response.status == 200
     assert await waiting(served) == ["one"]
     assert len((await call(served, "DELETE"))["data"]) == 1
+
+
+async def test_a_handover_keeps_what_was_taken_in(tmp_path: Path, tool: SlowTool) -> None:
+    """The agent that goes on reads it where it was said, and what is said to it then too."""
+    agents = (
+        f'[[agents]]\nid = "writer"\nname = "The Writer"\nmodel = "{MODEL}"\nhandoffs = ["editor"]\n'
+        f'[[agents]]\nid = "editor"\nname = "The Editor"\nmodel = "{MODEL}"\n'
+    )
+    async with elbowroom_with_studio(tmp_path, agents=agents, toolbox=tool.toolbox) as (served, studio):
+        is_said = asyncio.Event()
+        studio.enqueue(
+            log_of("April"), Script(ToolCall("transfer_to_editor")), Script("Mine.", WaitFor(is_said)), "Yes."
+        )
+        async with answering(served, chat_body("Check the logs.")) as answer:
+            await eventually(lambda: tool.calls, "the tool is not called")
+            await say(served, "Be brief")
+            tool.may_end.set()
+            await eventually(lambda: len(studio.chats) == 3, "the other agent is not asked")
+            await say(served, "Really?")
+            is_said.set()
+            assert text_of(await answer) == "Mine.\n\nYes."
+        _, second, third, fourth = (chat.body["messages"] for chat in studio.chats)
+        assert [message["role"] for message in third if message["role"] != "system"] == [
+            *("user", "assistant", "tool", "user"),
+            *("assistant", "tool"),
+        ]
+        assert said_by_user(second) == said_by_user(third) == ["Check the logs.", "Be brief"]
+        assert said_by_user(fourth) == ["Check the logs.", "Be brief", "Really?"]

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from chatting import Message, chunks_of, stream_bytes
+from chatting import chunks_of, stream_bytes
 from serving import Served
 
 NAME = "notes"
@@ -59,6 +59,6 @@ def notices_of(chunks: Sequence[Mapping[str, Any]]) -> list[str]:
     return [chunk["event"]["data"]["description"] for chunk in told]
 
 
-def said_by_user(messages: Sequence[Message]) -> list[Any]:
+def said_by_user(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return the contents of the user's messages."""
     return [message["content"] for message in messages if message["role"] == "user"]

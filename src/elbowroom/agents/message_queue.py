@@ -87,6 +87,9 @@ class MessageQueue:
         self._seen: set[str] | None = set()
         self._loading: asyncio.Task[None] | None = None
         self._waits_until = 0.0
+        self._noted = self._settled = 0
+        self._is_stored = True
+        self._settling = asyncio.Lock()
 
     async def load(self) -> None:
         """Take up what an earlier process has left, once; where that takes too long, it comes in later."""
@@ -156,8 +159,19 @@ class MessageQueue:
         return self._drop(self._cut(conversation, lambda _: True))
 
     async def settled(self) -> bool:
-        """Wait until what has happened so far is durable, or cannot be made so; tell whether it is."""
-        return self._conversations is not None and await self._conversations.settled()
+        """Wait until what has happened so far is durable, or cannot be made so; tell whether it is.
+
+        Those who ask while others are waiting for this are answered together.
+        """
+        if self._conversations is None:
+            return False
+        noted = self._noted
+        async with self._settling:
+            if self._settled < noted:
+                settled = self._noted
+                self._is_stored = await self._conversations.settled()
+                self._settled = settled
+            return self._is_stored
 
     async def aclose(self) -> None:
         """Stop waiting for what an earlier process has left."""
@@ -177,6 +191,7 @@ class MessageQueue:
 
     def _note(self, change: Change) -> None:
         if self._conversations is not None:
+            self._noted += 1
             self._conversations.note([change])
 
     def _number(self, item: QueuedMessage, number: int) -> None:
