@@ -29,6 +29,7 @@ def endless_tool() -> tuple[OwnTool, asyncio.Event, asyncio.Event]:
         try:
             await asyncio.sleep(60)
         finally:
+            await asyncio.sleep(0.02)  # it has something to put away
             ended.set()
         return "done"
 

@@ -18,8 +18,6 @@ from elbowroom.demo import Overflow, RecordedRequest, Script, SimulatedLMStudio,
 from elbowroom.server.keys import SHARED, Timing
 
 Body = dict[str, Any]
-MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
-STREAMED = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 QUICK = Timing(quiet=0.02)
 LONG_ANSWER = " ".join(["The ferry left at noon and came back in the evening."] * 20)
 
@@ -34,8 +32,7 @@ def long_body(model: str, *, stream: bool) -> Body:
     return {"model": model, "messages": history(12), "stream": stream}
 
 
-@MODELS
-@STREAMED
+@pytest.mark.parametrize(("model", "stream"), [("writer", True), (RAW_MODEL, False)], ids=["agent", "raw model"])
 async def test_while_the_plan_is_prepared_or_written(tmp_path: Path, model: str, stream: bool) -> None:
     """Before the first word of the plan, and in the middle of it: the order is closed, and so is the notice."""
     gate = asyncio.Event()
@@ -103,7 +100,7 @@ async def test_while_memories_are_saved(tmp_path: Path) -> None:
         leaving_nothing_behind(),
         small_window(tmp_path, says, window=2048, compaction="background = false", agents=agents) as (served, studio),
     ):
-        body = {"model": "writer", "messages": history(12), "stream": True}
+        body = {"model": "writer", "messages": history(10), "stream": True}
         received, _ = await stopped_when(served, body, lambda: studio.chats)
         assert (received.text, received.finish, received.open_statuses) == ("", "stop", 0)
         await assert_nothing_open(studio)
