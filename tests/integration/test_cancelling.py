@@ -242,6 +242,15 @@ async def test_somebody_elses_running_turn(tmp_path: Path) -> None:
         assert (await asking).text.split() == ["word"] * 100
 
 
+async def test_empty_body(tmp_path: Path) -> None:
+    """What is not said has its default."""
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        received = await ask(served, chat_body())
+        url = f"{served.url}/v1/conversations/{received.conversation}/cancel"
+        async with served.http.post(url, headers={"Content-Type": "application/json"}) as response:
+            assert (response.status, (await response.json())["status"]) == (200, "idle")
+
+
 @pytest.mark.parametrize(
     ("wish", "named"), [({"queue": "drop"}, "queue"), ({"grace": "yes"}, "grace"), ({"queue": 1}, "queue")]
 )
