@@ -15,6 +15,8 @@ from elbowroom.errors import ElbowroomError
 
 log = logging.getLogger(__name__)
 LONGEST_ERROR: Final = 1500
+ENDING_SECONDS: Final = 1.0
+"""How long a tool may take to clean up behind itself when its call is cancelled."""
 
 Shown = Callable[[OwnTool, ToolResult], Awaitable[str]]
 """Takes what a tool returned and gives what the model is shown of it."""
@@ -61,6 +63,10 @@ async def result_of(tool: OwnTool, written: str) -> ToolResult:
                 "has done. Ask for less at once, or tell the user."
             )
         return _as_result(task.result())
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task], timeout=ENDING_SECONDS)
+        raise
     except ElbowroomError as error:
         return _failed(error.message)
     except Exception as error:

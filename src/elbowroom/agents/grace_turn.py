@@ -23,7 +23,7 @@ from elbowroom.providers.base import ModelInfo, Provider
 
 log = logging.getLogger(__name__)
 MOST_TOKENS: Final = 150
-NOT_RUN: Final = "Not run: stopped by the user."
+NO_RESULT: Final = "No result: the user has stopped this call, or it was not run."
 ORDER: Final[Message] = {
     "role": "user",
     "content": "I have stopped you here. Do not go on with the work, and call no tools. Tell me in two or three "
@@ -36,13 +36,13 @@ def messages_at_stop(history: History, reply: Message, results: Mapping[str, str
     """Return the conversation up to where it was stopped in the model's last `reply`, with the order behind it.
 
     `results` are what the model was to read of those calls that had ended, by their ids; of the others it reads that
-    they were not run.
+    they have no result.
     """
     whole = history.followed_by(reply).messages
     answered = {message.get("tool_call_id") for message in whole if message.get("role") == "tool"}
     calls = whole[-1].get("tool_calls") or () if whole else ()
     told = [
-        {"role": "tool", "tool_call_id": call["id"], "content": results.get(call["id"], NOT_RUN)}
+        {"role": "tool", "tool_call_id": call["id"], "content": results.get(call["id"], NO_RESULT)}
         for call in calls
         if call["id"] not in answered
     ]

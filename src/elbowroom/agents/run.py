@@ -42,7 +42,7 @@ async def run_agent(
         first = await agents.first(NamedAgent(target, agent_settings))
         try:
             with stoppable(settings.running):
-                await _run_to_the_end(first)
+                await _run_to_the_end(first, limits)
                 is_whole = True
             if not is_whole:
                 await agents.turns[-1].interrupted()
@@ -58,7 +58,7 @@ async def run_agent(
     return limits.answer
 
 
-async def _run_to_the_end(first: SdkAgent) -> None:
+async def _run_to_the_end(first: SdkAgent, limits: RunLimits) -> None:
     result = Runner.run_streamed(
         first,
         [STAND_IN],
@@ -72,3 +72,4 @@ async def _run_to_the_end(first: SdkAgent) -> None:
         result.cancel()
         if (loop := result.run_loop_task) is not None and not loop.done():
             await asyncio.wait([loop], timeout=ENDING_SECONDS)
+        await limits.calls_ended()  # for which the SDK does not wait

@@ -1,12 +1,13 @@
 """Where a run ends whose model would call tools for ever: at a number of steps, or of failures of the same call."""
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from elbowroom.agents.answer import Answer
-from elbowroom.agents.function_tools import result_of
+from elbowroom.agents.function_tools import ENDING_SECONDS, result_of
 from elbowroom.agents.own_tool import OwnTool, ToolResult
 from elbowroom.context.call_summary import summary_of_calls
 from elbowroom.context.tool_stubs import one_line
@@ -33,10 +34,14 @@ class RunLimits:
     max_turns: int
     answer: Answer
     kinds: dict[str, ToolKind] = field(default_factory=dict)
+    _calling: set["asyncio.Task[Any]"] = field(default_factory=set)
     _failed_in: dict[tuple[str, str], set[int]] = field(default_factory=dict)
 
     async def called(self, tool: OwnTool, written: str) -> ToolResult:
         """Call a tool as `result_of` does; an error that comes again and again says so."""
+        if (task := asyncio.current_task()) is not None:
+            self._calling.add(task)
+            task.add_done_callback(self._calling.discard)
         result = await result_of(tool, written)
         if not result.is_error:
             self._failed_in.clear()
@@ -49,6 +54,11 @@ class RunLimits:
             text=f"{result.text}\nThis very call has failed {times} times now. Do not repeat it: call it "
             "with other arguments, find another way, or tell the user what does not work.",
         )
+
+    async def calls_ended(self) -> None:
+        """Wait until no call is under way; one that was cancelled may take a moment to put things away."""
+        if self._calling:
+            await asyncio.wait(self._calling, timeout=ENDING_SECONDS)
 
     def note_failure(self, name: str, written: str) -> int:
         """Take note of a call that has failed; return in how many steps it has since a call last succeeded."""

@@ -23,6 +23,7 @@ from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.result_pruning import ResultPruning
 from elbowroom.agents.run_settings import RunSettings
+from elbowroom.agents.running_turns import Phase
 from elbowroom.agents.step import Step
 from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.step_usage_of import step_usage_of
@@ -104,9 +105,12 @@ class Turn:
             await self.intake.take(len(appended), STEER)
         self._history.extend_to(self.intake.merged(appended))
         try:
-            return await self._reply_to(instructions, own_tools, is_for_client)
+            reply = await self._reply_to(instructions, own_tools, is_for_client)
         finally:
             self.intake.note_read()
+        if reply.tool_calls:
+            self._is_in("tool")
+        return reply
 
     async def _reply_to(
         self,
@@ -120,6 +124,7 @@ class Turn:
         offered = [name for tool in tools if (name := tool_name(tool))]
         step = Step(self.answer, self._sink, offered, is_for_client, self._live)
         self._asked = shape, info, step
+        self._is_in("prefill")
         if not self.target.provider.manages_context:
             await self._remember(_rough_size)
             return await self._unmanaged(shape, info, step)
@@ -245,6 +250,10 @@ class Turn:
                 conversation = self._live.conversation if self._live is not None else ""
                 background = self.settings.shared.background
                 background.begin(self._memory.key_behind(said), managed.pool_key, behind, conversation)
+
+    def _is_in(self, phase: Phase) -> None:
+        if self.settings.running is not None:
+            self.settings.running.phase = phase
 
     def _note_use(self, managed: ManagedStep) -> None:
         """Keep what the requests of a step have used together, and what the last of them has filled."""

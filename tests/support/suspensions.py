@@ -1,0 +1,86 @@
+"""Stops a turn at its n-th suspension, in whichever of its tasks that is."""
+
+import asyncio
+import types
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from serving import Served
+
+from elbowroom.agents.running_turns import RunningTurn
+from elbowroom.server.keys import RUNTIME
+
+Counter = Callable[[], None]
+COUNTED: ContextVar[Counter | None] = ContextVar("COUNTED", default=None)
+"""What counts the suspensions of the tasks that are begun in this context."""
+
+
+@types.coroutine
+def _counted(coroutine: Coroutine[Any, Any, Any], count: Counter) -> Generator[Any, Any, Any]:
+    resume: Callable[[Any], Any] = coroutine.send
+    value: Any = None
+    while True:
+        try:
+            awaited = resume(value)
+        except StopIteration as done:
+            return done.value
+        count()
+        try:
+            resume, value = coroutine.send, (yield awaited)
+        except BaseException as error:  # noqa: BLE001  # whatever is thrown in is the coroutine's own matter
+            resume, value = coroutine.throw, error
+
+
+def _factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **named: Any) -> "asyncio.Task[Any]":
+    count = COUNTED.get()
+
+    async def counted() -> Any:
+        return await _counted(coroutine, count)  # type: ignore[arg-type]
+
+    return asyncio.Task(coroutine if count is None else counted(), loop=loop, **named)
+
+
+class StopsAt:
+    """Counts the suspensions of each turn and stops it at the `place`-th; `seen` is how many there were."""
+
+    def __init__(self) -> None:
+        self.place = 0
+        self.seen = 0
+        self.stop: Callable[[RunningTurn], None] = RunningTurn.stop
+
+    def counter(self, turn: RunningTurn) -> Counter:
+        """Return what counts those of one turn."""
+        self.seen = 0
+        loop = asyncio.get_running_loop()
+
+        def count() -> None:
+            self.seen += 1
+            if self.seen == self.place and not turn.ended.done():
+                loop.call_soon(self.stop, turn)
+
+        return count
+
+
+@contextmanager
+def stopping(served: Served) -> Iterator[StopsAt]:
+    """Count the suspensions of all turns in this block."""
+    stops, runtime, loop = StopsAt(), served.app[RUNTIME], asyncio.get_running_loop()
+    run = runtime.run
+
+    async def counted_run(target: Any, request: Any, sink: Any, settings: Any) -> Any:
+        count = stops.counter(settings.running)
+        token = COUNTED.set(count)
+        try:
+            return await _counted(run(target, request, sink, settings), count)
+        finally:
+            COUNTED.reset(token)
+
+    runtime.run = counted_run  # type: ignore[method-assign]
+    loop.set_task_factory(_factory)
+    try:
+        yield stops
+    finally:
+        loop.set_task_factory(None)
+        del runtime.run
