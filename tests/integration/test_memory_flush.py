@@ -25,7 +25,7 @@ from flushes import (
 )
 from own_tools import own_tool
 from patient_counting import wait_for_counts
-from scripted_pruner import rest_of, text_of
+from scripted_pruner import is_prune_order, rest_of, text_of
 from serving import text_of as said_in
 from small_window import ANSWER, QUESTION, history
 
@@ -252,3 +252,22 @@ async def test_conversations_and_agents_are_flushed_each_by_itself(tmp_path: Pat
         await turn(served, [sent[0], *asked([], "Another beginning."), *sent[1:]])
         assert len(flushes_of(studio)) == 3
         assert await saved(served) == [FACT]
+
+
+async def test_what_it_costs_is_the_conversations(tmp_path: Path) -> None:
+    """Its tokens are among those of the conversation, which has nothing else of it, and shows its compaction."""
+    async with remembering(tmp_path) as (served, studio):
+        await turn(served, history(FULL), conversation="ferry")
+        async with served.http.get(f"{served.url}/v1/conversations") as response:
+            [kept] = (await response.json())["data"]
+        async with served.http.get(f"{served.url}/v1/conversations/{kept['id']}/export") as response:
+            exported = await response.text()
+        sent = [
+            chat.counted_tokens for chat, kind in zip(studio.chats, kinds_of(studio), strict=True) if kind != "prune"
+        ]
+        assert kept["usage"]["input"] == sum(size or 0 for size in sent)
+        assert kept["usage"]["steps"] == len(sent) == 3
+        assert kept["context"]["tokens"] < 2 * WINDOW // 3
+        assert kept["compaction_count"] == 1
+        assert ANSWER in exported
+        assert not [words for words in OF_FLUSHES if words in exported]
