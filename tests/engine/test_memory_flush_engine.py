@@ -26,8 +26,8 @@ AGENT: Final = (
     '[[agents]]\nid = "purser"\ninstructions = "You are the purser."\nmodel = "tiny"\n'
     'tools = ["save_memory", "search_memory"]\n[memory]\nenabled = true\n'
 )
-SHARE: Final = 0.55
-"""How much of the window the conversation takes: past the threshold of the flush, and below the trigger."""
+SHARE: Final = 0.45
+"""How much of the window the messages take: with the tools past the threshold of the flush, and below the trigger."""
 AROUND: Final = 24
 """Tokens that the template puts around two messages and the opening of an answer."""
 
