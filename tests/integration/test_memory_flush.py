@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from agent_teams import notices_of
 from chatting import MODEL, chunks_of, stream_bytes
+from compacting import used
 from flushes import (
     FACT,
     FULL,
@@ -213,6 +214,28 @@ async def test_results_of_the_servers_tools(tmp_path: Path) -> None:
         assert call["tool_calls"][0]["function"]["name"] == "read_list"
         assert read["content"].strip() == result.strip()
         assert await saved(served) == [FACT]
+
+
+async def test_old_results_are_whole_in_it(tmp_path: Path) -> None:
+    """What is shortened to make room is shortened behind the flush, in the compaction alone."""
+    agents = f"{REMEMBERS}tool_output = {{ recent_calls_to_keep = 0, keep_last_turns = 1, clear_after_turns = 90 }}\n"
+    sent = history(FULL - 3)[:-1]
+    result = "".join(f"Boat {line} lies at quay {line * 7}.\n" for line in range(35))
+    for number in range(2):
+        sent = [
+            *asked(sent, f"Read list {number}."),
+            *used("read_list", {"number": number}, result, f"call{number:05d}"),
+        ]
+        sent.append({"role": "assistant", "content": ANSWER})
+    sent = asked([*asked(sent, "Good."), {"role": "assistant", "content": ANSWER}], QUESTION)
+    async with remembering(tmp_path, agents=agents) as (served, studio):
+        assert await turn(served, [*sent]) == ANSWER
+        assert kinds_of(studio) == ["flush", "flush", "prune", "turn"]
+        assert_flushed_whole(studio, sent[1:])
+        order = studio.chats[2].body["messages"]
+        shown = [message["content"] for message in order if message["role"] == "tool"]
+        assert len(shown) == 2
+        assert all(len(text) < len(result) // 3 for text in shown)
 
 
 async def test_a_window_that_has_shrunk(tmp_path: Path) -> None:
