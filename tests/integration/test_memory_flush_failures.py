@@ -157,16 +157,35 @@ async def test_a_client_that_leaves_ends_it(tmp_path: Path) -> None:
     ) as (served, studio):
         body = {"model": "writer", "messages": history(FULL), "stream": True}
         client = asyncio.create_task(stream_bytes(served, body))
-        await eventually(lambda: studio.chats and studio.chats[0].phase == "streaming", "there is no flush")
+        await eventually(lambda: studio.chats and studio.chats[0].phase == "streaming", "there is no flush", seconds=30)
         client.cancel()
         await asyncio.wait([client])
         left = time.monotonic()
-        await eventually(lambda: studio.disconnects, "the engine is not left")
+        await eventually(lambda: studio.disconnects, "the engine is not left", seconds=30)
         assert studio.disconnects[0].at - left < SOON
         hanging.set()
         assert await turn(served, history(FULL)) == ANSWER
         assert kinds_of(studio) == ["flush", "flush", "flush", "prune", "turn"]
         assert await saved(served) == [FACT]
+
+
+async def test_a_person_who_stops_the_answer_ends_it(tmp_path: Path) -> None:
+    """Stopping it in the flush closes the upstream; the client gets a normal end, and the next request works."""
+    hanging = asyncio.Event()
+    async with remembering(
+        tmp_path, lambda body: Script(WORDS, WaitFor(hanging)) if not hanging.is_set() else saves(body)
+    ) as (served, studio):
+        asking = asyncio.create_task(turn(served, history(FULL), conversation="ferry"))
+        await eventually(lambda: studio.chats and studio.chats[0].phase == "streaming", "there is no flush", seconds=30)
+        async with served.http.post(f"{served.url}/v1/conversations/ferry/cancel", json={}) as response:
+            answer = await response.json()
+        assert (answer["cancelled"], answer["status"]) == (1, "idle")
+        assert await asking == ""
+        [left] = studio.disconnects
+        assert begins_flush(left.request.body)
+        hanging.set()
+        assert await turn(served, history(FULL), conversation="ferry") == ANSWER
+        assert kinds_of(studio) == ["flush", "flush", "flush", "prune", "turn"]
 
 
 async def test_who_asks_on_goes_first(tmp_path: Path) -> None:
@@ -177,7 +196,7 @@ async def test_who_asks_on_goes_first(tmp_path: Path) -> None:
     ) as (served, studio):
         messages = history(NEARLY_FULL)
         await turn(served, messages)
-        await eventually(lambda: kinds_of(studio) == ["turn", "flush"], "there is no flush")
+        await eventually(lambda: kinds_of(studio) == ["turn", "flush"], "there is no flush", seconds=30)
         messages = asked(messages, "And now?")
         await turn(served, messages)
         assert studio.chats[1].phase != "done"
