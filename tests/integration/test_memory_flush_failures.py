@@ -31,7 +31,7 @@ from serving import text_of as said_in
 from small_window import ANSWER, ask_whole, history
 from task_prompts import title_body
 
-from elbowroom.agents.memory_flush import MOST_CALLS, NOT_NOW, SILENT
+from elbowroom.agents.memory_flush import MOST_CALLS, NOT_NOW, ORDER, SILENT
 from elbowroom.demo import Cut, Error, Reasoning, Reply, Script, ToolCall, WaitFor
 
 Body = dict[str, Any]
@@ -204,6 +204,25 @@ async def test_who_asks_on_goes_first(tmp_path: Path) -> None:
         await background_ended(served)
         assert kinds_of(studio) == ["turn", "flush", "turn", "flush", "flush"]
         assert await saved(served) == [FACT]
+
+
+async def test_nobody_waits_for_a_flush_behind_an_answer(tmp_path: Path) -> None:
+    """Not even who needs the compaction that was to follow it: the flush begins anew before that one's own."""
+    hanging = asyncio.Event()
+    long = " ".join(f"Boat {number} came back with {number * 31} passengers." for number in range(50))
+
+    flushes = iter([Script(WaitFor(hanging)), saves({"messages": [ORDER]})])
+    async with remembering(
+        tmp_path, lambda body: next(flushes, Script(SILENT)), model=lambda body: long, compaction=""
+    ) as (served, studio):
+        messages = history(FULL - 5)
+        await turn(served, messages)
+        await eventually(lambda: kinds_of(studio) == ["turn", "flush"], "there is no flush", seconds=30)
+        await turn(served, asked(messages, "And now? Tell me all of it."))
+        assert kinds_of(studio)[:5] == ["turn", "flush", "flush", "flush", "prune"]
+        assert studio.chats[1].phase != "done"
+        hanging.set()
+        await background_ended(served)
 
 
 async def test_a_failure_behind_an_answer_is_for_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
