@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from agent_teams import notices_of
 from chatting import MODEL, chunks_of, stream_bytes
+from compacting import used
 from flushes import (
     FACT,
     FULL,
@@ -25,7 +26,7 @@ from flushes import (
 )
 from own_tools import own_tool
 from patient_counting import wait_for_counts
-from scripted_pruner import rest_of, text_of
+from scripted_pruner import is_prune_order, rest_of, text_of
 from serving import text_of as said_in
 from small_window import ANSWER, QUESTION, history
 
@@ -215,6 +216,28 @@ async def test_results_of_the_servers_tools(tmp_path: Path) -> None:
         assert await saved(served) == [FACT]
 
 
+async def test_old_results_are_whole_in_it(tmp_path: Path) -> None:
+    """What is shortened to make room is shortened behind the flush, in the compaction alone."""
+    agents = f"{REMEMBERS}tool_output = {{ recent_calls_to_keep = 0, keep_last_turns = 1, clear_after_turns = 90 }}\n"
+    sent = history(FULL - 3)[:-1]
+    result = "".join(f"Boat {line} lies at quay {line * 7}.\n" for line in range(35))
+    for number in range(2):
+        sent = [
+            *asked(sent, f"Read list {number}."),
+            *used("read_list", {"number": number}, result, f"call{number:05d}"),
+        ]
+        sent.append({"role": "assistant", "content": ANSWER})
+    sent = asked([*asked(sent, "Good."), {"role": "assistant", "content": ANSWER}], QUESTION)
+    async with remembering(tmp_path, agents=agents) as (served, studio):
+        assert await turn(served, [*sent]) == ANSWER
+        assert kinds_of(studio) == ["flush", "flush", "prune", "turn"]
+        assert_flushed_whole(studio, sent[1:])
+        order = studio.chats[2].body["messages"]
+        shown = [message["content"] for message in order if message["role"] == "tool"]
+        assert len(shown) == 2
+        assert all(len(text) < len(result) // 3 for text in shown)
+
+
 async def test_a_window_that_has_shrunk(tmp_path: Path) -> None:
     """What fitted the larger window is flushed whole before it is compacted for the smaller one."""
     sent = history(FULL)
@@ -252,3 +275,20 @@ async def test_conversations_and_agents_are_flushed_each_by_itself(tmp_path: Pat
         await turn(served, [sent[0], *asked([], "Another beginning."), *sent[1:]])
         assert len(flushes_of(studio)) == 3
         assert await saved(served) == [FACT]
+
+
+async def test_what_it_costs_is_the_conversations(tmp_path: Path) -> None:
+    """Its tokens are among those of the conversation, which has nothing else of it, and shows its compaction."""
+    async with remembering(tmp_path) as (served, studio):
+        await turn(served, history(FULL), conversation="ferry")
+        async with served.http.get(f"{served.url}/v1/conversations") as response:
+            [kept] = (await response.json())["data"]
+        async with served.http.get(f"{served.url}/v1/conversations/{kept['id']}/export") as response:
+            exported = await response.text()
+        sent = [chat.counted_tokens or 0 for chat in studio.chats if not is_prune_order(chat.body)]
+        assert kept["usage"]["input"] == sum(sent)
+        assert kept["usage"]["steps"] == len(sent) == 3
+        assert kept["context"]["tokens"] < 2 * WINDOW // 3
+        assert kept["compaction_count"] == 1
+        assert ANSWER in exported
+        assert not [words for words in OF_FLUSHES if words in exported]

@@ -31,7 +31,7 @@ from serving import text_of as said_in
 from small_window import ANSWER, ask_whole, history
 from task_prompts import title_body
 
-from elbowroom.agents.memory_flush import MOST_CALLS, NOT_NOW, SILENT
+from elbowroom.agents.memory_flush import MOST_CALLS, NOT_NOW, ORDER, SILENT
 from elbowroom.demo import Cut, Error, Reasoning, Reply, Script, ToolCall, WaitFor
 
 Body = dict[str, Any]
@@ -157,16 +157,35 @@ async def test_a_client_that_leaves_ends_it(tmp_path: Path) -> None:
     ) as (served, studio):
         body = {"model": "writer", "messages": history(FULL), "stream": True}
         client = asyncio.create_task(stream_bytes(served, body))
-        await eventually(lambda: studio.chats and studio.chats[0].phase == "streaming", "there is no flush")
+        await eventually(lambda: studio.chats and studio.chats[0].phase == "streaming", "there is no flush", seconds=30)
         client.cancel()
         await asyncio.wait([client])
         left = time.monotonic()
-        await eventually(lambda: studio.disconnects, "the engine is not left")
+        await eventually(lambda: studio.disconnects, "the engine is not left", seconds=30)
         assert studio.disconnects[0].at - left < SOON
         hanging.set()
         assert await turn(served, history(FULL)) == ANSWER
         assert kinds_of(studio) == ["flush", "flush", "flush", "prune", "turn"]
         assert await saved(served) == [FACT]
+
+
+async def test_a_person_who_stops_the_answer_ends_it(tmp_path: Path) -> None:
+    """Stopping it in the flush closes the upstream; the client gets a normal end, and the next request works."""
+    hanging = asyncio.Event()
+    async with remembering(
+        tmp_path, lambda body: Script(WORDS, WaitFor(hanging)) if not hanging.is_set() else saves(body)
+    ) as (served, studio):
+        asking = asyncio.create_task(turn(served, history(FULL), conversation="ferry"))
+        await eventually(lambda: studio.chats and studio.chats[0].phase == "streaming", "there is no flush", seconds=30)
+        async with served.http.post(f"{served.url}/v1/conversations/ferry/cancel", json={}) as response:
+            answer = await response.json()
+        assert (answer["cancelled"], answer["status"]) == (1, "idle")
+        assert await asking == ""
+        [left] = studio.disconnects
+        assert begins_flush(left.request.body)
+        hanging.set()
+        assert await turn(served, history(FULL), conversation="ferry") == ANSWER
+        assert kinds_of(studio) == ["flush", "flush", "flush", "prune", "turn"]
 
 
 async def test_who_asks_on_goes_first(tmp_path: Path) -> None:
@@ -177,7 +196,7 @@ async def test_who_asks_on_goes_first(tmp_path: Path) -> None:
     ) as (served, studio):
         messages = history(NEARLY_FULL)
         await turn(served, messages)
-        await eventually(lambda: kinds_of(studio) == ["turn", "flush"], "there is no flush")
+        await eventually(lambda: kinds_of(studio) == ["turn", "flush"], "there is no flush", seconds=30)
         messages = asked(messages, "And now?")
         await turn(served, messages)
         assert studio.chats[1].phase != "done"
@@ -185,6 +204,25 @@ async def test_who_asks_on_goes_first(tmp_path: Path) -> None:
         await background_ended(served)
         assert kinds_of(studio) == ["turn", "flush", "turn", "flush", "flush"]
         assert await saved(served) == [FACT]
+
+
+async def test_nobody_waits_for_a_flush_behind_an_answer(tmp_path: Path) -> None:
+    """Not even who needs the compaction that was to follow it: the flush begins anew before that one's own."""
+    hanging = asyncio.Event()
+    long = " ".join(f"Boat {number} came back with {number * 31} passengers." for number in range(50))
+
+    flushes = iter([Script(WaitFor(hanging)), saves({"messages": [ORDER]})])
+    async with remembering(
+        tmp_path, lambda body: next(flushes, Script(SILENT)), model=lambda body: long, compaction=""
+    ) as (served, studio):
+        messages = history(FULL - 5)
+        await turn(served, messages)
+        await eventually(lambda: kinds_of(studio) == ["turn", "flush"], "there is no flush", seconds=30)
+        await turn(served, asked(messages, "And now? Tell me all of it."))
+        assert kinds_of(studio)[:5] == ["turn", "flush", "flush", "flush", "prune"]
+        assert studio.chats[1].phase != "done"
+        hanging.set()
+        await background_ended(served)
 
 
 async def test_a_failure_behind_an_answer_is_for_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

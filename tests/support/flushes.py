@@ -94,9 +94,10 @@ async def saved(served: Served, owner: str = "") -> list[str]:
     return [memory.text for memory in await served.app[SHARED].store.memories.all(owner, "writer")]
 
 
-async def turn(served: Served, messages: list[Message], *, model: str = "writer") -> str:
+async def turn(served: Served, messages: list[Message], *, model: str = "writer", conversation: str = "") -> str:
     """Ask the agent, put its answer into the history, and return it."""
-    status, answer = await ask_whole(served, {"model": model, "messages": messages})
+    named = {"metadata": {"conversation_id": conversation}} if conversation else {}
+    status, answer = await ask_whole(served, {"model": model, "messages": messages, **named})
     assert status == 200, answer
     text = str(answer["choices"][0]["message"]["content"])
     messages.append({"role": "assistant", "content": text})

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from elbowroom.agents.answer import Notice, ToolCall
 from elbowroom.agents.compactor import Compactor
@@ -20,14 +20,23 @@ from elbowroom.agents.reply import Reply
 from elbowroom.agents.request import tool_name
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.step_counter import StepCounter
+from elbowroom.agents.step_usage_of import step_usage_of
 from elbowroom.agents.telling import told_meanwhile
+from elbowroom.agents.template_facts import NO_THINKING
 from elbowroom.agents.turn_memory import TurnMemory
 from elbowroom.context.budget import Budget
 from elbowroom.context.ledger import Chain
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo
-from elbowroom.providers.events import Finished, ToolCallDelta
+from elbowroom.providers.events import (
+    Finished,
+    ReasoningDelta,
+    StreamEvent,
+    TextDelta,
+    ToolCallDelta,
+    UsageReport,
+)
 from elbowroom.settings.tool_names import SAVE_MEMORY
 
 log = logging.getLogger(__name__)
@@ -59,6 +68,33 @@ class Prompt:
     messages: Sequence[Message]
     sent: Sequence[Message]
     size: int
+
+
+@dataclass(slots=True)
+class Heard:
+    """One reply as it comes; `generated` is all that the model has written, thoughts too."""
+
+    reply: Reply
+    generated: list[str] = field(default_factory=list)
+    usage: Mapping[str, Any] | None = None
+    was_cut: bool = False
+
+    def take(self, events: Iterable[StreamEvent]) -> None:
+        """Take what has arrived."""
+        for event in events:
+            match event:
+                case TextDelta():
+                    self.generated.append(event.text)
+                    self.reply.text.append(event.text)
+                case ReasoningDelta():
+                    self.generated.append(event.text)
+                case ToolCallDelta():
+                    self.generated += [event.name or "", event.arguments]
+                    self.reply.add_call(event)
+                case Finished():
+                    self.was_cut = event.reason == "length"
+                case UsageReport():
+                    self.usage = event.usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,28 +195,40 @@ class MemoryFlush:
         return carried_out
 
     async def _reply(self, prompt: Prompt) -> Reply:
-        limit = LONGEST_REPLY + (THINKING_ROOM if self.history.facts.may_think else 0)
-        limit = min(limit, self._room(prompt))
-        body = {**unshaped(self.shape.body(prompt.sent)), "max_tokens": limit}
-        body.pop("tool_choice", None)  # it may save nothing where a client has forbidden it all tools
-        reply, was_cut = Reply(_names(self.shape)), False
-        provider, tokens = self.compactor.target.provider, prompt.size + limit
-        async with (
-            self.compactor.gate.entered(
-                provider, self.info, window=self.budget.window, prompt=prompt.size, tokens=tokens
-            ) as ticket,
-            aclosing(provider.stream(body, self.info)) as stream,
-        ):
-            async for events in stream:
-                if ticket is not None and ticket.is_prefilling:
-                    ticket.first_token()
-                for event in events:
-                    if isinstance(event, ToolCallDelta):
-                        reply.add_call(event)
-                    elif isinstance(event, Finished):
-                        was_cut = event.reason == "length"
-        reply.close_calls(was_cut=was_cut)
-        return reply
+        body = self._body(prompt)
+        tokens = prompt.size + body["max_tokens"]
+        provider, window, heard = self.compactor.target.provider, self.budget.window, Heard(Reply(_names(self.shape)))
+        try:
+            async with (
+                self.compactor.gate.entered(
+                    provider, self.info, window=window, prompt=prompt.size, tokens=tokens
+                ) as ticket,
+                aclosing(provider.stream(body, self.info)) as stream,
+            ):
+                async for events in stream:
+                    if ticket is not None and ticket.is_prefilling:
+                        ticket.first_token()
+                    heard.take(events)
+        finally:
+            self._account(prompt, heard)
+        heard.reply.close_calls(was_cut=heard.was_cut)
+        return heard.reply
+
+    def _body(self, prompt: Prompt) -> dict[str, Any]:
+        facts = self.history.facts
+        limit = LONGEST_REPLY + (THINKING_ROOM if facts.may_think else 0)
+        body = {**unshaped(self.shape.body(prompt.sent)), "max_tokens": min(limit, self._room(prompt))}
+        body.pop("tool_choice", None)  # it could save nothing where a client has forbidden it all tools
+        if facts.thinking_switch == "at the end":
+            sent = body.get("chat_template_kwargs")
+            body["chat_template_kwargs"] = {**(sent if isinstance(sent, Mapping) else {}), **NO_THINKING}
+        return body
+
+    def _account(self, prompt: Prompt, heard: Heard) -> None:
+        """Let the conversation keep what a request has used, also one that was left in its middle."""
+        live, generated = self.compactor.settings.live, "".join(heard.generated)
+        if live is not None and (generated or heard.usage):
+            live.step_used(self.info.id, step_usage_of(heard.usage, prompt.size, generated, self.history.text), None)
 
     async def _result(self, call: ToolCall) -> Message:
         tool = self._callable.get(call.name)
