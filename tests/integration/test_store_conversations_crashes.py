@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ledger_files import query
 from stored_conversations import (
     AGENT,
     ME,
@@ -24,7 +25,6 @@ from stored_conversations import (
     user,
     whole,
 )
-from ledger_files import query
 
 from elbowroom.context.conversation import Queued, QueueTaken, ReplyBegun, ReplyGrew, TurnBegun, TurnEnded
 from elbowroom.store.errors import StoreUnavailable

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from stored_conversations import AGENT, ME, OwnConversations, begun, lasting_conversations, messages_of, unnumbered, user
+from stored_conversations import (
+    AGENT,
+    ME,
+    OwnConversations,
+    begun,
+    lasting_conversations,
+    messages_of,
+    unnumbered,
+    user,
+)
 
 from elbowroom.context import conversation as kinds
 from elbowroom.context.conversation import Added, Change, Heard, QueuedMessage, TurnBegun
