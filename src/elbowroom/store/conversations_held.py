@@ -143,7 +143,7 @@ class HeldConversation:
 
     def hear(self, change: Heard) -> None:
         """Take in a message of the client, unless it is there; an answer that was kept as a turn is there."""
-        if change.key in self.keys():
+        if change.key in self.heard or any(turn.key == change.key for turn in self.turns.values()):
             return
         key = change.key
         heard_id, number = heard_message_id(self.id, key), self._next()
