@@ -265,7 +265,11 @@ async def test_a_conversation_with_a_name(conversations: Conversations) -> None:
 
 async def test_turns_with_more_than_a_reply(conversations: Conversations) -> None:
     """Found by their answer's key, or by their parent where they were interrupted before it was known."""
-    single = [TurnBegun("s", "c", "c.2", AGENT, 1.0), ReplyBegun("s", "s.1", 1.0), ReplyGrew("s.1", "text", "yes")]
+    single: list[Change] = [
+        TurnBegun("s", "c", "c.2", AGENT, 1.0),
+        ReplyBegun("s", "s.1", 1.0),
+        ReplyGrew("s.1", "text", "yes"),
+    ]
     conversations.note([*whole("c"), *single, TurnEnded("s", "complete", "c.3", 1.0)])
     kept = KeptTurn("c-t", "c.2", "c.1", AGENT, "complete", tuple(turn_messages("c-t")))
     assert await conversations.turns("c", ["c.1", "c.2", "c.3"]) == [kept]

@@ -101,7 +101,7 @@ async def kill_again_and_again(path: Path, rounds: int, seed: int) -> None:
     acknowledged: list[list[str]] = []
     interrupted = 0
     for number in range(rounds):
-        new = acknowledged_until_killed(path, number, generator.uniform(0, 300))
+        new = acknowledged_until_killed(path, number, generator.uniform(0, 150))
         assert new
         acknowledged += new
         interrupted += await check_what_is_left(path, new)
