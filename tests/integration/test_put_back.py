@@ -70,16 +70,19 @@ async def test_two_agents_in_one_chat(tmp_path: Path) -> None:
 
 
 async def test_handovers(tmp_path: Path) -> None:
-    """The agent that was asked has in the next turn what the other one did in its place."""
+    """A turn that was handed over leaves no trace but its answer: who was asked decides anew."""
     agents = agent("triage", handoffs=["writer"]) + agent("writer")
     async with note_reader(tmp_path, agents=agents) as (served, studio):
         ada = Person(served, model="triage")
-        studio.enqueue(Script("One moment.", ToolCall("transfer_to_writer")), reading(), "One.", "Two.")
-        await ada.say("What does it say?")
-        done = prompt_of(studio)
+        studio.enqueue(reading("first.md"), "One.", "Two.")
+        studio.enqueue(Script("One moment.", ToolCall("transfer_to_writer")), reading("second.md"), "Three.", "Four.")
+        for question in ("What does it say?", "Thanks.", "And the other one?"):
+            await ada.say(question)
+        assert f"second.md: {SECRET}" in str(prompt_of(studio))
         await ada.say("And now?")
-        assert knows(prompt_of(studio))
-        assert prompt_of(studio)[1 : len(done)] == done[1:]
+        sent = prompt_of(studio)
+        assert f"first.md: {SECRET}" in str(sent)
+        assert sent[-4:] == ada.history[-5:-1]
 
 
 async def test_a_stopped_answer(tmp_path: Path) -> None:
