@@ -167,7 +167,7 @@ async def test_upstream_sees_it_soon(tmp_path: Path, phase: str) -> None:
         if phase == "prefill":
             studio.prefill_tokens_per_second = 50
         for _ in range(60):
-            studio.chats.clear()
+            studio.requests.clear()
             studio.disconnects.clear()
             studio.enqueue("word " * 4000)
             asking = asyncio.create_task(ask(served, chat_body("word " * 20, stream=True)))

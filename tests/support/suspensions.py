@@ -35,11 +35,15 @@ def _counted(coroutine: Coroutine[Any, Any, Any], count: Counter) -> Generator[A
 
 def _factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **named: Any) -> "asyncio.Task[Any]":
     count = COUNTED.get()
+    if count is None:
+        return asyncio.Task(coroutine, loop=loop, **named)
 
     async def counted() -> Any:
-        return await _counted(coroutine, count)  # type: ignore[arg-type]
+        return await _counted(coroutine, count)
 
-    return asyncio.Task(coroutine if count is None else counted(), loop=loop, **named)
+    task = asyncio.Task(counted(), loop=loop, **named)
+    task.add_done_callback(lambda _: coroutine.close())  # one that was cancelled before its first step
+    return task
 
 
 class StopsAt:
