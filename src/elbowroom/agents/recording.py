@@ -17,7 +17,9 @@ from elbowroom.context.ledger import Archived, Chain, archive_of, is_system
 from elbowroom.context.notice_line import without_notices
 
 log = logging.getLogger(__name__)
-LOOK_UP_SECONDS: Final = 0.25
+OPENING_SECONDS: Final = 5.0
+"""How long a store that has never answered may take to open: a server that begins again knows its conversations."""
+LOOK_UP_SECONDS: Final = 1.0
 """A store that takes longer to say which conversation this is does not keep the person waiting."""
 ID_BYTES: Final = 12
 
@@ -28,6 +30,7 @@ class Recording:
     def __init__(self, conversations: Conversations | None) -> None:
         self.conversations = conversations
         self._pace = Pace()
+        self._patience = OPENING_SECONDS
 
     async def begin(self, target: Target, request: ChatRequest) -> LiveTurn:
         """Return the turn that answers a request of a conversation; the request's new messages are noted.
@@ -76,11 +79,13 @@ class Recording:
         system = [node.key for node in nodes if is_system(node.message)]
         spoken = [node.key for node in nodes if not is_system(node.message)]
         try:
-            async with asyncio.timeout(LOOK_UP_SECONDS):
+            async with asyncio.timeout(self._patience):
                 return await conversations.look_up(owner, name, [*system, *spoken])
         except Exception as error:  # noqa: BLE001  # an answer must not fail for where it is kept
             log.warning("Which conversation a request belongs to cannot be looked up: %r", error)
             return None
+        finally:
+            self._patience = LOOK_UP_SECONDS
 
 
 def new_id(owner: str, name: str) -> str:
