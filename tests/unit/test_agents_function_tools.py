@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from own_tools import own_tool
 
-from elbowroom.agents.function_tools import LONGEST_ERROR, result_of
 from elbowroom.agents.own_tool import OwnTool, ToolResult
 from elbowroom.agents.tool_arguments import parsed_arguments
+from elbowroom.agents.tool_result import LONGEST_ERROR, result_of
 from elbowroom.errors import ElbowroomError
 
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 from elbowroom.agents.answer import Notice, ToolCall
 from elbowroom.agents.compactor import Compactor
 from elbowroom.agents.flush_cycles import cycle_of
-from elbowroom.agents.function_tools import result_of
 from elbowroom.agents.history_counter import HistoryCounter
 from elbowroom.agents.memory_tools import memory_tools
 from elbowroom.agents.own_tool import OwnTool
@@ -23,6 +22,7 @@ from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.step_usage_of import step_usage_of
 from elbowroom.agents.telling import told_meanwhile
 from elbowroom.agents.template_facts import NO_THINKING
+from elbowroom.agents.tool_result import result_of
 from elbowroom.agents.turn_memory import TurnMemory
 from elbowroom.context.budget import Budget
 from elbowroom.context.ledger import Chain

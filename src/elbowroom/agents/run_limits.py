@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from elbowroom.agents.answer import Answer
-from elbowroom.agents.function_tools import ENDING_SECONDS, result_of
 from elbowroom.agents.own_tool import OwnTool, ToolResult
+from elbowroom.agents.tool_result import ENDING_SECONDS, result_of
 from elbowroom.context.call_summary import summary_of_calls
 from elbowroom.context.tool_stubs import one_line
 from elbowroom.context.transcript import Message, Transcript
