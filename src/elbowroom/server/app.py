@@ -55,7 +55,12 @@ def create_app(
     app[RUNNING] = RunningAnswers()
     store = open_store(live.current().settings.store, environ)
     own_tools = SettingsToolbox(live.current, environ, store.memories)
-    app[RUNTIME] = AgentRuntime(own_tools.warm_up)
+
+    def begin() -> None:
+        own_tools.warm_up()
+        store.open_soon()
+
+    app[RUNTIME] = AgentRuntime(begin)
     kept = store.conversations if live.current().settings.store.conversations else None
     app[SHARED] = Shared.over(store, toolbox or own_tools, quiet_seconds=app[TIMING].quiet, conversations=kept)
     app[STARTED] = int(time.time())

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -16,6 +17,8 @@ from elbowroom.store.schema import bring_up_to_date, is_current, load_migrations
 from elbowroom.store.sqlite import check, create_engines, translated_errors
 
 log = logging.getLogger(__name__)
+MIGRATING: Final = threading.Lock()
+"""Held while tables change: Alembic knows one migration in a process."""
 
 
 class Database:
@@ -90,8 +93,13 @@ class Database:
             if await is_current(connection):
                 return
         await load_migrations()
-        async with self.writing() as connection:
-            await bring_up_to_date(connection)
+        while not MIGRATING.acquire(blocking=False):  # noqa: ASYNC110  # whoever holds it may have another event loop
+            await asyncio.sleep(0.01)
+        try:
+            async with self.writing() as connection:
+                await bring_up_to_date(connection)
+        finally:
+            MIGRATING.release()
 
     def _check_open(self) -> None:
         if self._is_closed:  # an engine would open the file again
