@@ -58,7 +58,7 @@ async def test_a_conversation_goes_on() -> None:
     assert second.conversation == first.conversation
     kept = await kept_of(conversations, second)
     assert [message.message for message in kept.messages] == [SYSTEM, FIRST, ANSWER, SECOND, ANSWER]
-    assert kept.messages[3].parent == Chain.of("", "writer", [FIRST, ANSWER]).keys[-1]
+    assert kept.messages[3].parent == Chain.of(second.owner, "writer", [FIRST, ANSWER]).keys[-1]
     assert second.parent == kept.messages[3].key
 
 
@@ -91,11 +91,11 @@ async def test_an_edited_message_is_a_branch() -> None:
     await answered(recording, SYSTEM, FIRST, ANSWER, SECOND)
     conversations.changes.clear()
     edited = {"role": "user", "content": "And on Sunday?"}
-    await answered(recording, SYSTEM, FIRST, ANSWER, edited)
+    live = await answered(recording, SYSTEM, FIRST, ANSWER, edited)
     [heard] = conversations.noted(Heard)
     assert isinstance(heard, Heard)
     assert heard.message == edited
-    assert heard.parent == Chain.of("", "writer", [FIRST, ANSWER]).keys[-1]
+    assert heard.parent == Chain.of(live.owner, "writer", [FIRST, ANSWER]).keys[-1]
 
 
 async def test_a_changed_system_message_is_kept_beside_the_others() -> None:
