@@ -17,8 +17,11 @@ from elbowroom.context.ledger import Archived, Chain, archive_of, is_system
 from elbowroom.context.notice_line import without_notices
 
 log = logging.getLogger(__name__)
-LOOK_UP_SECONDS: Final = 0.25
-"""A store that takes longer to say which conversation this is does not keep the person waiting."""
+LOOK_UP_SECONDS: Final = 1.0
+"""A store that takes longer to say which conversation this is does not keep the person waiting.
+
+What was read in that conversation is not put back then; the first look-up opens the database.
+"""
 ID_BYTES: Final = 12
 
 
