@@ -37,6 +37,7 @@ def reads_log(body: dict[str, Any]) -> Script | str:
     return Script("Let me look.", ToolCall("read_log", {"day": int(last["content"].split()[-1])}))
 
 
+@pytest.mark.long
 async def test_many_turns(tmp_path: Path) -> None:
     """Each turn begins with what the last one left, reads the log of the day before again, and pays for little."""
     agents, compaction = AGENT_WITHOUT_CACHE, "background = false"

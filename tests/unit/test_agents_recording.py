@@ -28,7 +28,7 @@ WRITER = Target("writer", cast("Provider", None), "m")  # nothing is asked of a 
 
 async def begin(recording: Recording, *messages: Json, caller: Caller | None = None) -> LiveTurn:
     """Begin the turn of a request with these messages."""
-    request = replace(own_request("writer", messages), caller=caller or Caller())
+    request = replace(own_request("writer", messages), caller=caller or Caller(known_by="nobody else"))
     return await recording.begin(WRITER, request)
 
 

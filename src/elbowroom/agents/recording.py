@@ -20,7 +20,10 @@ log = logging.getLogger(__name__)
 OPENING_SECONDS: Final = 5.0
 """How long a store that has never answered may take to open: a server that begins again knows its conversations."""
 LOOK_UP_SECONDS: Final = 1.0
-"""A store that takes longer to say which conversation this is does not keep the person waiting."""
+"""A store that takes longer to say which conversation this is does not keep the person waiting.
+
+What was read in that conversation is not put back then.
+"""
 ID_BYTES: Final = 12
 
 
