@@ -286,7 +286,7 @@ async def test_status_tells_how_far_it_is(tmp_path: Path) -> None:
     release = asyncio.Event()
     async with elbowroom_with_studio(tmp_path, toolbox=lambda target: [work]) as (served, studio):
         running = served.app[SHARED].running
-        studio.prefill_tokens_per_second = 200
+        studio.prefill_tokens_per_second = 1500
         studio.enqueue(Script("Working on it now.", WaitFor(release), ToolCall("work")))
         asking = asyncio.create_task(ask(served, chat_body("word " * 20, stream=True)))
 
