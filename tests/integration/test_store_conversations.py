@@ -105,7 +105,7 @@ async def test_a_turn_is_read_as_it_was_said(conversations: Conversations) -> No
     assert [kept.message for kept in found.messages] == [user("What is in the note?"), *turn_messages("c-t")]
     question, reply, returned, answer = found.messages
     assert (question.turn, question.key, question.parent, question.agent) == ("", "c.1", "seed", AGENT)
-    assert (reply.id, reply.turn, reply.key, reply.parent, reply.agent) == ("c-t.1", "c-t", "", "c.1", AGENT)
+    assert (reply.id, reply.turn, reply.key, reply.parent, reply.agent) == ("c-t.1", "c-t", "c.2", "c.1", AGENT)
     assert [reply.reasoning, returned.reasoning, answer.reasoning] == ["I have to read.", "", ""]
     assert {kept.status for kept in found.messages} == {"complete"}
     assert question.number < reply.number < returned.number < answer.number
