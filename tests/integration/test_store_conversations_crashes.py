@@ -75,11 +75,11 @@ async def check_what_is_left(path: Path, acknowledged: list[list[str]]) -> int:
     assert query(path, "PRAGMA integrity_check") == [("ok",)]
     async with lasting_conversations(path) as conversations:
         interrupted = 0
-        for row in await conversations.rows(ME, limit=10):
-            found = await conversations.read(ME, row.id)
+        for name in {name for name, _ in acknowledged}:
+            found = await conversations.read(ME, name)
             assert found
             replies = {kept.id: kept for kept in found.messages}
-            for _, turn_id in (one for one in acknowledged if one[0] == row.id):
+            for _, turn_id in (one for one in acknowledged if one[0] == name):
                 reply, last = replies[f"{turn_id}.1"], replies[f"{turn_id}.3"]
                 assert (reply.status, reply.message["content"]) == ("complete", REPLY)
                 assert reply.number < replies[f"{turn_id}.2"].number < last.number

@@ -185,7 +185,7 @@ async def test_closing_tells_that_something_is_lost(tmp_path: Path, caplog: pyte
 
 def test_what_goes_when_too_much_waits(caplog: pytest.LogCaptureFixture) -> None:
     """The oldest turns go first and each as a whole, then what people have said; what is in the queue goes last."""
-    waiting = WaitingChanges(most_bytes=140_000)
+    waiting = WaitingChanges(most_bytes=125_000)
     item = Queued(queued("q", "c0"))
     for number in range(30):
         waiting.new.extend(whole(f"c{number}", "x" * 1000))

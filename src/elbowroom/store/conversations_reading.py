@@ -43,6 +43,7 @@ class ConversationRows:
     def held(self) -> HeldConversation:
         """Return the conversation that they are; of much text this takes its time."""
         found = _conversation(self.conversation)
+        found.size = sum(len(part.content) for part in self.parts)
         found.turns = {row.id: _turn(row) for row in self.turns}
         found.compactions = [KeptCompaction(row.before, row.after, row.rung, row.at) for row in self.compactions]
         found.queue = {item.id: item for item in queued(self.queue)}
