@@ -142,9 +142,9 @@ class LiveTurn:
         return bool(self._unread)
 
     def step_used(self, model: str, usage: StepUsage, fill: ContextFill | None) -> None:
-        """Take what a step has used, and what it has filled of the window."""
+        """Take what a step has used, and what it has filled of the window; one behind the turn's end counts as well."""
         self.hand_on()
-        self._note(StepUsed(self.id, model, usage, fill, time.time()))
+        self._send([StepUsed(self.id, model, usage, fill, time.time())])
 
     def compacted(self, before: int, after: int, rung: str) -> None:
         """Take that the conversation was compacted, which may happen behind the turn's end as well."""

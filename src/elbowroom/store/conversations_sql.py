@@ -88,7 +88,7 @@ class SqlConversations:
     async def read(self, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
         held = await self._tasks.run(self._held(owner, conversation))
-        return held.shown() if held else None
+        return await asyncio.to_thread(held.shown) if held else None  # which takes a while for a long one
 
     async def delete(self, owner: str, conversation: str) -> bool:
         """Delete one with all that belongs to it; tells whether it was there."""
