@@ -13,8 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from elbowroom.store.database_file import prepare_file, set_aside
 from elbowroom.store.errors import StoreDamaged, StoreUnavailable
-from elbowroom.store.schema import bring_up_to_date, is_current, load_migrations
+from elbowroom.store.schema import bring_up_to_date, load_migrations, make_tables, version_of
 from elbowroom.store.sqlite import check, create_engines, translated_errors
+from elbowroom.store.tables import SCHEMA_VERSION
 
 log = logging.getLogger(__name__)
 MIGRATING: Final = threading.Lock()
@@ -90,8 +91,13 @@ class Database:
     async def _prepare(self) -> None:
         async with self.reading() as connection:
             await check(connection)
-            if await is_current(connection):
-                return
+            version = await version_of(connection)
+        if version == SCHEMA_VERSION:
+            return
+        if version == 0:
+            async with self.writing() as connection:
+                await make_tables(connection)
+            return
         await load_migrations()
         while not MIGRATING.acquire(blocking=False):  # noqa: ASYNC110  # whoever holds it may have another event loop
             await asyncio.sleep(0.01)

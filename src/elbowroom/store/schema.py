@@ -1,25 +1,33 @@
 """Which version the tables of a file have, and how they become today's; Alembic is loaded only where that is needed."""
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection, delete, insert, inspect, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from elbowroom.store.errors import StoreUnavailable
-from elbowroom.store.tables import SCHEMA_VERSION, schema_version
+from elbowroom.store.tables import SCHEMA_VERSION, alembic_version, metadata, schema_version
 
 MIGRATIONS: Final = "elbowroom.store:migrations"
-OF_ALEMBIC: Final = "alembic_version"
 
 
-async def is_current(connection: AsyncConnection) -> bool:
-    """Tell whether the tables are those of this elbowroom. Raises StoreUnavailable for those of a newer one."""
-    return await connection.run_sync(_version) == SCHEMA_VERSION
+async def version_of(connection: AsyncConnection) -> int:
+    """Return the version of the tables, 0 where there are none. Raises StoreUnavailable for those of a newer one."""
+    return await connection.run_sync(_version)
+
+
+async def make_tables(connection: AsyncConnection) -> None:
+    """Make all tables in a new file, as all migrations together would: that takes a fraction of their time."""
+    await connection.run_sync(partial(metadata.create_all, checkfirst=False))
+    await connection.run_sync(alembic_version.create)
+    await connection.execute(insert(alembic_version).values(version_num=str(SCHEMA_VERSION)))
+    await connection.execute(insert(schema_version).values(version=SCHEMA_VERSION))
 
 
 async def bring_up_to_date(connection: AsyncConnection) -> None:
-    """Make all tables in a new file, or change those of an older elbowroom, in the transaction that is open.
+    """Run those migrations that a file has not seen, in the transaction that is open.
 
     Raises StoreUnavailable for a file that a newer one has written.
     """
@@ -49,7 +57,9 @@ def _upgrade(connection: Connection) -> None:
     found = _version(connection)
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", MIGRATIONS)
-    if found and not inspect(connection).has_table(OF_ALEMBIC):  # as elbowroom wrote it before it used Alembic
+    if found and not inspect(connection).has_table(
+        alembic_version.name
+    ):  # from before Alembic
         command.stamp(config, str(found))
     command.upgrade(config, "head")
     # Also what earlier versions look at before they touch anything, and what is quicker to look at than Alembic's.

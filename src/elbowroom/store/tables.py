@@ -20,6 +20,9 @@ from sqlalchemy import (
 SCHEMA_VERSION: Final = 3
 """Rises with every change of the tables; a file with a higher one was written by a newer elbowroom."""
 
+alembic_version: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
+"""Where Alembic notes which of its migrations a file has seen."""
+
 LARGEST_PART: Final = 16_384
 """Characters of a part's content beyond which what is said goes on in a new part: it is written anew as it grows."""
 NUMBER: Final = BigInteger().with_variant(Integer, "sqlite")
