@@ -79,6 +79,8 @@ class Recording:
     async def _look_up(
         self, conversations: Conversations, owner: str, name: str, nodes: Sequence[Archived]
     ) -> Known | None:
+        if not name and not any(node.message.get("role") == "assistant" for node in nodes):
+            return None  # a beginning without any answer is no conversation that could be known
         system = [node.key for node in nodes if is_system(node.message)]
         spoken = [node.key for node in nodes if not is_system(node.message)]
         try:

@@ -145,7 +145,7 @@ class TurnMemory:
     async def _put_back(self, place: int) -> Expanded:
         """Return the client's messages with what is kept of the turns behind a place; a chat never fails for that."""
         turns: Sequence[KeptTurn] = ()
-        if self._kept is not None:
+        if self._kept is not None and any(message.get("role") == "assistant" for message in self.of_client):
             try:
                 turns = await self._kept.hidden(self.chain, place)
             except Exception:
