@@ -134,7 +134,7 @@ class LastingStore:
         if any(backlog.waiting() for backlog, _ in self._backlogs):
             self._begin_to_open()
             for backlog, turn in self._backlogs:  # behind what is being written now, for there may be more by now
-                _ = self.tasks.start(self._write(backlog, turn))
+                _ = self.tasks.start(self._write(backlog, turn, even_if_failing=True))
         await self.tasks.finished(self._patience.closing)
         self._is_closed = True
         for backlog, _ in self._backlogs:
@@ -169,9 +169,9 @@ class LastingStore:
         finally:
             self._opening = None
 
-    async def _write(self, backlog: Backlog[Any], turn: asyncio.Lock) -> None:
+    async def _write(self, backlog: Backlog[Any], turn: asyncio.Lock, *, even_if_failing: bool = False) -> None:
         async with turn:
-            if self._sql and self._may_try():
+            if self._sql and (even_if_failing or self._may_try()):
                 await self._write_to(self._sql, backlog)
             backlog.trim()
 
