@@ -27,6 +27,12 @@ def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_counts(monkeypatch)
 
 
+@pytest.fixture(autouse=True)
+def _quick_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take a model for quick, so that nobody waits long beside a prompt that it may be reading though it was left."""
+    monkeypatch.setattr("elbowroom.agents.prefill_rate.DEFAULT_RATE", 20_000.0)
+
+
 def long_body(model: str, *, stream: bool) -> Body:
     """Return a request whose history does not fit the window."""
     return {"model": model, "messages": history(12), "stream": stream}
