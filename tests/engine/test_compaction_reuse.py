@@ -201,7 +201,7 @@ async def test_in_the_foreground(tmp_path: Path, engine: LlamaServer, kind: Kind
     raise AssertionError("it was not compacted twice")
 
 
-@KINDS
+@PLAIN_FIRST
 async def test_behind_an_answer(tmp_path: Path, engine: LlamaServer, kind: Kind) -> None:
     """The turn behind a compaction in the background reads the new messages and nothing else."""
     loaded = SimulatedModel(MODEL, loaded_context_length=4 * WINDOW)

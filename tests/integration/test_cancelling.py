@@ -8,13 +8,14 @@ import pytest
 from cancelling import ask, assert_kept, assert_nothing_open, cancel, last_turn, post_cancel, stopped_when
 from chatting import AGENT, MODEL, RAW_MODEL, chat_body, elbowroom_with_studio, eventually, function_spec
 from own_tools import own_tool
+from spread_variants import spread
 
 from elbowroom.agents.own_tool import OwnTool
 from elbowroom.demo import Reasoning, Script, SimulatedModel, ToolCall, WaitFor
 from elbowroom.server.keys import SHARED
 
 STREAMED = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
+EACH_ONCE = pytest.mark.parametrize(("model", "stream"), spread(["writer", RAW_MODEL], [True, False]))
 LONG = "word " * 4000
 
 
@@ -36,8 +37,7 @@ def endless_tool() -> tuple[OwnTool, asyncio.Event, asyncio.Event]:
     return work, began, ended
 
 
-@MODELS
-@STREAMED
+@EACH_ONCE
 async def test_while_text_streams(tmp_path: Path, model: str, stream: bool) -> None:
     """The client gets what was said until then and a normal end; the same is kept, and the next request works."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
@@ -77,8 +77,7 @@ async def test_while_the_model_thinks(tmp_path: Path, stream: bool) -> None:
         await assert_nothing_open(studio)
 
 
-@MODELS
-@STREAMED
+@EACH_ONCE
 async def test_during_prefill(tmp_path: Path, model: str, stream: bool) -> None:
     """Nothing was said: an empty answer."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):

@@ -8,6 +8,7 @@ import pytest
 from cancelling import ask, assert_nothing_open, cancel, last_turn, leaving_nothing_behind, stopped_when
 from chatting import AGENT, MODEL, RAW_MODEL, eventually
 from patient_counting import wait_for_counts
+from quick_models import take_models_for_quick
 from scripted_pruner import is_prune_order, text_of, valid_plan
 from serving import serve, settings_for
 from small_window import ANSWER, history, orders_of, small_window, turns_of
@@ -25,6 +26,7 @@ LONG_ANSWER = " ".join(["The ferry left at noon and came back in the evening."] 
 @pytest.fixture(autouse=True)
 def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_counts(monkeypatch)
+    take_models_for_quick(monkeypatch)
 
 
 def long_body(model: str, *, stream: bool) -> Body:

@@ -82,7 +82,7 @@ async def test_it_says_which_models_there_are(tmp_path: Path) -> None:
             assert f"lmstudio: {len(studio.models)} models; loaded: lmstudio/qwen2.5-7b-instruct (8192 tokens)" in line
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGINT])
 async def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     """SIGTERM and Ctrl-C end it with exit code 0 and without a traceback, as soon as it says that it listens."""
     async with running(tmp_path, "serve", "--port", "0") as program:
@@ -132,7 +132,7 @@ def test_an_open_address_without_a_token_is_refused(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("host", ["nowhere.invalid", "a" * 70 + ".invalid"])
+@pytest.mark.parametrize("host", [pytest.param("nowhere.invalid", marks=pytest.mark.long), "a" * 70 + ".invalid"])
 def test_an_address_that_is_not_of_this_machine_is_said(tmp_path: Path, host: str) -> None:
     """A host that cannot be listened on is an error in one line, whatever is wrong with the name."""
     answer = run(tmp_path, "serve", "--port", "0", "--host", host, ELBOWROOM_TOKEN="t")

@@ -16,6 +16,7 @@ from counted_models import FileTokenizer, write_counted_model
 from fake_upstream import Answer, fake_upstream, says, streams
 from outcome import chat
 from serving import Served, serve, settings_for
+from spread_variants import spread
 
 from elbowroom.demo import Overflow, SimulatedLMStudio, SimulatedModel
 from elbowroom.providers.base import ModelInfo, Provider
@@ -130,12 +131,11 @@ BAD_FILES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("write", BAD_FILES.values(), ids=BAD_FILES.keys())
-@pytest.mark.parametrize("rpc", [True, False])
+@pytest.mark.parametrize(("name", "rpc"), spread(BAD_FILES, [True, False]))
 async def test_a_chat_goes_on_with_a_bad_file(
     tmp_path: Path,
     model: Path,
-    write: Callable[[Path], object],
+    name: str,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     *,
@@ -144,7 +144,7 @@ async def test_a_chat_goes_on_with_a_bad_file(
     """It is answered as if nobody had counted; one warning tells of the file."""
     monkeypatch.setattr(counting_tools, "TEMPLATE_SECONDS", 0.5)
     bad = tmp_path / "bad.gguf"
-    write(bad)
+    BAD_FILES[name](bad)
     async with counted(tmp_path, bad, of=model, rpc=rpc) as (served, _):
         async with asyncio.timeout(30):
             for stream in (True, False, True):
@@ -203,7 +203,12 @@ CHUNK = (
     b'data: {"model": "tiny", "choices": [], "usage": {"prompt_tokens": 12, "completion_tokens": 1}}\n\n'
     b"data: [DONE]\n\n"
 )
-SOCKETS = {"silent": silent_socket, "mute": mute, "nonsense": unframed, "none": lambda: says("no", 404)}
+SOCKETS: dict[str, Callable[[], Answer]] = {
+    "silent": silent_socket,
+    "mute": mute,
+    "nonsense": unframed,
+    "none": lambda: says("no", 404),
+}
 
 
 @asynccontextmanager
@@ -219,13 +224,10 @@ async def with_socket(folder: Path, socket: Answer, file: Path | None) -> AsyncI
         yield served
 
 
-@pytest.mark.parametrize("socket", SOCKETS.values(), ids=SOCKETS.keys())
-@pytest.mark.parametrize("has_file", [True, False])
-async def test_a_chat_goes_on_with_a_bad_socket(
-    tmp_path: Path, model: Path, socket: Callable[[], Answer], *, has_file: bool
-) -> None:
+@pytest.mark.parametrize(("name", "has_file"), spread(SOCKETS, [False, True]))
+async def test_a_chat_goes_on_with_a_bad_socket(tmp_path: Path, model: Path, name: str, *, has_file: bool) -> None:
     """Whatever the websocket does, chats are answered; one that hangs is waited for once and not long."""
-    async with with_socket(tmp_path, socket(), model if has_file else None) as served:
+    async with with_socket(tmp_path, SOCKETS[name](), model if has_file else None) as served:
         async with asyncio.timeout(9):  # three seconds at most for the first, none for the others
             for _ in range(5):
                 assert (await chat(served, RAW, stream=True)).text == "Hi"
@@ -300,9 +302,8 @@ HISTORIES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("messages", HISTORIES.values(), ids=HISTORIES.keys())
-@pytest.mark.parametrize("way", ["file", "family"])
-async def test_the_event_loop_goes_on(tmp_path: Path, model: Path, messages: list[dict[str, Any]], way: str) -> None:
+@pytest.mark.parametrize(("name", "way"), spread(HISTORIES, ["file", "family"]))
+async def test_the_event_loop_goes_on(tmp_path: Path, model: Path, name: str, way: str) -> None:
     """While 400 KB are counted other chats go on: most of the work is done outside the event loop's thread."""
     async with counted(tmp_path, model, rpc=False) as (served, _):
         provider = lm_studio(served)
@@ -310,7 +311,7 @@ async def test_the_event_loop_goes_on(tmp_path: Path, model: Path, messages: lis
         counter = await provider.counter(info) if way == "file" else TokenCounter("llama-3-8b", "llama")
         await counter.count_chat([{"role": "user", "content": "Hello"}])
         loop, everything = time.thread_time(), time.process_time()
-        count = await counter.count_chat(messages)
+        count = await counter.count_chat(HISTORIES[name])
         loop, everything = time.thread_time() - loop, time.process_time() - everything
     assert count.tokens > 10_000
     assert (count.method == "exact") is (way == "file")

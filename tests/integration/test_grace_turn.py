@@ -10,12 +10,12 @@ from chatting import AGENT, RAW_MODEL, chat_body, elbowroom_with_studio, eventua
 from own_tools import own_tool
 from request_checks import assert_fits, assert_paired
 from serving import Served
+from spread_variants import spread
 
 from elbowroom.agents import grace_turn
 from elbowroom.agents.grace_turn import MOST_TOKENS, NO_RESULT, ORDER
 from elbowroom.demo import Error, Script, SimulatedLMStudio, ToolCall
 
-MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 LONG = "word " * 4000
 WORDS = "I have looked at the pier. The list is not written."
 
@@ -39,8 +39,7 @@ async def stopped_in_text(served: Served, studio: SimulatedLMStudio, last_words:
     )
 
 
-@MODELS
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize(("model", "stream"), spread(["writer", RAW_MODEL], [True, False]))
 async def test_behind_the_text(tmp_path: Path, model: str, stream: bool) -> None:
     """One call, short and without tools, in the same answer after a blank line; the answer stays an interrupted one."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):

@@ -76,7 +76,7 @@ async def test_what_it_saves_is_told_after_the_compaction(tmp_path: Path) -> Non
         assert not is_flush(last.body)
 
 
-@pytest.mark.parametrize("background", ["true", "false"])
+@pytest.mark.parametrize("background", ["true", pytest.param("false", marks=pytest.mark.long)])
 async def test_five_compactions_are_five_flushes(tmp_path: Path, background: str) -> None:
     """No client's text, no history, no stored byte and no later prompt has a word of them."""
     messages = history(0)

@@ -27,6 +27,7 @@ from flushes import (
 )
 from own_tools import own_tool
 from patient_counting import wait_for_counts
+from quick_models import take_models_for_quick
 from serving import text_of as said_in
 from small_window import ANSWER, ask_whole, history
 from task_prompts import title_body
@@ -44,6 +45,7 @@ OVERFLOW = "The number of tokens to keep from the initial prompt is greater than
 @pytest.fixture(autouse=True)
 def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_counts(monkeypatch)
+    take_models_for_quick(monkeypatch)
 
 
 def results_of(body: Body) -> list[str]:

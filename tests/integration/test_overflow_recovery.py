@@ -12,6 +12,7 @@ from outcome import Outcome, chat
 from patient_counting import wait_for_counts
 from serving import Served
 from small_window import ANSWER, WINDOW, history, small_window, turns_of
+from spread_variants import spread
 
 from elbowroom.demo import Cut, Error, Reasoning, Reply, Script, SimulatedLMStudio, Text, ToolCall, wording
 from elbowroom.demo.journal import RecordedRequest
@@ -78,9 +79,7 @@ def assert_recovered(outcome: Outcome, studio: SimulatedLMStudio) -> None:
     assert others[-1].body["messages"][-1] == CHAT[-1]
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", WORDINGS)
+@pytest.mark.parametrize(("name", "form", "stream"), spread(WORDINGS, FORMS, [True, False]))
 async def test_before_the_first_word(tmp_path: Path, name: str, form: str, *, stream: bool) -> None:
     """Whatever the words and wherever they stand: the history shrinks, and the client has its whole answer."""
     async with small_window(tmp_path, Engine(FORMS[form](WORDINGS[name]))) as (served, studio):
@@ -89,8 +88,7 @@ async def test_before_the_first_word(tmp_path: Path, name: str, form: str, *, st
             assert (turns_of(studio)[-1].counted_tokens or 0) < REAL
 
 
-@pytest.mark.parametrize("first", [Text("Half a"), Reasoning("Hm")], ids=["text", "thoughts"])
-@pytest.mark.parametrize("name", WORDINGS)
+@pytest.mark.parametrize(("name", "first"), spread(WORDINGS, [Text("Half a"), Reasoning("Hm")]))
 async def test_after_the_first_word(tmp_path: Path, name: str, first: Text | Reasoning) -> None:
     """The words so far stay, an error frame says why, and the next request is within the window that was taught."""
     async with small_window(tmp_path, Engine(Script(first, Error(WORDINGS[name])))) as (served, studio):
@@ -104,8 +102,7 @@ async def test_after_the_first_word(tmp_path: Path, name: str, first: Text | Rea
         assert (turns_of(studio)[-1].counted_tokens or 0) < (used if name == "E" else REAL)
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("name", WORDINGS)
+@pytest.mark.parametrize(("name", "stream"), spread(WORDINGS, [True, False]))
 async def test_nothing_is_compacted_where_the_person_does_not_want_it(
     tmp_path: Path, name: str, *, stream: bool
 ) -> None:
@@ -120,8 +117,9 @@ async def test_nothing_is_compacted_where_the_person_does_not_want_it(
         assert len(turns_of(studio)) == 1
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("script", [FORMS["event"](WORDINGS["E"]), FORMS["status"](WORDINGS["A"])])
+@pytest.mark.parametrize(
+    ("script", "stream"), spread([FORMS["event"](WORDINGS["E"]), FORMS["status"](WORDINGS["A"])], [True, False])
+)
 async def test_an_engine_that_refuses_everything(tmp_path: Path, script: Script, *, stream: bool) -> None:
     """After three restarts at most the client has an error, and the server goes on."""
     async with small_window(tmp_path, Engine(script, repeat=True)) as (served, studio):
@@ -132,9 +130,9 @@ async def test_an_engine_that_refuses_everything(tmp_path: Path, script: Script,
         assert 2 <= len(turns_of(studio)) <= 4
 
 
-@pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(
-    "script", [Script(usage=None), Script(), *(Script(Error(text)) for text in LOST), Script(Cut())]
+    ("script", "stream"),
+    spread([Script(usage=None), Script(), *(Script(Error(text)) for text in LOST), Script(Cut())], [True, False]),
 )
 async def test_breaking_down_near_the_edge(tmp_path: Path, script: Script, *, stream: bool) -> None:
     """Not a word, with or without usage, and a crash: where the prompt fills the window, it did not fit."""
@@ -149,9 +147,11 @@ async def test_breaking_down_near_the_edge(tmp_path: Path, script: Script, *, st
         assert turns_of(studio)[-1].fitted
 
 
-@pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(
-    "script", [*(Script(Error(text)) for text in LOST), Script(Reply(400, {"error": LOST[0]})), Script(Cut())]
+    ("script", "stream"),
+    spread(
+        [*(Script(Error(text)) for text in LOST), Script(Reply(400, {"error": LOST[0]})), Script(Cut())], [True, False]
+    ),
 )
 async def test_a_model_that_is_lost_far_from_the_edge(tmp_path: Path, script: Script, *, stream: bool) -> None:
     """The very same prompt is sent once more, to the model that is loaded again by then."""

@@ -9,6 +9,7 @@ import pytest
 from fake_upstream import FakeUpstream, chunk, says, says_in_parts, streams
 from outcome import Outcome, chat
 from serving import Served
+from spread_variants import spread
 
 from elbowroom.demo import (
     Error,
@@ -45,8 +46,7 @@ def assert_overflow(outcome: Outcome, name: str) -> None:
     assert NUMBERS.get(name, "6009") in outcome.message
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("name", OVERFLOWS)
+@pytest.mark.parametrize(("name", "stream"), spread(OVERFLOWS, [True, False]))
 async def test_each_overflow_of_lm_studio_before_a_word(
     managed: Served, studio: SimulatedLMStudio, name: str, *, stream: bool
 ) -> None:
@@ -60,8 +60,7 @@ async def test_each_overflow_of_lm_studio_before_a_word(
         assert_overflow(outcome, name)
 
 
-@pytest.mark.parametrize("first", ["Half a", Reasoning("Hm")])
-@pytest.mark.parametrize("name", OVERFLOWS)
+@pytest.mark.parametrize(("name", "first"), spread(OVERFLOWS, ["Half a", Reasoning("Hm")]))
 async def test_each_overflow_of_lm_studio_after_the_first_word(
     managed: Served, studio: SimulatedLMStudio, name: str, first: Reasoning | str
 ) -> None:
@@ -85,8 +84,7 @@ def soon() -> asyncio.Event:
     return event
 
 
-@pytest.mark.parametrize("streamed", ["event", "status"])
-@pytest.mark.parametrize("name", ["policy", "A", "C", "G", "empty"])
+@pytest.mark.parametrize(("name", "streamed"), spread(["policy", "A", "C", "G", "empty"], ["event", "status"]))
 async def test_a_prompt_over_the_window_is_never_answered_as_if_it_fitted(
     managed: Served, studio: SimulatedLMStudio, name: Any, streamed: Any
 ) -> None:
@@ -100,8 +98,7 @@ async def test_a_prompt_over_the_window_is_never_answered_as_if_it_fitted(
         assert "4096" in outcome.message
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("name", OVERFLOWS)
+@pytest.mark.parametrize(("name", "stream"), spread(OVERFLOWS, [True, False]))
 async def test_each_overflow_of_a_generic_upstream(
     relaying: Served, upstream: FakeUpstream, name: str, *, stream: bool
 ) -> None:

@@ -68,7 +68,7 @@ def in_order(texts: Sequence[str], contents: Sequence[Any]) -> bool:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("messages", [10, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("messages", [5, pytest.param(100, marks=pytest.mark.long)])
 async def test_each_message_is_read_once_and_in_order(tmp_path: Path, messages: int) -> None:
     """However turns begin, run tools, answer and end meanwhile: once in the conversation, never twice in a prompt."""
     model = SimulatedModel(MODEL, loaded_context_length=262_144)

@@ -75,6 +75,12 @@ asyncio.run(say(Path(sys.argv[1]), False))
 """
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait only a moment for another program that holds the file."""
+    monkeypatch.setattr("elbowroom.store.sqlite.BUSY_MILLISECONDS", 50)
+
+
 def run(script: str, path: Path) -> subprocess.CompletedProcess[str]:
     """Run a script of this file in a process of its own."""
     support = str(Path(__file__).parents[1] / "support")

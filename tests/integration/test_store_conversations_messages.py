@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from stored_conversations import (
     AGENT,
@@ -59,7 +59,7 @@ MESSAGES = st.fixed_dictionaries(
 
 
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=12))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_any_message_comes_back_as_it_was(stored: OwnConversations, messages: list[dict[str, Any]]) -> None:
     """Content a text, a list, null or missing, calls, images, fields that nobody knows: all of it is there again."""
     await stored.delete(ME, "c")
@@ -89,6 +89,7 @@ CHANGES = st.one_of(
     st.builds(kinds.ReplyGrew, REPLIES, st.sampled_from(["text", "reasoning"]), WORDS),
     st.builds(kinds.ReplyGrew, REPLIES, st.sampled_from(["text", "reasoning"]), WORDS),
     st.builds(kinds.ReplyCalled, REPLIES, WORDS.map(lambda word: {"id": word})),
+    st.builds(kinds.ReplyEnded, REPLIES, ENDS),
     st.builds(Added, TURNS, st.sampled_from(["a1", "a2"]), WORDS.map(user), TIMES),
     st.builds(kinds.StepUsed, TURNS, WORDS, USAGES, st.none(), TIMES),
     st.builds(kinds.CompactionNoted, NAMES, st.integers(1, 9), st.just(1), st.just("digest"), TIMES),
@@ -117,11 +118,36 @@ async def all_of(conversations: kinds.Conversations) -> list[Any]:
 
 
 HISTORIES = {"changes": st.lists(CHANGES, max_size=40), "stops": st.integers(0, 40), "fails": st.booleans()}
+CALLED_AND_BEGUN_AGAIN: list[Change] = [
+    kinds.ReplyCalled("m1", {"id": "a"}),
+    kinds.ReplyBegun("c-t", "m1", 9.0),
+    kinds.ReplyCalled("m1", {"id": "b"}),
+]
+ENDED_AND_GROWN: list[Change] = [
+    kinds.ReplyGrew("m1", "text", "a"),
+    kinds.ReplyEnded("m1", "complete"),
+    kinds.ReplyGrew("m1", "text", "b"),
+    kinds.TurnEnded("c-t", "complete", "k2", 9.0),
+    kinds.ReplyGrew("m1", "text", "\u00e9"),
+]
+BEGUN_IN_NO_TURN: list[Change] = [
+    kinds.ReplyBegun("lost", "m2", 9.0),
+    kinds.ReplyGrew("m2", "text", "a"),
+    kinds.ReplyBegun("c-t", "m2", 9.0),
+    kinds.ReplyGrew("m2", "text", "b"),
+]
 ONE_FILE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @given(**HISTORIES)
-@settings(ONE_FILE, max_examples=12)
+@example(changes=CALLED_AND_BEGUN_AGAIN, stops=3, fails=False)
+@example(changes=CALLED_AND_BEGUN_AGAIN, stops=2, fails=False)
+@example(changes=CALLED_AND_BEGUN_AGAIN, stops=1, fails=True)
+@example(changes=ENDED_AND_GROWN, stops=5, fails=False)
+@example(changes=ENDED_AND_GROWN, stops=0, fails=True)
+@example(changes=BEGUN_IN_NO_TURN, stops=4, fails=False)
+@example(changes=BEGUN_IN_NO_TURN, stops=2, fails=True)
+@settings(ONE_FILE, max_examples=12, derandomize=True)
 async def test_all_stores_do_the_same(stored: OwnConversations, changes: list[Change], stops: int, fails: bool) -> None:
     """Whatever is noted in whatever order, also where the file refuses it from some point on, for a while."""
     await check_all_stores_do_the_same(stored, changes, stops, fails)

@@ -113,6 +113,12 @@ DAMAGES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait only a moment for another program that holds the file."""
+    monkeypatch.setattr("elbowroom.store.sqlite.BUSY_MILLISECONDS", 50)
+
+
 def run(script: str, path: Path) -> subprocess.CompletedProcess[str]:
     """Run a script of this file in a process of its own."""
     support = str(Path(__file__).parents[1] / "support")
@@ -229,7 +235,7 @@ async def test_a_file_held_by_another_program(tmp_path: Path, caplog: pytest.Log
     caplog.set_level("INFO", logger="elbowroom.store.lasting_store")
     path = tmp_path / "elbowroom.db"
     keys = await filled(path)
-    rows = lasting_rows(path, Patience(opening=30, again=1, closing=30))
+    rows = lasting_rows(path, Patience(opening=30, again=0.2, closing=30))
     samples = [compaction(conversation(3, f"meanwhile {number}")) for number in range(3)]
     with held_by_another_program(path):
         assert list(await rows.keys()) == []

@@ -139,6 +139,12 @@ async def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
         assert store.news() == [fails("its file cannot be opened")]
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait only a moment for another program that holds the file."""
+    monkeypatch.setattr("elbowroom.store.sqlite.BUSY_MILLISECONDS", 50)
+
+
 def run(script: str, path: Path) -> subprocess.CompletedProcess[str]:
     """Run a script of this file in a process of its own."""
     folders = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent), *filter(None, sys.path)]

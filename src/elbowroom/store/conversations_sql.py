@@ -28,7 +28,7 @@ from elbowroom.store.conversations_reading import (
 from elbowroom.store.conversations_search import searched
 from elbowroom.store.conversations_sound import Deleted, KeptChange, is_sound_id, left_out
 from elbowroom.store.conversations_statements import TAILS, interrupting
-from elbowroom.store.conversations_writing import Plan, Tail, grown, takes_long
+from elbowroom.store.conversations_writing import Plan, Tail, growing, takes_long, with_sure_tails
 from elbowroom.store.database import Database
 from elbowroom.store.errors import StoreUnavailable
 from elbowroom.store.message_json import encoded
@@ -122,16 +122,15 @@ class SqlConversations:
 
     async def _write_together(self, changes: Sequence[KeptChange]) -> None:
         async with self._database.writing() as connection:
-            tails = self._tails | await _tails(connection, [one for one in grown(changes) if one not in self._tails])
-            plan = Plan(tails)
-            await asyncio.to_thread(plan.add, changes) if takes_long(changes) else plan.add(changes)
-            for statement, given in plan.groups:
-                await connection.execute(statement, given)
-        for message, tail in plan.new_tails.items():
-            if tail:
-                self._tails[message] = tail
-            else:
-                self._tails.pop(message, None)
+            tails = self._tails
+            for batch in with_sure_tails(changes, tails):
+                tails = tails | await _tails(connection, [one for one in growing(batch) if one not in tails])
+                plan = Plan(tails)
+                await asyncio.to_thread(plan.add, batch) if takes_long(batch) else plan.add(batch)
+                for statement, given in plan.groups:
+                    await connection.execute(statement, given)
+                tails = plan.tails_behind()
+        self._tails = tails
 
     async def _look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
         async with self._database.reading() as connection:

@@ -1,6 +1,6 @@
 """Changes of conversations as SQL statements, in order; replies grow in parts that are not written anew for ever."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -29,15 +29,15 @@ class Tail:
 
 
 class Plan:
-    """The statements for a batch of changes, those that are alike together; `tails` are those known before.
+    """The statements for a batch of changes, those that are alike together.
 
-    What the tails are behind it, None for those of replies that have ended, is in `new_tails`.
+    `tails` are those of all replies there are that grow in it.
     """
 
     def __init__(self, tails: Mapping[str, Tail]) -> None:
         self.groups: list[tuple[Any, list[dict[str, Any]]]] = []
-        self.new_tails: dict[str, Tail | None] = {}
-        self._tails = tails
+        self._tails = dict(tails)
+        self._forgotten: set[str] = set()
         self._used: dict[str, float] = {}
         self._used_by_turn: dict[str, float] = {}
 
@@ -54,6 +54,10 @@ class Plan:
         for turn, at in self._used_by_turn.items():
             self._write(sql.USED_BY_TURN, values(turn=turn, at=at))
         return self
+
+    def tails_behind(self) -> dict[str, Tail]:
+        """Return the tails that are known behind it, without those of replies that have ended."""
+        return {message: tail for message, tail in self._tails.items() if message not in self._forgotten}
 
     def begin(self, change: kinds.ConversationBegun) -> None:
         """Write a conversation."""
@@ -91,33 +95,36 @@ class Plan:
         self._use(self._used, change.conversation, change.at)
 
     def begin_reply(self, change: kinds.ReplyBegun) -> None:
-        """Write a reply without any part."""
+        """Write a reply without any part, unless it is there."""
         given = values(id=change.message, turn=change.turn, fields=REPLY_FIELDS, status="streaming", at=change.at)
         self._write(sql.ADD, given)
         self._write(sql.HAS_MORE, values(turn=change.turn, id=change.message))
-        self.new_tails[change.message] = Tail(change.turn)
+        if change.message in self._tails:
+            self._forgotten.add(change.message)
+        else:
+            self._tails[change.message] = Tail(change.turn)
         self._use(self._used_by_turn, change.turn, change.at)
 
     def grow(self, change: kinds.ReplyGrew) -> None:
         """Let the last part of a reply grow, or begin a new one."""
-        content, tail = body(change.text), self._tail(change.message)
+        content, tail = body(change.text), self._tails.get(change.message)
         if tail and tail.kind == change.kind and tail.length + len(content) <= LARGEST_PART:
             given = values(message=change.message, position=tail.position, content=content)
             self._write(sql.GROW_PART, given)
-            self.new_tails[change.message] = replace(tail, length=tail.length + len(content))
+            self._tails[change.message] = replace(tail, length=tail.length + len(content))
         elif tail:
             self._add_to_reply(change.message, tail, Part(change.kind, content))
 
     def call(self, change: kinds.ReplyCalled) -> None:
         """Write a call as a part."""
-        if tail := self._tail(change.message):
+        if tail := self._tails.get(change.message):
             self._add_to_reply(change.message, tail, Part("tool_call", encoded(change.call)))
 
     def end_reply(self, change: kinds.ReplyEnded) -> None:
         """Write how a reply has ended."""
         self._write(sql.END_REPLY, values(message=change.message, status=change.status))
         self._write(sql.END_PARTS, values(message=change.message, status=change.status))
-        self.new_tails[change.message] = None
+        self._forgotten.add(change.message)
 
     def add_message(self, change: kinds.Added) -> None:
         """Write a whole message of a turn."""
@@ -160,9 +167,7 @@ class Plan:
         self._write(sql.END_PARTS_OF_TURN, ended)
         self._write(sql.END_REPLIES_OF_TURN, ended)
         self._write(sql.END_TURN, values(turn=change.turn, status=change.status, key=change.key, at=change.at))
-        for message, tail in [*self._tails.items(), *self.new_tails.items()]:
-            if tail and tail.turn == change.turn:
-                self.new_tails[message] = None
+        self._forgotten.update(message for message, tail in self._tails.items() if tail.turn == change.turn)
         self._use(self._used_by_turn, change.turn, change.at)
 
     def put_in_queue(self, change: kinds.Queued) -> None:
@@ -193,6 +198,7 @@ class Plan:
         """Delete a conversation with all that belongs to it."""
         for statement in sql.DELETING:
             self._write(statement, values(conversation=change.conversation))
+        self._tails.clear()
 
     def _write(self, statement: Any, given: dict[str, Any]) -> None:
         if self.groups and self.groups[-1][0] is statement:
@@ -211,14 +217,11 @@ class Plan:
     def _add_to_reply(self, message: str, tail: Tail, part: Part) -> None:
         position = tail.position + 1
         self._write_part(message, position, part, "streaming")
-        self.new_tails[message] = Tail(tail.turn, position, part.kind, len(part.content))
+        self._tails[message] = Tail(tail.turn, position, part.kind, len(part.content))
 
     def _write_part(self, message: str, position: int, part: Part, status: str) -> None:
         given = values(message=message, position=position, kind=part.kind, status=status, content=part.content)
         self._write(sql.ADD_PART, given)
-
-    def _tail(self, message: str) -> Tail | None:
-        return self.new_tails[message] if message in self.new_tails else self._tails.get(message)
 
     @staticmethod
     def _use(used: dict[str, float], key: str, at: float) -> None:
@@ -250,13 +253,23 @@ def takes_long(changes: Sequence[KeptChange]) -> bool:
     return len(changes) > MUCH or any(type(change) in MESSAGES for change in changes)
 
 
-def grown(changes: Sequence[KeptChange]) -> list[str]:
-    """Return the replies that grow or call in a batch in which they were not begun."""
-    begun: set[str] = set()
-    found: dict[str, None] = {}
-    for change in changes:
-        if isinstance(change, kinds.ReplyBegun):
-            begun.add(change.message)
-        elif isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled) and change.message not in begun:
-            found[change.message] = None
-    return [message for message in found if is_sound_id(message)]
+def growing(changes: Sequence[KeptChange]) -> list[str]:
+    """Return the replies that grow or call in a batch: what they have already has to be known."""
+    grown = (change.message for change in changes if isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled))
+    return [message for message in dict.fromkeys(grown) if is_sound_id(message)]
+
+
+def with_sure_tails(changes: Sequence[KeptChange], known: Iterable[str]) -> Iterator[Sequence[KeptChange]]:
+    """Yield changes in order, cut where only the database can tell what the tails are behind a change.
+
+    That is behind a deletion, and behind the beginning of a reply that was known or has grown before.
+    """
+    start, seen = 0, set(known)
+    for place, change in enumerate(changes, 1):
+        is_cut = isinstance(change, Deleted)
+        if isinstance(change, kinds.ReplyBegun | kinds.ReplyGrew | kinds.ReplyCalled):
+            is_cut = isinstance(change, kinds.ReplyBegun) and change.message in seen
+            seen.add(change.message)
+        if is_cut or place == len(changes):
+            yield changes[start:place]
+            start = place

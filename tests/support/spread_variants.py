@@ -1,0 +1,20 @@
+"""Variants of a test of which the quick tests run a few, the long ones all."""
+
+from collections.abc import Collection
+from itertools import product
+from typing import Any
+
+import pytest
+
+
+def spread(*values: Collection[Any]) -> list[Any]:
+    """Return all combinations of values of several parameters, those marked as long that the quick tests can spare.
+
+    Each value of each parameter is in one of the quick ones, and each combination of all but the first parameter.
+    """
+    first, *others = (range(len(some)) for some in values)
+    rest = list(product(*others))
+    quick = {(place % len(first), *rest[place % len(rest)]) for place in range(max(len(first), len(rest)))}
+    places = product(first, *others)
+    found = zip(places, product(*values), strict=True)
+    return [pytest.param(*one, marks=[] if place in quick else [pytest.mark.long]) for place, one in found]
