@@ -219,11 +219,11 @@ async def test_messages_from_the_queue_leave_it_with_the_first_word_behind_them(
     message = {"role": "user", "content": "Stop that."}
     live.took_in([QueuedMessage("q1", "conv_1", message, "steer", 0.0)])
     live.step_began()
-    assert live.has_unread
+    assert live.unread
     assert kinds_of(conversations.changes) == ["ReplyBegun", "ReplyGrew", "ReplyEnded"]
     live.said(words(1))
     live.hand_on()
-    assert not live.has_unread
+    assert not live.unread
     assert kinds_of(conversations.changes[3:]) == ["Added", "QueueDropped", "ReplyBegun", "ReplyGrew"]
     assert conversations.noted(QueueDropped) == [QueueDropped(("q1",))]
 
@@ -235,7 +235,7 @@ async def test_messages_from_the_queue_that_no_model_has_read_are_no_part_of_the
     live.took_in([QueuedMessage("q1", "conv_1", {"role": "user", "content": "Stop that."}, "steer", 0.0)])
     live.step_began()
     live.ended("interrupted", "")
-    assert live.has_unread
+    assert live.unread
     assert kinds_of(conversations.changes) == ["TurnEnded"]
 
 

@@ -49,6 +49,7 @@ class Notice:
         "remembering",
         "remembered",
         "taken in",
+        "left out",
         "store",
     ]
     text: str

@@ -137,9 +137,13 @@ class LiveTurn:
         self._unread += messages
 
     @property
-    def has_unread(self) -> bool:
-        """Tell whether messages from the queue stand here that no model has read yet."""
-        return bool(self._unread)
+    def unread(self) -> list[QueuedMessage]:
+        """Return the messages from the queue that stand here and that no model has read yet."""
+        return list(self._unread)
+
+    def left_out(self, messages: Sequence[QueuedMessage]) -> None:
+        """Let these messages not stand here: no model gets them in this turn."""
+        self._unread = [item for item in self._unread if item not in messages]
 
     def step_used(self, model: str, usage: StepUsage, fill: ContextFill | None) -> None:
         """Take what a step has used, and what it has filled of the window; one behind the turn's end counts as well."""

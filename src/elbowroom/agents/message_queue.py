@@ -84,7 +84,8 @@ class MessageQueue:
         self._taken: dict[str, list[QueuedMessage]] = {}
         self._numbers: dict[str, int] = {}
         self._next = 0
-        self._seen: set[str] | None = set()
+        self._seen: set[str] | None = set() if conversations is not None else None
+        self._held: set[str] = set()
         self._loading: asyncio.Task[None] | None = None
         self._waits_until = 0.0
         self._noted = self._settled = 0
@@ -123,7 +124,7 @@ class MessageQueue:
 
     def take(self, conversation: str, turn: str, modes: Collection[QueueMode]) -> list[QueuedMessage]:
         """Hand the messages of these modes to a turn, in order; nobody else gets them while it has them."""
-        taken = self._cut(conversation, lambda item: item.mode in modes)
+        taken = self._cut(conversation, lambda item: item.mode in modes and item.id not in self._held)
         if taken:
             self._taken.setdefault(turn, []).extend(taken)
             self._note(QueueTaken(turn, tuple(item.id for item in taken)))
@@ -133,14 +134,21 @@ class MessageQueue:
         """Let go what a turn has taken: the model has read it."""
         self._drop(self._taken.pop(turn, []))
 
-    def give_back(self, turn: str) -> None:
-        """Let what a turn has taken, and no model has read, wait again in its old place."""
-        items = self._taken.pop(turn, [])
+    def give_back(self, turn: str, ids: Collection[str] | None = None) -> None:
+        """Let what a turn has taken, and no model has read, wait again in its old place; with `ids` only these."""
+        taken = self._taken.pop(turn, [])
+        items = taken if ids is None else [item for item in taken if item.id in ids]
+        if left := [item for item in taken if item not in items]:
+            self._taken[turn] = left
         for conversation in {item.conversation for item in items}:
             mine = [item for item in items if item.conversation == conversation]
             self._waiting[conversation] = self._sorted([*mine, *self._waiting.get(conversation, [])])
         if items:
             self._note(QueueTaken("", tuple(item.id for item in items)))
+
+    def hold(self, ids: Collection[str]) -> None:
+        """Let these wait where they are until they are removed: no turn is handed them any more."""
+        self._held.update(ids)
 
     def waiting(self, conversation: str) -> list[QueuedMessage]:
         """Return what waits in a conversation, in order."""
@@ -215,6 +223,7 @@ class MessageQueue:
     def _drop(self, items: list[QueuedMessage]) -> list[QueuedMessage]:
         for item in items:
             del self._numbers[item.id]
+            self._held.discard(item.id)
         if items:
             self._note(QueueDropped(tuple(item.id for item in items)))
         return items

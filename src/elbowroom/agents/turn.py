@@ -39,7 +39,7 @@ from elbowroom.context.notice_line import without_notices
 from elbowroom.context.step_usage import StepUsage
 from elbowroom.context.tool_calls import as_json
 from elbowroom.context.transcript import Message
-from elbowroom.errors import ContextOverflow, WindowUnknown
+from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.events import TextDelta
 
@@ -77,6 +77,7 @@ class Turn:
         self._remembered = self._memories()
         self._last: list[ManagedStep] = []
         self._asked: tuple[StepRequest, ModelInfo, Step] | None = None
+        self._reply_before: Reply | None = None
         self._results: dict[str, str] = {}  # of this turn's calls, as the model is shown them
         self._usages_before = 0
         self._sink = sink
@@ -103,14 +104,39 @@ class Turn:
             await self.intake.begin(self._history.messages)
         else:
             await self.intake.take(len(appended), STEER)
-        self._history.extend_to(self.intake.merged(appended))
         try:
-            reply = await self._reply_to(instructions, own_tools, is_for_client)
+            reply = await self._reply_to_all(instructions, appended, own_tools, is_for_client)
         finally:
             self.intake.note_read()
         if reply.tool_calls:
             self._is_in("tool")
         return reply
+
+    async def _reply_to_all(
+        self,
+        instructions: str | None,
+        appended: Sequence[dict[str, Any]],
+        own_tools: Sequence[dict[str, Any]],
+        is_for_client: Callable[[str], bool],
+    ) -> Reply:
+        """Return the reply to what was taken in from the queue too, but for messages that make it impossible.
+
+        Where nothing is left behind a reply that would have been the last, it is the last.
+        """
+        before, self._reply_before = self._reply_before, None
+        while True:
+            self._history.extend_to(self.intake.merged(appended))
+            try:
+                reply = await self._reply_to(instructions, own_tools, is_for_client)
+            except ElbowroomError as error:
+                if not await self.intake.leave_out(error):
+                    raise
+                if before is None or self.intake.has_unread:
+                    continue
+                self._history.extend_to(self.intake.merged(appended))
+                reply = before
+            self.intake.note_answered()
+            return reply
 
     async def _reply_to(
         self,
@@ -148,6 +174,7 @@ class Turn:
         """
         if reply.tool_calls or self._shape(None, (), step=1).is_constrained:
             return False
+        self._reply_before = reply
         return await self.intake.take_behind(len(appended), reply.as_message())
 
     async def _unmanaged(self, shape: StepRequest, info: ModelInfo, step: Step) -> Reply:
