@@ -135,6 +135,21 @@ async def test_a_name_is_enough() -> None:
     assert apart.conversation == first.conversation
 
 
+@pytest.mark.parametrize("name", ["", "chat 1"])
+async def test_the_id_of_an_answer_sent_back_names_its_conversation(name: str) -> None:
+    """A client that begins without a name may take the id that it got for one; another user's id is nobody's."""
+    conversations = NotedConversations()
+    recording = Recording(conversations)
+    first = await answered(recording, FIRST, caller=Caller(owner="ada", chat_id=name))
+    named = Caller(owner="ada", chat_id=first.conversation)
+    second = await answered(recording, FIRST, ANSWER, SECOND, caller=named)
+    anew = await answered(recording, SECOND, caller=named)
+    other = await answered(recording, FIRST, caller=replace(named, owner="bob"))
+    assert first.conversation == second.conversation == anew.conversation != other.conversation
+    kept = await kept_of(conversations, first)
+    assert [message.message for message in kept.messages] == [FIRST, ANSWER, SECOND, ANSWER, SECOND, ANSWER]
+
+
 @pytest.mark.parametrize("conversations", [NotedConversations(delay=30), NotedConversations(failure=OSError("disk"))])
 async def test_a_store_in_trouble_costs_no_answer(
     conversations: NotedConversations, caplog: pytest.LogCaptureFixture
@@ -142,9 +157,9 @@ async def test_a_store_in_trouble_costs_no_answer(
     """One that is slow or fails leaves the request as a new conversation, which is noted all the same."""
     began = time.monotonic()
     with caplog.at_level(logging.WARNING):
-        live = await begin(Recording(conversations), FIRST)
+        live = await begin(Recording(conversations), FIRST, ANSWER, SECOND)
     assert time.monotonic() - began < 15
-    assert kinds_of(conversations.changes) == ["ConversationBegun", "Heard", "TurnBegun"]
+    assert kinds_of(conversations.changes) == ["ConversationBegun", *["Heard"] * 3, "TurnBegun"]
     assert live.conversation.startswith("conv_")
     assert "cannot be looked up" in caplog.text
 

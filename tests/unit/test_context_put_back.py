@@ -183,11 +183,12 @@ def test_more_than_was_kept_behind_a_result() -> None:
     assert told(messages, kept_turn([ASK], READ[:2])).messages == [ASK, *READ[:2], READ[5], MORE]
 
 
-def test_what_comes_back_from_the_queue() -> None:
-    """A queued message of a turn that nobody ended waits again, and is not told twice."""
+@pytest.mark.parametrize(("answer", "count"), [(shown(READ[:2]), 3), ("Let me look.\n\nIt was painted.", 4)])
+def test_what_was_taken_in_before_a_turn_broke_off(answer: str, count: int) -> None:
+    """A queued message left the queue when the model read it: it is in the turn that nobody ended, or nowhere."""
     turn = [*READ[:2], user("Be quick."), READ[5]]
-    whole = told([ASK, reply(shown(turn)), MORE], kept_turn([ASK], turn))
-    assert whole.messages == [ASK, *READ[:2], READ[5], MORE]
+    whole = told([ASK, reply(answer), MORE], kept_turn([ASK], turn))
+    assert whole.messages == [ASK, *turn[:count], MORE]
 
 
 def ids_in(messages: Sequence[Message]) -> list[str]:

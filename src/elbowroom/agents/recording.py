@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import re
 import secrets
 import time
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ LOOK_UP_SECONDS: Final = 1.0
 What was read in that conversation is not put back then.
 """
 ID_BYTES: Final = 12
+OWN_ID: Final = re.compile(rf"conv_[0-9a-f]{{{2 * ID_BYTES}}}")
+"""An id that this server gives, which clients send back as the name of their conversation."""
 
 
 class Recording:
@@ -38,8 +41,9 @@ class Recording:
     async def begin(self, target: Target, request: ChatRequest) -> LiveTurn:
         """Return the turn that answers a request of a conversation; the request's new messages are noted.
 
-        A conversation with a name of the client's is known by that, one without by what was said in it. A store that
-        fails or is slow lets it be a new one. Requests beside a conversation, such as for a title, have no turn.
+        A conversation with a name of the client's is known by that, one without by what was said in it; its id is as
+        good as a name. A store that fails or is slow lets it be a new one. Requests beside a conversation, such as for
+        a title, have no turn.
         """
         owner, name = request.caller.keeps_as, request.caller.chat_id
         messages = without_notices(request.messages)
@@ -84,13 +88,23 @@ class Recording:
         system = [node.key for node in nodes if is_system(node.message)]
         spoken = [node.key for node in nodes if not is_system(node.message)]
         try:
+            keys = [*system, *spoken]
             async with asyncio.timeout(self._patience):
-                return await conversations.look_up(owner, name, [*system, *spoken])
+                known = await conversations.look_up(owner, name, keys)
+                return known or (await _with_id(conversations, owner, name, keys) if OWN_ID.fullmatch(name) else None)
         except Exception as error:  # noqa: BLE001  # an answer must not fail for where it is kept
             log.warning("Which conversation a request belongs to cannot be looked up: %r", error)
             return None
         finally:
             self._patience = LOOK_UP_SECONDS
+
+
+async def _with_id(conversations: Conversations, owner: str, own_id: str, keys: Sequence[str]) -> Known | None:
+    """Find the conversation with this id, which the client has from an answer of ours."""
+    if (row := await conversations.find(owner, own_id)) is None:
+        return None
+    known = await conversations.look_up(owner, row.name, keys)
+    return known if known is not None and known.conversation == row.id else Known(row.id, frozenset())
 
 
 def new_id(owner: str, name: str) -> str:

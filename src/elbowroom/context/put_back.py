@@ -111,12 +111,9 @@ class _Kept:
 def _told(turn: KeptTurn, answer: Message, *, is_whole: bool) -> list[_Said] | None:
     """Return the messages of a turn as they stand for its answer; None where the answer says something else.
 
-    Of a turn that is not known to be whole the answer may have more than was kept, or less. Its queued messages have
-    gone back to the queue.
+    Of a turn that is not known to be whole the answer may have more than was kept, or less.
     """
     said = list(_sound(turn.messages))
-    if not is_whole:
-        said = [one for one in said if one.is_reply]
     told = _as_answered(said, answer) if is_whole else _as_far_as_answered(said, answer)
     has_hidden = any(one.calls or not one.is_reply for one in told or ())
     return _with_calls_of(answer, told) if told and has_hidden else None
