@@ -1,7 +1,7 @@
 """Conversations in an SQL database."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Row, Select, select
@@ -51,6 +51,7 @@ class SqlConversations:
         self._database = database
         self._tasks = tasks
         self._tails: dict[str, Tail] = {}
+        self._planning = asyncio.Lock()
 
     async def interrupt(self) -> None:
         """Mark all that is being said as interrupted, and let wait again what was taken from the queue for it.
@@ -121,17 +122,21 @@ class SqlConversations:
                 left_out(change, error)
 
     async def _write_together(self, changes: Sequence[KeptChange]) -> None:
-        async with self._database.writing() as connection:
-            tails = self._tails | await _tails(connection, [one for one in grown(changes) if one not in self._tails])
-            plan = Plan(tails)
+        async with self._planning:
+            plan = Plan(await self._tails_for(changes))
             await asyncio.to_thread(plan.add, changes) if takes_long(changes) else plan.add(changes)
-            for statement, given in plan.groups:
-                await connection.execute(statement, given)
-        for message, tail in plan.new_tails.items():
-            if tail:
-                self._tails[message] = tail
-            else:
-                self._tails.pop(message, None)
+            await self._database.write(plan.groups)
+            for message, tail in plan.new_tails.items():
+                if tail:
+                    self._tails[message] = tail
+                else:
+                    self._tails.pop(message, None)
+
+    async def _tails_for(self, changes: Sequence[KeptChange]) -> Mapping[str, Tail]:
+        if unknown := [reply for reply in grown(changes) if reply not in self._tails]:
+            async with self._database.reading() as connection:
+                return self._tails | await _tails(connection, unknown)
+        return self._tails
 
     async def _look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
         async with self._database.reading() as connection:

@@ -57,9 +57,7 @@ def _upgrade(connection: Connection) -> None:
     found = _version(connection)
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", MIGRATIONS)
-    if found and not inspect(connection).has_table(
-        alembic_version.name
-    ):  # from before Alembic
+    if found and not inspect(connection).has_table(alembic_version.name):  # from before Alembic
         command.stamp(config, str(found))
     command.upgrade(config, "head")
     # Also what earlier versions look at before they touch anything, and what is quicker to look at than Alembic's.
