@@ -1,7 +1,7 @@
 """Conversations in an SQL database."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Row, Select, select
@@ -51,6 +51,7 @@ class SqlConversations:
         self._database = database
         self._tasks = tasks
         self._tails: dict[str, Tail] = {}
+        self._planning = asyncio.Lock()
 
     async def interrupt(self) -> None:
         """Mark all that is being said as interrupted, and let wait again what was taken from the queue for it.
@@ -121,16 +122,30 @@ class SqlConversations:
                 left_out(change, error)
 
     async def _write_together(self, changes: Sequence[KeptChange]) -> None:
+        async with self._planning:
+            batches = list(with_sure_tails(changes, self._tails))
+            writing = self._write_at_once(batches[0]) if len(batches) == 1 else self._write_in_order(batches)
+            self._tails = await writing
+
+    async def _write_at_once(self, batch: Sequence[KeptChange]) -> dict[str, Tail]:
+        tails = self._tails
+        if unknown := [reply for reply in growing(batch) if reply not in tails]:
+            async with self._database.reading() as connection:
+                tails = tails | await _tails(connection, unknown)
+        plan = await _planned(batch, tails)
+        await self._database.write(plan.groups)
+        return plan.tails_behind()
+
+    async def _write_in_order(self, batches: Sequence[Sequence[KeptChange]]) -> dict[str, Tail]:
+        tails = self._tails
         async with self._database.writing() as connection:
-            tails = self._tails
-            for batch in with_sure_tails(changes, tails):
-                tails = tails | await _tails(connection, [one for one in growing(batch) if one not in tails])
-                plan = Plan(tails)
-                await asyncio.to_thread(plan.add, batch) if takes_long(batch) else plan.add(batch)
+            for batch in batches:
+                unknown = [reply for reply in growing(batch) if reply not in tails]
+                plan = await _planned(batch, tails | await _tails(connection, unknown))
                 for statement, given in plan.groups:
                     await connection.execute(statement, given)
                 tails = plan.tails_behind()
-        self._tails = tails
+        return tails
 
     async def _look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
         async with self._database.reading() as connection:
@@ -203,6 +218,11 @@ class SqlConversations:
             found = await connection.execute(select(conversations).where(conversations.c.id.in_(wanted)))
             rows = [await conversation_rows(connection, row) for row in found.all()]
         return await asyncio.to_thread(lambda: [one.held() for one in rows]) if rows else []
+
+
+async def _planned(batch: Sequence[KeptChange], tails: Mapping[str, Tail]) -> Plan:
+    plan = Plan(tails)
+    return await asyncio.to_thread(plan.add, batch) if takes_long(batch) else plan.add(batch)
 
 
 async def _tails(connection: AsyncConnection, replies: Sequence[str]) -> dict[str, Tail]:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from elbowroom.store.database_file import prepare_file, set_aside
 from elbowroom.store.errors import StoreDamaged, StoreUnavailable
 from elbowroom.store.schema import bring_up_to_date, load_migrations, make_tables, version_of
-from elbowroom.store.sqlite import check, create_engines, translated_errors
+from elbowroom.store.sqlite import Values, Writing, check, create_engines, execute_together, translated_errors
 from elbowroom.store.tables import SCHEMA_VERSION
 
 log = logging.getLogger(__name__)
@@ -81,6 +81,16 @@ class Database:
             self._check_open()
             async with translated_errors(), self._writer.begin() as connection:
                 yield connection
+
+    async def write(self, groups: Sequence[tuple[Writing, Sequence[Values]]]) -> None:
+        """Write statements in order, each with all its values, all or nothing; cheaper than `writing` by far.
+
+        The statements are constants. Raises StoreUnavailable.
+        """
+        async with self._turn:
+            self._check_open()
+            async with translated_errors(), self._writer.connect() as connection:
+                await execute_together(connection, groups)
 
     async def aclose(self) -> None:
         """Close every connection; nobody may hold one any more."""
