@@ -159,28 +159,35 @@ async def long_conversation(served: Served, exchanges: int, words: int = 1) -> N
     await noted.keep()
 
 
-@pytest.mark.parametrize("exchanges", [1500, pytest.param(6000, marks=pytest.mark.long)])
-async def test_a_long_conversation_holds_nobody_up(served: Served, exchanges: int) -> None:
-    """While thousands of messages are read, others are answered, again and again."""
-    await long_conversation(served, exchanges)
+EXPORTS = ["/export?format=json", "/export?format=markdown"]
+
+
+@pytest.mark.parametrize(
+    ("exchanges", "paths"),
+    [(1500, EXPORTS), pytest.param(6000, [*EXPORTS, "/messages?branch=latest"], marks=pytest.mark.long)],
+    ids=["some", "many"],
+)
+async def test_a_long_conversation_holds_nobody_up(tmp_path: Path, exchanges: int, paths: list[str]) -> None:
+    """While thousands of messages are read from the file, others are answered, again and again."""
     answered = 0
 
-    async def ask_for_health() -> None:
+    async def ask_for_health(served: Served) -> None:
         nonlocal answered
         while True:
             async with served.http.get(f"{served.url}/health") as response:
                 assert response.status == 200
             answered += 1
 
-    asking = asyncio.create_task(ask_for_health())
-    for path in ("/export?format=json", "/export?format=markdown", "/messages?branch=latest"):
-        before = answered
-        async with served.http.get(f"{served.url}/v1/conversations/{LONG}{path}") as response:
-            assert response.status == 200
-            await response.read()
-        assert answered - before >= 3, path
-    asking.cancel()
-    await asyncio.wait([asking])
+    async with serve(tmp_path, settings_for(NOBODY)) as served, asyncio.TaskGroup() as group:
+        await long_conversation(served, exchanges)
+        asking = group.create_task(ask_for_health(served))
+        for path in paths:
+            before = answered
+            async with served.http.get(f"{served.url}/v1/conversations/{LONG}{path}") as response:
+                assert response.status == 200
+                await response.read()
+            assert answered - before >= 3, path
+        asking.cancel()
 
 
 async def test_a_client_that_stops_reading(served: Served) -> None:

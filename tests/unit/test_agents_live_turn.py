@@ -166,7 +166,7 @@ async def test_what_was_being_said_is_interrupted_with_its_turn() -> None:
 
 
 async def test_a_turn_ends_once() -> None:
-    """Who ends it first says how, and nothing that comes late is noted behind its end."""
+    """Who ends it first says how, and of what comes late only what a step has used is noted behind its end."""
     conversations = NotedConversations()
     live = begun(conversations)
     live.called(CALLS)
@@ -175,11 +175,12 @@ async def test_a_turn_ends_once() -> None:
     live.said(words(MOST_WAITING))
     live.called(CALLS)
     live.returned("aaaaaaaaa", "late")
-    live.step_used("qwen", StepUsage(1, 1), None)
     [end] = conversations.noted(TurnEnded)
     assert isinstance(end, TurnEnded)
     assert (end.status, end.key) == ("interrupted", "key")
     assert conversations.changes[-1] is end
+    live.step_used("qwen", StepUsage(1, 1), None)
+    assert kinds_of(conversations.changes)[-2:] == ["TurnEnded", "StepUsed"]
 
 
 async def test_a_compaction_behind_the_answer_is_noted() -> None:
