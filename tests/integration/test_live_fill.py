@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cancelling import ask
+from cancelling import PATIENCE, ask
 from chatting import MODEL, RAW_MODEL, chat_body, elbowroom_with_studio, eventually
 from own_tools import own_tool
 from raw_http import ask as ask_raw
@@ -38,7 +38,7 @@ async def shown(served: Served, conversation: str) -> dict[str, Any]:
 
 async def live_once(served: Served, phase: str, least: int = 0) -> Turn:
     """Return the one running turn as soon as it is in this phase and fills so much."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while True:
             for turn in await live(served):
                 if turn["phase"] == phase and turn["fill"] and turn["fill"]["tokens"] >= least:
@@ -58,15 +58,18 @@ async def test_fill_grows_while_an_answer_streams(tmp_path: Path, model: str, ki
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         studio.enqueue(Script(*parts, WaitFor(end), "The end."))
         asking = asyncio.create_task(ask(served, chat_body("A question", model=model, stream=True, **fields)))
-        await eventually(lambda: studio.chats and studio.chats[0].completion_tokens >= 300, "the first half never came")
+        await eventually(
+            lambda: studio.chats and studio.chats[0].completion_tokens >= 300, "the first half never came", PATIENCE
+        )
         first = await live_once(served, "streaming", 300)
         assert 300 <= first["fill"]["tokens"] < 600
-        assert (await shown(served, first["conversation"]))["context"] == first["fill"]
+        context = (await shown(served, first["conversation"]))["context"]
+        assert first["fill"]["tokens"] <= context["tokens"] < 600
         middle.set()
         second = await live_once(served, "streaming", 600)
-        assert second["fill"]["tokens"] - first["fill"]["tokens"] == pytest.approx(300, abs=8)
         conversation = await shown(served, first["conversation"])
-        assert (conversation["status"], conversation["context"]) == ("running", second["fill"])
+        assert conversation["status"] == "running"
+        assert 600 <= second["fill"]["tokens"] <= conversation["context"]["tokens"] < 900
         end.set()
         received = await asking
         assert await live(served) == []
