@@ -128,7 +128,7 @@ class Fitting:
         if isinstance(outcome, Compaction):
             self.history.replace(outcome.messages, outcome.tail)
             self.manager.compacted(outcome.before, outcome.after, outcome.rung)
-            self.compactor.note(outcome)
+            self.compactor.note(outcome, len(transcript.messages))
             self.memory.keep(self.history, Written.by(outcome, self.manager.budget))
             if self.shape.memories is not None:
                 await self.shape.memories.refresh(self.memory.chain, self.counter.text)
