@@ -101,6 +101,7 @@ class Compactor:
 
     def note(self, done: Compaction, messages: int) -> None:
         """Let the conversation, which had so many messages, keep that it was compacted and how."""
+        self.settings.shared.observations.compacted(done.rung, done.seconds, done.before - done.after)
         if self.settings.live is None:
             return
         kept = len(done.messages) - bool(done.summary)
@@ -108,6 +109,10 @@ class Compactor:
             done.seconds, done.groups_kept, kept, max(0, messages - kept), inner_summary(done.summary)
         )
         self.settings.live.compacted(done.before, done.after, done.rung, details)
+
+    def note_failure(self) -> None:
+        """Take note that the conversation could not be made any shorter."""
+        self.settings.shared.observations.not_compacted()
 
     async def removed_calls(self, keeper: OutputKeeper | None, messages: Sequence[Message]) -> RemovedCalls:
         """Return what is told of the calls in a history once they are gone; `keeper` has kept their results, if any."""

@@ -134,6 +134,7 @@ class Fitting:
                 await self.shape.memories.refresh(self.memory.chain, self.counter.text)
         else:
             self.manager.could_not_compact()
+            self.compactor.note_failure()
         return outcome
 
     async def compact_by_hand(self, info: ModelInfo) -> tuple[int, Compaction | Cannot]:
