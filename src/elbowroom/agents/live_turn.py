@@ -36,7 +36,7 @@ from elbowroom.providers.events import ReasoningDelta, TextDelta
 log = logging.getLogger(__name__)
 MOST_WAITING: Final = 64
 """So many pieces of a reply wait at most before they are noted."""
-LONGEST_WAIT: Final = 0.05
+LONGEST_WAIT: Final = 0.11
 """So many seconds they wait at most; the store, which writes several turns together, has the rest of 250 ms."""
 HANDED_OVER: Final = "The conversation was handed over."
 """The first words of the result by which an agent learns that it is the one to go on."""
