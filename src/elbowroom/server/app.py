@@ -27,6 +27,7 @@ from elbowroom.server.models import list_models, show_model
 from elbowroom.server.queueing import add_queue_routes
 from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime
+from elbowroom.server.settings_routes import add_settings_routes
 from elbowroom.settings.live import LiveSettings
 from elbowroom.store.opening import open_store
 
@@ -87,6 +88,7 @@ def create_app(
     add_cancel_route(app, BASE, END)
     add_conversation_routes(app, BASE, END)
     add_queue_routes(app, BASE, END)
+    add_settings_routes(app, live, environ)
     return app
 
 
