@@ -30,6 +30,7 @@ from elbowroom.server.models import list_models, show_model
 from elbowroom.server.queueing import add_queue_routes
 from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime
+from elbowroom.server.settings_routes import add_settings_routes
 from elbowroom.settings.live import LiveSettings
 from elbowroom.store.opening import open_store
 
@@ -95,6 +96,7 @@ def create_app(
     add_queue_routes(app, BASE, END)
     add_live_route(app)
     add_metrics_route(app)
+    add_settings_routes(app, live, environ)
     return app
 
 
