@@ -118,10 +118,11 @@ def _demo(options: argparse.Namespace) -> int:
 async def _run_demo(options: argparse.Namespace) -> None:
     """Run a simulated LM Studio and the server in front of it, with settings of their own."""
     from elbowroom.demo import demo_studio
-    from elbowroom.server.keys import RUNTIME
-    from elbowroom.server.listen import listening, stop_event
+    from elbowroom.server.keys import RUNNING, RUNTIME
+    from elbowroom.server.listen import listening
+    from elbowroom.server.stopping import StopRequests, bound_the_stop, finish_answers
 
-    stop = stop_event()
+    requests = StopRequests.listen()
     with tempfile.TemporaryDirectory(prefix="elbowroom-demo-") as folder:
         async with demo_studio() as studio:
             path = Path(folder) / "settings.toml"
@@ -130,7 +131,9 @@ async def _run_demo(options: argparse.Namespace) -> None:
             async with listening(LiveSettings(path, environ, _flags(options)), environ) as (app, address):
                 print(_greeting(address, path, asks_for_token=TOKEN_VARIABLE in environ), flush=True)
                 app[RUNTIME].warm_up()
-                await stop.wait()
+                await requests.asked.wait()
+                bound_the_stop()
+                await finish_answers(app[RUNNING], requests)
 
 
 def _environment_of_demo() -> dict[str, str]:

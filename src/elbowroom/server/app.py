@@ -27,6 +27,7 @@ from elbowroom.server.models import list_models, show_model
 from elbowroom.server.queueing import add_queue_routes
 from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime
+from elbowroom.server.stopping import refuse_while_stopping
 from elbowroom.settings.live import LiveSettings
 from elbowroom.store.opening import open_store
 
@@ -48,7 +49,8 @@ def create_app(
 
     `toolbox` gives agents their tools, in the place of the settings.
     """
-    app = web.Application(middlewares=[translate_failures, guard], client_max_size=MAX_BODY_BYTES)
+    gates = [translate_failures, guard, refuse_while_stopping]
+    app = web.Application(middlewares=gates, client_max_size=MAX_BODY_BYTES)
     app[SETTINGS] = live
     app[RULES] = CurrentRules(live, environ)
     app[TIMING] = timing or Timing()
