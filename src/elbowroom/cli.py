@@ -1,4 +1,4 @@
-"""The command line: serve, demo, count, config."""
+"""The command line: serve, demo, count, config, autostart."""
 
 import argparse
 import asyncio
@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from elbowroom import __version__
@@ -82,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     serve = commands.add_parser("serve", parents=[file, common, address], help="run the server")
+    serve.add_argument("--data-dir", metavar="FOLDER", help="where the store is kept, in the place of its usual folder")
     serve.set_defaults(run=_serve)
     demo = commands.add_parser("demo", parents=[common, address], help="run it in front of a simulated LM Studio")
     demo.set_defaults(run=_demo)
@@ -94,6 +96,11 @@ def _parser() -> argparse.ArgumentParser:
     config = commands.add_parser("config", parents=[file, common], help="show and check the settings")
     config.add_argument("what", choices=["path", "show", "check"], help="the file; every value; or what is wrong")
     config.set_defaults(run=_config)
+    autostart = commands.add_parser("autostart", parents=[file, common], help="start the server when you log in")
+    autostart.add_argument("what", choices=["on", "off", "status"], help="begin with it; end it; or how it stands")
+    autostart.add_argument("--print", action="store_true", help="show what `on` would write, and write nothing")
+    autostart.add_argument("--force", action="store_true", help="replace or remove what somebody else wrote or changed")
+    autostart.set_defaults(run=_autostart)
     return parser
 
 
@@ -102,11 +109,12 @@ def _serve(options: argparse.Namespace) -> int:
     from elbowroom.store.one_process import only_process
     from elbowroom.store.opening import database_path
 
-    live = LiveSettings(_path(options), os.environ, _flags(options), must_exist=_is_named(options))
+    environ = {**os.environ, **({"ELBOWROOM_DATA_DIR": options.data_dir} if options.data_dir else {})}
+    live = LiveSettings(_path(options), environ, _flags(options), must_exist=_is_named(options))
     for warning in live.current().warnings:
         logging.getLogger(__name__).warning("%s", warning)
-    with only_process(database_path(live.current().settings.store, os.environ)):
-        asyncio.run(serve(live, os.environ))
+    with only_process(database_path(live.current().settings.store, environ)):
+        asyncio.run(serve(live, environ))
     return 0
 
 
@@ -118,10 +126,11 @@ def _demo(options: argparse.Namespace) -> int:
 async def _run_demo(options: argparse.Namespace) -> None:
     """Run a simulated LM Studio and the server in front of it, with settings of their own."""
     from elbowroom.demo import demo_studio
-    from elbowroom.server.keys import RUNTIME
-    from elbowroom.server.listen import listening, stop_event
+    from elbowroom.server.keys import RUNNING, RUNTIME
+    from elbowroom.server.listen import listening
+    from elbowroom.server.stopping import StopRequests, bound_the_stop, finish_answers
 
-    stop = stop_event()
+    requests = StopRequests.listen()
     with tempfile.TemporaryDirectory(prefix="elbowroom-demo-") as folder:
         async with demo_studio() as studio:
             path = Path(folder) / "settings.toml"
@@ -130,7 +139,9 @@ async def _run_demo(options: argparse.Namespace) -> None:
             async with listening(LiveSettings(path, environ, _flags(options)), environ) as (app, address):
                 print(_greeting(address, path, asks_for_token=TOKEN_VARIABLE in environ), flush=True)
                 app[RUNTIME].warm_up()
-                await stop.wait()
+                await requests.asked.wait()
+                bound_the_stop()
+                await finish_answers(app[RUNNING], requests)
 
 
 def _environment_of_demo() -> dict[str, str]:
@@ -193,6 +204,14 @@ def _config(options: argparse.Namespace) -> int:
         print(f"Warning: {warning}", file=sys.stderr)
     if options.what == "check":
         print(f"{path}: {'all settings are accepted' if path.exists() else 'not there; the defaults are used'}.")
+    return 0
+
+
+def _autostart(options: argparse.Namespace) -> int:
+    from elbowroom.autostart.command import autostart
+
+    warn = partial(print, file=sys.stderr)
+    autostart(options.what, options.config, print, warn, only_print=options.print, force=options.force)
     return 0
 
 

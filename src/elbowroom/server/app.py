@@ -31,6 +31,7 @@ from elbowroom.server.queueing import add_queue_routes
 from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime
 from elbowroom.server.settings_routes import add_settings_routes
+from elbowroom.server.stopping import refuse_while_stopping
 from elbowroom.settings.live import LiveSettings
 from elbowroom.store.opening import open_store
 
@@ -53,6 +54,8 @@ def create_app(
     `toolbox` gives agents their tools, in the place of the settings.
     """
     app = web.Application(middlewares=[count_requests, translate_failures, guard], client_max_size=MAX_BODY_BYTES)
+    gates = [translate_failures, guard, refuse_while_stopping]
+    app = web.Application(middlewares=gates, client_max_size=MAX_BODY_BYTES)
     app[SETTINGS] = live
     app[RULES] = CurrentRules(live, environ)
     app[TIMING] = timing or Timing()

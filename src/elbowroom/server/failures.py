@@ -16,6 +16,7 @@ from elbowroom.errors import (
     UpstreamBusy,
 )
 from elbowroom.server.guard import Handler
+from elbowroom.server.running import ServerStopping
 
 log = logging.getLogger(__name__)
 RETRY_AFTER_FORMS = re.compile(r"[0-9]{1,9}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
@@ -50,11 +51,11 @@ def failure_response(error: ElbowroomError) -> web.Response:
     response = web.json_response(error.as_openai(), status=error.status)
     if isinstance(error, UpstreamBusy) and error.retry_after and RETRY_AFTER_FORMS.fullmatch(error.retry_after):
         response.headers[hdrs.RETRY_AFTER] = error.retry_after
-    if isinstance(error, TooManyRequests):
+    if isinstance(error, TooManyRequests | ServerStopping):
         response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)
     if isinstance(error, Unauthorized):
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
-    if isinstance(error, RequestTimeout | BodyTooLarge):
+    if isinstance(error, RequestTimeout | BodyTooLarge | ServerStopping):
         response.force_close()
     return response
 

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import logging
-import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -13,7 +12,9 @@ from elbowroom import __version__
 from elbowroom.errors import ElbowroomError, SettingsError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server.app import create_app, create_runner
-from elbowroom.server.keys import PROVIDERS, RUNTIME, SETTINGS
+from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS
+from elbowroom.server.service_notice import tell_service_manager
+from elbowroom.server.stopping import StopRequests, bound_the_stop, finish_answers
 from elbowroom.settings.live import LiveSettings
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,8 @@ async def listening(live: LiveSettings, environ: Mapping[str, str]) -> AsyncIter
 
 
 async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
-    """Run the server until Ctrl-C or a request to terminate."""
-    stop = stop_event()
+    """Run the server until Ctrl-C or a request to terminate; the process ends soon after, whatever holds it up."""
+    requests = StopRequests.listen()
     async with listening(live, environ) as (app, address):
         loaded = live.current()
         where = str(loaded.path) if loaded.path.exists() else f"{loaded.path} (not there: defaults are used)"
@@ -56,24 +57,13 @@ async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
                 watchers.create_task(_announce(provider))
                 for provider in app[PROVIDERS].of(app[SETTINGS].current()).values()
             ]
-            await stop.wait()
+            tell_service_manager("READY=1", environ)
+            await requests.asked.wait()
+            bound_the_stop()
+            tell_service_manager("STOPPING=1", environ)
             for task in tasks:
                 task.cancel()
-
-
-def stop_event() -> asyncio.Event:
-    """Return the event that is set when the person presses Ctrl-C or the system asks the process to end.
-
-    Made before anything is opened, so that everything is closed however early the end comes.
-    """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        try:
-            loop.add_signal_handler(number, stop.set)
-        except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt instead
-            log.debug("No handler for %s on this system.", number)
-    return stop
+        await finish_answers(app[RUNNING], requests)
 
 
 async def _announce(provider: Provider) -> None:
