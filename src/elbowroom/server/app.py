@@ -53,8 +53,7 @@ def create_app(
 
     `toolbox` gives agents their tools, in the place of the settings.
     """
-    app = web.Application(middlewares=[count_requests, translate_failures, guard], client_max_size=MAX_BODY_BYTES)
-    gates = [translate_failures, guard, refuse_while_stopping]
+    gates = [count_requests, translate_failures, guard, refuse_while_stopping]
     app = web.Application(middlewares=gates, client_max_size=MAX_BODY_BYTES)
     app[SETTINGS] = live
     app[RULES] = CurrentRules(live, environ)
