@@ -109,7 +109,9 @@ def _serve(options: argparse.Namespace) -> int:
     from elbowroom.store.one_process import only_process
     from elbowroom.store.opening import database_path
 
-    environ = {**os.environ, **({"ELBOWROOM_DATA_DIR": options.data_dir} if options.data_dir else {})}
+    environ = {**os.environ}
+    if options.data_dir:
+        environ["ELBOWROOM_DATA_DIR"] = str(expanded(options.data_dir).absolute())
     live = LiveSettings(_path(options), environ, _flags(options), must_exist=_is_named(options))
     for warning in live.current().warnings:
         logging.getLogger(__name__).warning("%s", warning)

@@ -1,17 +1,21 @@
 """Switching the start at log-in on and off, on all three systems, with programs in the place of the systems' own."""
 
+import asyncio
+import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from command_line import Program
 from command_line import run as run_elbowroom
 from fake_system import FakeSystem
 
 from elbowroom.autostart.launchd import LaunchAgent
 from elbowroom.autostart.running import run
-from elbowroom.autostart.service import Service
+from elbowroom.autostart.service import Service, service_of
 from elbowroom.autostart.starter import Starter
 from elbowroom.autostart.switch import starter_for, switch_off, switch_on, tell_status
 from elbowroom.autostart.systemd import SystemdUnit
@@ -130,8 +134,8 @@ def test_off_twice_is_once(desktop: Desktop) -> None:
 def test_another_command_takes_the_place_of_the_first(desktop: Desktop) -> None:
     """After an update, or with other files: status tells of the difference, and `on` starts the new one."""
     desktop.on()
-    assert "another elbowroom" not in desktop.status()
-    assert "another elbowroom" in desktop.status(OTHER)
+    assert "would write" not in desktop.status()
+    assert "would write" in desktop.status(OTHER)
     desktop.system.told()
     desktop.on(OTHER)
     told = " ".join(desktop.system.told())
@@ -260,3 +264,43 @@ def test_wrong_settings_are_not_started(tmp_path: Path) -> None:
     assert "server.port = 99999" in done.stderr
     assert not system.told()
     assert run_elbowroom(tmp_path, "autostart", "off", "--print", PATH=system.path).returncode == 1
+
+
+@ON_LINUX
+def test_wrong_settings_do_not_keep_it_on(tmp_path: Path) -> None:
+    """`off` needs none, and removes what was begun before they were wrong."""
+    system = FakeSystem.make(tmp_path / "system")
+    settings = tmp_path / "s.toml"
+    settings.write_text("[server]\nport = 0\n", encoding="utf-8")
+    on, off = [("autostart", what, "--config", str(settings)) for what in ("on", "off")]
+    assert run_elbowroom(tmp_path, *on, PATH=system.path).returncode == 0
+    settings.write_text("[server\n", encoding="utf-8")
+    done = run_elbowroom(tmp_path, *off, PATH=system.path)
+    assert done.returncode == 0, done.stderr
+    assert not system.has("running")
+
+
+async def test_what_is_written_starts_the_server(tmp_path: Path) -> None:
+    """The command runs in the bare environment of a service, beside a folder of our name, on the files meant."""
+    (tmp_path / "elbowroom").mkdir()
+    (tmp_path / "elbowroom" / "__init__.py").write_text("raise SystemExit('the wrong one')\n")
+    settings = tmp_path / "my settings.toml"
+    settings.write_text("[server]\nport = 0\n", encoding="utf-8")
+    service = service_of(sys.executable, os.environ, config=settings, data=tmp_path / "50 %")
+    process = await asyncio.create_subprocess_exec(
+        *service.command,
+        env={"HOME": str(tmp_path), **dict(service.environment)},
+        cwd=tmp_path,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    program = Program(process)
+    try:
+        assert str(settings) in await program.line_with("settings: ")
+        await program.address()
+        assert await program.end(signal.SIGTERM) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+    assert (tmp_path / "50 %" / "elbowroom.db").exists()

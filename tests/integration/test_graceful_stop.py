@@ -311,3 +311,22 @@ async def test_a_stop_that_is_held_up(tmp_path: Path) -> None:
         _, errors = await process.communicate()
     assert process.returncode == 1
     assert b"something still running" in errors
+
+
+@pytest.mark.parametrize(("before", "is_taken"), [(signal.SIG_IGN, False), (signal.SIG_DFL, True)])
+async def test_a_terminal_that_is_closed(before: signal.Handlers, *, is_taken: bool) -> None:
+    """It asks the program to stop, unless the program was started with nohup to outlive it."""
+    loop, found = asyncio.get_running_loop(), signal.signal(signal.SIGHUP, before)
+    requests = stopping.StopRequests.listen()
+    try:
+        assert (signal.getsignal(signal.SIGHUP) is not before) == is_taken
+        signal.raise_signal(signal.SIGHUP)
+        await asyncio.sleep(0)
+        if is_taken:
+            async with asyncio.timeout(PATIENCE):
+                await requests.asked.wait()
+        assert requests.asked.is_set() == is_taken
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+        signal.signal(signal.SIGHUP, found)

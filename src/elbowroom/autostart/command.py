@@ -13,20 +13,20 @@ from elbowroom.settings.paths import data_dir, expanded, settings_path
 def autostart(what: What, config: str | None, say: Say, warn: Say, *, only_print: bool, force: bool) -> None:
     """Do it for this Python and this environment; `config` is the settings file that the person has named.
 
-    Raises ElbowroomError, also where the settings are wrong: what cannot start now is not started at log-in.
+    Raises ElbowroomError; `on` also where the settings are wrong: what cannot start now is not started at log-in.
     """
     if only_print and what != "on":
         raise ElbowroomError("--print shows what `on` writes: elbowroom autostart on --print.")
     environ = os.environ
     is_named = bool(config or environ.get("ELBOWROOM_CONFIG"))
     path = expanded(config) if config else settings_path(environ)
-    loaded = load_settings(path, environ, {}, must_exist=is_named)
     data = data_dir(environ) if environ.get("ELBOWROOM_DATA_DIR") else None
     service = service_of(sys.executable, environ, config=path if is_named else None, data=data)
     starter = starter_for(sys.platform, service, environ)
-    warnings = [*doubts(loaded, environ, sys.executable)] if what == "on" else []
-    for warning in warnings:
-        warn(f"Warning: {warning}")
+    if what == "on":
+        loaded = load_settings(path, environ, {}, must_exist=is_named)
+        for doubt in doubts(loaded, environ, sys.executable):
+            warn(f"Warning: {doubt}")
     if only_print:
         say(starter.text.removesuffix("\n"))
     elif what == "on":

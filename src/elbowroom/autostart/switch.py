@@ -72,7 +72,10 @@ def tell_status(starter: Starter, say: Say) -> None:
     if not starter.is_ours(installed):
         say("It was not written by `elbowroom autostart on`, or was changed since.")
     elif not starter.is_same(installed):
-        say("It starts another elbowroom than this one, or with other files; `elbowroom autostart on` changes that.")
+        say(
+            "It is not what this terminal would write: another elbowroom is started, with other files or another PATH. "
+            "`elbowroom autostart on` changes that."
+        )
 
 
 def _check_ours(starter: Starter, what: What, *, force: bool) -> None:
