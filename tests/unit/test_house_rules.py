@@ -11,7 +11,19 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGE = REPOSITORY / "src" / "elbowroom"
-ROOMS = ["errors", "settings", "vault", "tokens", "providers", "context", "store", "agents", "server", "cli"]
+ROOMS = [
+    "errors",
+    "settings",
+    "vault",
+    "tokens",
+    "providers",
+    "context",
+    "store",
+    "agents",
+    "server",
+    "status",
+    "cli",
+]
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
