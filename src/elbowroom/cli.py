@@ -1,4 +1,4 @@
-"""The command line: serve, demo, count, config, autostart."""
+"""The command line: serve, demo, count, config, autostart, status."""
 
 import argparse
 import asyncio
@@ -17,6 +17,7 @@ from elbowroom.settings.layers import Flags, LoadedSettings, load_settings
 from elbowroom.settings.listing import list_settings
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.paths import expanded, settings_path
+from elbowroom.status.command import add_status
 
 DEMO_SETTINGS = """\
 [[providers]]
@@ -101,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     autostart.add_argument("--print", action="store_true", help="show what `on` would write, and write nothing")
     autostart.add_argument("--force", action="store_true", help="replace or remove what somebody else wrote or changed")
     autostart.set_defaults(run=_autostart)
+    add_status(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     return parser
 
 

@@ -1,6 +1,7 @@
 """`GET /metrics`: what Prometheus reads of a running server, and that it says nothing of what people say."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +238,12 @@ async def test_a_store_that_fails(tmp_path: Path) -> None:
         await ask(served, chat_body())
         assert await value(served, "store_failing") == 1
         assert await value(served, "store_failures_total") >= 1
+
+
+async def test_the_documentation_names_them_all(tmp_path: Path) -> None:
+    """And no other."""
+    documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `(elbowroom_\w+)`", documented, re.MULTILINE))
+    async with serve(tmp_path, settings_for("http://127.0.0.1:9")) as served:
+        text = await text_of_metrics(served)
+    assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == named

@@ -22,6 +22,7 @@ ROOMS = [
     "agents",
     "server",
     "autostart",
+    "status",
     "cli",
 ]
 SOURCES = sorted(PACKAGE.rglob("*.py"))

@@ -158,7 +158,7 @@ class Turn:
             return await self._unmanaged(shape, info, step)
         managed = await self._managed(shape, info, step)
         self._last[:], self._usages_before = [managed], len(self.answer.usages)
-        self._is_asked(info, managed.fill)
+        self._is_asked(info, managed.fill.now)
         try:
             reply = await managed.run()
         finally:
