@@ -62,6 +62,8 @@ def _kind(value: Any) -> type:
 
 
 def _put_rows(new: Row, name: str, rows: list[Row]) -> None:
+    if name not in new and is_same(rows, DEFAULT_ROWS.get(name)):
+        return
     if rows or name in DEFAULT_ROWS:
         new[name] = rows
     else:
