@@ -24,6 +24,7 @@ from elbowroom.context.ladder import Cannot, Ladder
 from elbowroom.context.progress import Progress
 from elbowroom.context.removed_calls import RemovedCalls
 from elbowroom.context.transcript import Message, Transcript
+from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ class Compactor:
 
     def note(self, done: Compaction) -> None:
         """Let the conversation keep that it was compacted."""
+        request_facts().compactions += 1
         if self.settings.live is not None:
             self.settings.live.compacted(done.before, done.after, done.rung)
 
