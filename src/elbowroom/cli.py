@@ -1,4 +1,4 @@
-"""The command line: serve, demo, count, config."""
+"""The command line: serve, demo, count, config, doctor."""
 
 import argparse
 import asyncio
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from elbowroom import __version__
+from elbowroom.doctor.command import add_doctor
 from elbowroom.errors import ElbowroomError
 from elbowroom.logs.set_up import log_to_terminal, logging_to_file
 from elbowroom.settings.layers import Flags, LoadedSettings, load_settings
@@ -94,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     config = commands.add_parser("config", parents=[file, common], help="show and check the settings")
     config.add_argument("what", choices=["path", "show", "check"], help="the file; every value; or what is wrong")
     config.set_defaults(run=_config)
+    add_doctor(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     return parser
 
 

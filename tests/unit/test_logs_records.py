@@ -18,9 +18,10 @@ from elbowroom.logs.tail import last_lines
 PROMPT = "My sister's diagnosis is a secret between us"
 
 
-def record(message: str, *arguments: object, name: str = "elbowroom.test", **more: object) -> logging.LogRecord:
+def record(message: str, *arguments: object, name: str = "elbowroom.test", fields: object = None) -> logging.LogRecord:
     """Return a record as it is after the filter."""
-    made = logging.getLogger(name).makeRecord(name, logging.WARNING, __file__, 1, message, arguments, None, extra=more)
+    extra = {FIELDS: fields or {}}
+    made = logging.getLogger(name).makeRecord(name, logging.WARNING, __file__, 1, message, arguments, None, extra=extra)
     SafeRecords(Redactor()).filter(made)
     return made
 
@@ -124,7 +125,7 @@ def test_the_tail_is_the_newest_lines_in_order(tmp_path: Path) -> None:
     path = tmp_path / "elbowroom.jsonl"
     handler = LogFile(path, file_bytes=100_000)
     for number in range(1000):
-        handler.handle(record("line %d of %s", number, "sesame-open", **{FIELDS: {"number": number}}))
+        handler.handle(record("line %d of %s", number, "sesame-open", fields={"number": number}))
     handler.close()
     assert path.with_name("elbowroom.jsonl.1").exists()
     with open(path, "a", encoding="utf-8") as file:
