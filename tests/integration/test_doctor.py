@@ -24,6 +24,7 @@ from elbowroom.doctor.finding import Finding, is_healthy
 from elbowroom.doctor.report import as_text, clean
 from elbowroom.doctor.subject import Subject
 from elbowroom.logs.redaction import Redactor
+from elbowroom.store.one_process import only_process
 
 KEY = "sk-lm-abcdefgh:12345678901234567890"
 WRONG_KEY = "sk-lm-hgfedcba:09876543210987654321"
@@ -117,6 +118,28 @@ async def test_a_database_of_a_newer_version(studio: SimulatedLMStudio, tmp_path
     found = only_problem(await examined(tmp_path, settings_for(studio.base_url)))
     assert "newer elbowroom" in found.what
     assert "Update elbowroom" in found.remedy
+
+
+async def test_a_sound_database_is_left_as_it_is(studio: SimulatedLMStudio, tmp_path: Path) -> None:
+    """One of a server that has ended, with nothing beside it afterwards."""
+    text = settings_for(studio.base_url, agents=AGENT)
+    (tmp_path / "data").mkdir()
+    async with serve(tmp_path, text, environ={"ELBOWROOM_DATA_DIR": str(tmp_path / "data")}) as served:
+        await served.chat("writer")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()}
+    findings = await examined(tmp_path, text)
+    assert problems(findings) == []
+    assert any("its database is sound" in found.what for found in findings)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()} == before
+
+
+async def test_a_server_with_other_settings(studio: SimulatedLMStudio, tmp_path: Path, unused_tcp_port: int) -> None:
+    """One that has the data folder and listens elsewhere would keep the next one from starting."""
+    text = settings_for(studio.base_url).replace("port = 0", f"port = {unused_tcp_port}")
+    with only_process(tmp_path / "data" / "elbowroom.db"):
+        found = only_problem(await examined(tmp_path, text))
+    assert (found.severity, found.check) == ("warn", "port")
+    assert "running with this data folder" in found.what
 
 
 async def test_a_port_that_another_program_has(studio: SimulatedLMStudio, tmp_path: Path) -> None:
@@ -290,6 +313,13 @@ async def test_a_model_that_can_only_be_estimated(tmp_path: Path) -> None:
     assert (found.severity, found.check) == ("warn", "counting")
     assert "%" in found.what
     assert "model_files" in found.remedy
+
+
+async def test_a_file_of_a_model_that_is_not_there(studio: SimulatedLMStudio, tmp_path: Path) -> None:
+    """A name in model_files that leads nowhere is told."""
+    text = settings_for(studio.base_url, provider='model_files = { other = "/no/such.gguf" }')
+    found = only_problem(await examined(tmp_path, text))
+    assert (found.severity, found.check, found.where) == ("warn", "counting", "/no/such.gguf")
 
 
 async def test_an_agent_whose_model_is_not_there(studio: SimulatedLMStudio, tmp_path: Path) -> None:

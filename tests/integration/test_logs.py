@@ -103,6 +103,22 @@ async def test_each_request_has_one_line(served: Served, studio: SimulatedLMStud
     assert len({chat_id, stream_id, list_id}) == 3
 
 
+async def test_compactions_are_counted(served: Served, studio: SimulatedLMStudio, tmp_path: Path) -> None:
+    """A request whose conversation was compacted says how often; all lines about that carry its id."""
+    studio.reload("tiny", 2048)
+    says = [
+        {"role": role, "content": f"{PROMPT} {number} " * 12} for number in range(20) for role in ("user", "assistant")
+    ]
+    body = {"model": "writer", "messages": [*says, {"role": "user", "content": PROMPT}]}
+    async with served.http.post(served.chat_url, json=body) as response:
+        assert response.status == 200, await response.text()
+    (line,) = requests(tmp_path)
+    assert line["compactions"] == 1
+    told = next(one for one in lines(tmp_path) if "compacted from" in one["message"])
+    assert told["request"] == line["request"]
+    assert PROMPT not in (tmp_path / "logs" / "elbowroom.jsonl").read_text(encoding="utf-8")
+
+
 async def test_failures_have_their_line_and_their_id(served: Served, studio: SimulatedLMStudio, tmp_path: Path) -> None:
     """What was refused, what failed in the middle and what is nowhere: each says what went wrong."""
     studio.enqueue(Script("Once upon", Error("The model has crashed without additional information")))

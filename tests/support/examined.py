@@ -29,4 +29,5 @@ def only_problem(findings: list[Finding]) -> Finding:
     """Return the one thing that is wrong."""
     found = problems(findings)
     assert len(found) == 1, found
+    assert found[0].remedy
     return found[0]

@@ -52,12 +52,13 @@ def test_secrets_are_known_by_what_surrounds_them(text: str) -> None:
         "max_tokens=512",
         "http://127.0.0.1:1234/v1",
         "Set server.token, or remove the line.",
+        "This elbowroom asks for its token: send it as Authorization: Bearer <token>.",
+        "export LM_API_TOKEN=<token> ; or switch it off",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
     """Counts of tokens, names of variables and plain addresses are left as they are."""
-    cleaned = Redactor().clean(text)
-    assert cleaned == text or "env:LM_API_TOKEN" in text
+    assert Redactor().clean(text) == text
 
 
 def test_secrets_of_the_settings_are_known_by_their_values(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ async def check_port(subject: Subject) -> list[Finding]:
         return [Finding("ok", PORT, "server.port = 0: each start takes another free port.")]
     held = await lock_is_held(subject)
     answer = await fetch(subject.http, f"{_address(server)}/health")
-    return of_port(server, answer, cannot_bind=_cannot_bind(server) if answer.trouble == "refused" else "", held=held)
+    cannot_bind = await in_thread(lambda: _cannot_bind(server)) if answer.trouble == "refused" else ""
+    return of_port(server, answer, cannot_bind=cannot_bind, held=held)
 
 
 def of_port(server: ServerSettings, answer: Answer, *, cannot_bind: str, held: bool) -> list[Finding]:

@@ -35,7 +35,8 @@ async def check_agents(subject: Subject) -> list[Finding]:
         if isinstance(models, ElbowroomError):
             continue  # said with the provider's address
         if problem := of_model(f"agent {agent.id}", agent.model, models, provider.id):
-            findings.append(problem)
+            is_sure = provider.manages_context  # other servers may know more models than they list
+            findings.append(problem if is_sure else replace(problem, severity="warn"))
         elif info := find_model(models, agent.model):
             findings += await _check_room(subject, agent, provider, info)
     findings += await _check_pruning(subject, settings)
@@ -47,7 +48,7 @@ async def check_agents(subject: Subject) -> list[Finding]:
 
 def of_model(where: str, model: str, models: Sequence[ModelInfo], provider: str) -> Finding | None:
     """Return what is wrong with a model that the settings name, None where nothing is."""
-    info = find_model(models, model)
+    info = find_model(models, model) or find_model(models, f"{model}:latest")  # as Ollama completes a name
     there = [found.id for found in models if found.kind != "embedding"]
     if info is None:
         near = difflib.get_close_matches(model, there, n=1, cutoff=0.5)

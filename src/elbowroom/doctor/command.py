@@ -6,11 +6,9 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from elbowroom.errors import SettingsError
-from elbowroom.settings.layers import Flags, load_settings
+from elbowroom.settings.layers import Flags
 
 
 def add_doctor(
@@ -35,13 +33,9 @@ def run(path: Path, is_named: bool, flags: Flags, *, probes: bool, json: bool) -
     """Examine the set-up and print what was found; returns 1 where something does not work, else 0."""
     from elbowroom.doctor.examination import examine
     from elbowroom.doctor.finding import is_healthy
-    from elbowroom.doctor.report import as_json, as_text, clean
-    from elbowroom.logs.redaction import REDACTOR
+    from elbowroom.doctor.report import as_json, as_text
 
-    with suppress(SettingsError):  # the examination says so
-        REDACTOR.follow(load_settings(path, os.environ, flags), os.environ)
-    found = asyncio.run(examine(path, os.environ, flags, must_exist=is_named, probes=probes))
-    findings = clean(found, REDACTOR)
+    findings = asyncio.run(examine(path, os.environ, flags, must_exist=is_named, probes=probes))
     text = as_json(findings) if json else as_text(findings, shutil.get_terminal_size().columns)
     sys.stdout.write(f"{text}\n")
     return 0 if is_healthy(findings) else 1

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -15,14 +16,17 @@ from elbowroom.doctor.finding import Finding
 from elbowroom.doctor.machine_check import of_proxies, of_time
 from elbowroom.doctor.mcp_offers import McpOffers
 from elbowroom.doctor.model_check import check_models
+from elbowroom.doctor.patient_thread import in_thread
 from elbowroom.doctor.provider_check import check_providers
-from elbowroom.doctor.settings_check import check_settings, wrong_settings
+from elbowroom.doctor.report import clean
+from elbowroom.doctor.settings_check import check_settings, slow_settings, wrong_settings
 from elbowroom.doctor.subject import INTERNAL_PORTS, USUAL_PORT, Subject
 from elbowroom.doctor.tool_check import check_mcp, check_vault
 from elbowroom.errors import ElbowroomError, SettingsError
+from elbowroom.logs.redaction import REDACTOR
 from elbowroom.providers.chat_endpoint import open_session
 from elbowroom.providers.registry import Providers
-from elbowroom.settings.layers import Flags, LoadedSettings, load_settings
+from elbowroom.settings.layers import Flags, load_settings
 
 log = logging.getLogger(__name__)
 Check = Callable[[Subject], Awaitable[list[Finding]]]
@@ -67,37 +71,26 @@ async def examine(
     other_ports: Sequence[int] = (USUAL_PORT,),
     internal_ports: Sequence[int] = INTERNAL_PORTS,
 ) -> list[Finding]:
-    """Return the findings of all checks in the order of the checks; it raises nothing.
+    """Return the findings of all checks in the order of the checks, without any secret; it raises nothing.
 
     With `probes` a few tokens are asked of loaded models. `seconds` is what each check may take.
     """
     try:
-        loaded = load_settings(path, environ, flags, must_exist=must_exist)
+        async with asyncio.timeout(seconds):
+            loaded = await in_thread(lambda: load_settings(path, environ, flags, must_exist=must_exist))
+        REDACTOR.follow(loaded, environ)
+        async with open_session() as http, AsyncExitStack() as closing:
+            closing.push_async_callback((registry := Providers(http, environ)).aclose)
+            offers = McpOffers(loaded.settings.mcp_servers, loaded.folder, environ)
+            subject = Subject(loaded, environ, http, registry.of(loaded), offers, probes, other_ports, internal_ports)
+            closing.push_async_callback(subject.aclose)
+            limits = dict.fromkeys(checks, seconds) | ({"counting": PROBE_SECONDS} if probes else {})
+            results = await asyncio.gather(*(_within(limits[name], name, checks[name], subject) for name in checks))
     except SettingsError as error:
-        return [*wrong_settings(error, str(path)), *of_proxies(environ), *of_time(time.time())]
-    async with open_session() as http:
-        registry = Providers(http, environ)
-        try:
-            subject = _subject(loaded, environ, registry, http, probes)
-        except SettingsError as error:
-            return wrong_settings(error, str(path))
-        subject.other_ports, subject.internal_ports = other_ports, internal_ports
-        try:
-            limits = {"counting": PROBE_SECONDS if probes else seconds}
-            found = await asyncio.gather(
-                *(_within(limits.get(name, seconds), name, check, subject) for name, check in checks.items())
-            )
-        finally:
-            await subject.aclose()
-            await registry.aclose()
-    return list(dict.fromkeys(finding for findings in found for finding in findings))
-
-
-def _subject(
-    loaded: LoadedSettings, environ: Mapping[str, str], registry: Providers, http: object, probes: bool
-) -> Subject:
-    offers = McpOffers(loaded.settings.mcp_servers, loaded.folder, environ)
-    return Subject(loaded, environ, http, registry.of(loaded), offers, probes)  # type: ignore[arg-type]
+        results = [wrong_settings(error, str(path)), of_proxies(environ), of_time(time.time())]
+    except TimeoutError:
+        results = [slow_settings(str(path)), of_proxies(environ), of_time(time.time())]
+    return clean(list(dict.fromkeys(found for findings in results for found in findings)), REDACTOR)
 
 
 async def _within(seconds: float, name: str, check: Check, subject: Subject) -> list[Finding]:
@@ -110,7 +103,7 @@ async def _within(seconds: float, name: str, check: Check, subject: Subject) -> 
         remedy = "Something it looks at hangs: a disk, a network share or a server. Try again when it answers."
         return [Finding("warn", name, what, "", remedy)]
     except ElbowroomError as error:
-        return [Finding("fail", name, error.message)]
+        return [Finding("fail", name, error.message, "", "Correct what it names, and run the doctor again.")]
     except Exception as error:
         log.debug("The check %s failed.", name, exc_info=True)
         remedy = "Please report it with what `elbowroom doctor --log-level debug` says."

@@ -21,6 +21,7 @@ from elbowroom.settings.secrets import without_secrets
 
 START: Final = "Start its server: in LM Studio on the Developer page, or with `lms server start`."
 PORT_FILE: Final = Path(".internal") / "http-server.json"
+UNUSABLE: Final = "Start it, or correct base_url and api_key of this provider."
 MOST_SKEW_SECONDS: Final = 300.0
 
 
@@ -68,7 +69,7 @@ async def _check_lmstudio(subject: Subject, provider: Provider, settings: Provid
         return [replace(problem, check=provider.id, where=_where(settings))]
     models = await subject.models(provider)
     if isinstance(models, ElbowroomError):
-        return [Finding("fail", provider.id, models.message, _where(settings))]
+        return [Finding("fail", provider.id, models.message, _where(settings), UNUSABLE)]
     count = "1 model" if len(models) == 1 else f"{len(models)} models"
     return [
         Finding("ok", provider.id, f"LM Studio answers at {without_secrets(visit.url)} with {count}."),
@@ -79,7 +80,7 @@ async def _check_lmstudio(subject: Subject, provider: Provider, settings: Provid
 async def _check_other(subject: Subject, provider: Provider, settings: ProviderSettings) -> list[Finding]:
     models = await subject.models(provider)
     if isinstance(models, ElbowroomError):
-        return [Finding("fail", provider.id, models.message, _where(settings))]
+        return [Finding("fail", provider.id, models.message, _where(settings), UNUSABLE)]
     count = "1 model" if len(models) == 1 else f"{len(models)} models"
     return [Finding("ok", provider.id, f"It answers at {without_secrets(settings.base_url)} with {count}.")]
 
@@ -120,7 +121,7 @@ def of_lmstudio(visit: Visit, elsewhere: str = "") -> Finding | None:
             what = "LM Studio asks for an API token, and elbowroom has none."
             remedy = (
                 "Make one on LM Studio's Developer page and set it before the start: "
-                "export LM_API_TOKEN=sk-lm-... ; or switch its authentication off."
+                "export LM_API_TOKEN=<token> ; or switch its authentication off."
             )
         return Finding("fail", "", what, "", remedy)
     if not visit.is_lmstudio:

@@ -16,22 +16,22 @@ LEAST_LETTERS: Final = 4
 """Shorter values are left: taking every `1` out of a text would hide nothing and spoil all numbers."""
 SURROUNDED_BELOW: Final = 8
 """Values shorter than this are taken out where they stand alone, not inside of words."""
-NAMES: Final = r"[\w.-]{0,40}(?:api[_-]?key|token|secret|passw(?:or)?d|authorization|credential)s?"
+NAMES: Final = r"(?:api[_-]?key|token|secret|passw(?:or)?d|authorization|credential)s?"
+EXCEPT: Final = r"(?!\*{8}|(?:Bearer|Basic)\b|env:|file:|[\d.]+(?:\D|$))"
+SIGN: Final = r"(?:['\"]?\s?=\s?['\"]?|['\"]?:\s?['\"]|:)"
+VALUE: Final = r"[^\s'\",;&)\]}<\\]{4,}"
 PATTERNS: Final = (
     # https://user:password@host
-    (re.compile(r"(?<=://)[^\s/@'\"<>]{1,400}@"), f"{HIDDEN}@"),
-    (re.compile(r"\b(Bearer|Basic)\s+[^\s'\",;)\]}]+", re.IGNORECASE), rf"\1 {HIDDEN}"),
+    (re.compile(r"(?<=://)[^\s/@'\"<>\\]{1,400}@"), f"{HIDDEN}@"),
+    (re.compile(r"\b(Bearer|Basic)\s+[^\s'\",;)\]}<\\]+", re.IGNORECASE), rf"\1 {HIDDEN}"),
     (re.compile(r"\bsk-[A-Za-z0-9_:-]{8,}"), HIDDEN),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"), HIDDEN),
-    # api_key=..., "token": "...", --api-key ..., X-Api-Key: ...
-    (
-        re.compile(
-            rf"({NAMES}['\"]?\s?[=:]\s?['\"]?|--{NAMES}(?:\s+|['\"],\s*['\"]))"
-            r"(?!\*{8}|(?:Bearer|Basic)\b)(?![\d.]+(?:\D|$))[^\s'\",;&)\]}]{4,}",
-            re.IGNORECASE,
-        ),
-        rf"\g<1>{HIDDEN}",
-    ),
+    # api_key=..., "token":"...", "token": "..."
+    (re.compile(rf"({NAMES}{SIGN}){EXCEPT}{VALUE}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    # X-Api-Key: ..., but not `the token: send it`
+    (re.compile(rf"({NAMES}: ){EXCEPT}(?=\S*\d|\S{{16}}){VALUE}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    # --api-key ..., ['--api-key', '...']
+    (re.compile(rf"(--[\w-]{{0,30}}{NAMES}(?:\s+|['\"],\s*['\"])){EXCEPT}{VALUE}", re.IGNORECASE), rf"\1{HIDDEN}"),
 )
 
 

@@ -23,15 +23,27 @@ def last_lines(path: Path, count: int, redactor: Redactor) -> list[dict[str, Any
     for raw in _backwards(path):
         if len(found) == count:
             break
-        line = _parsed(redactor.clean(raw.decode("utf-8", "replace")))
+        line = _parsed(raw)
         if line is not None:
-            found.append(line)
+            found.append(_cleaned(line, redactor))
     return found[::-1]
 
 
-def _parsed(text: str) -> dict[str, Any] | None:
+def _cleaned(value: Any, redactor: Redactor) -> Any:
+    match value:
+        case str():
+            return redactor.clean(value)
+        case dict():
+            return {key: _cleaned(inner, redactor) for key, inner in value.items()}
+        case list():
+            return [_cleaned(inner, redactor) for inner in value]
+        case _:
+            return value
+
+
+def _parsed(raw: bytes) -> dict[str, Any] | None:
     try:
-        line = json.loads(text)
+        line = json.loads(raw)
     except (ValueError, RecursionError):
         return None
     return line if isinstance(line, dict) and {"time", "level", "message"} <= line.keys() else None

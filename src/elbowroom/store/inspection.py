@@ -27,8 +27,10 @@ def inspect_file(path: Path) -> Inspection:
     """Return how the file is; reading it is given up after some seconds. For threads."""
     if not path.exists():
         return Inspection("absent")
+    # Without a log beside it nobody writes the file; opened any other way, SQLite would leave an empty one behind.
+    way = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1.0)) as connection:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{way}", uri=True, timeout=1.0)) as connection:
             return _inspected(connection, time.monotonic() + CHECK_SECONDS)
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
