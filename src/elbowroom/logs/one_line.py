@@ -2,7 +2,7 @@
 
 from typing import Final
 
-LONGEST: Final = 4000
+LONGEST: Final = 1500
 """Characters of a message; a longer one is cut."""
 
 

@@ -7,7 +7,8 @@ from typing import Any, Final, Self
 PIECE: Final = 16
 """Characters: what a line shares with the client's words is looked for in pieces of this length."""
 STRIDE: Final = 4
-MOST_CHARACTERS: Final = 2_000_000
+MOST_CHARACTERS: Final = 1_000_000
+"""What is looked through for each line, which takes at most some tenths of a second; no window is that large."""
 TAKEN_OUT: Final = "[...]"
 PICTURE: Final = "data:"
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -60,7 +61,7 @@ def _widened(line: str, start: int, least: int, said: str) -> tuple[int, int]:
 
 def _long_strings(texts: Iterable[Any]) -> Iterator[str]:
     left = MOST_CHARACTERS
-    for text in _strings(list(texts)):
+    for text in _strings(list(texts)):  # the last of the conversation first
         if len(text) >= PIECE and not text.startswith(PICTURE):
             yield text[:left]
             left -= len(text)

@@ -33,10 +33,10 @@ class SafeRecords(logging.Filter):
         if not hasattr(record, DONE):
             facts = CURRENT.get()
             record.request = facts.id if facts else ""
-            text = self._text(record)
+            text = self._text(record) if self._verbose else shortened(self._text(record))
             if facts is not None and facts.words is not None and not self._verbose:
                 text = facts.words.taken_out_of(text)
-            record.msg, record.args = self._redactor.clean(shortened(text)), None
+            record.msg, record.args = self._redactor.clean(text), None
             if record.exc_info:
                 record.exc_text = self._redactor.clean(trace(record.exc_info, verbose=self._verbose))
                 record.exc_info = None
