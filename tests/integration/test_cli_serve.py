@@ -39,7 +39,7 @@ def write_settings(folder: Path, text: str) -> str:
 
 
 async def test_it_starts_in_an_empty_home_without_any_file(tmp_path: Path) -> None:
-    """With nothing configured it serves, says where, names the file that is not there, and makes but its store."""
+    """With nothing configured it serves, says where, names the missing file, and makes but its store and its log."""
     async with running(tmp_path, "serve", "--port", "0") as program, aiohttp.ClientSession() as http:
         address = await program.address()
         assert f"elbowroom {__version__}, settings: {tmp_path}" in program.said
@@ -48,7 +48,11 @@ async def test_it_starts_in_an_empty_home_without_any_file(tmp_path: Path) -> No
             assert response.status == 200
             assert (await response.json())["status"] == "ok"
         assert await program.end(signal.SIGTERM) == 0
-    assert {name for _, _, names in os.walk(tmp_path) for name in names} == {"elbowroom.db", "elbowroom.db.lock"}
+    assert {name for _, _, names in os.walk(tmp_path) for name in names} == {
+        "elbowroom.db",
+        "elbowroom.db.lock",
+        "elbowroom.jsonl",
+    }
 
 
 async def test_it_starts_without_lm_studio_and_picks_it_up(tmp_path: Path) -> None:

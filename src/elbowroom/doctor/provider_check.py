@@ -1,0 +1,231 @@
+"""Checks of the providers' addresses: who answers there, whether it lets elbowroom in, and where else it may be."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from elbowroom.doctor.fetch import Answer, fetch
+from elbowroom.doctor.finding import Finding
+from elbowroom.doctor.patient_thread import in_thread
+from elbowroom.doctor.subject import Subject
+from elbowroom.errors import ElbowroomError
+from elbowroom.providers.base import Provider
+from elbowroom.providers.lmstudio_files import find_home
+from elbowroom.settings.access import is_loopback
+from elbowroom.settings.model import ProviderSettings
+from elbowroom.settings.secrets import without_secrets
+
+START: Final = "Start its server: in LM Studio on the Developer page, or with `lms server start`."
+PORT_FILE: Final = Path(".internal") / "http-server.json"
+UNUSABLE: Final = "Start it, or correct base_url and api_key of this provider."
+MOST_SKEW_SECONDS: Final = 300.0
+
+
+NOTHING: Final = Answer()
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What the places of one address have answered that tell servers apart; `has_key` says that a key was sent."""
+
+    url: str
+    has_key: bool
+    greeting: Answer
+    models: Answer = NOTHING
+    older_models: Answer = NOTHING
+    health: Answer = NOTHING
+    front: Answer = NOTHING
+
+    @property
+    def is_lmstudio(self) -> bool:
+        """Tell whether it is LM Studio that answers."""
+        lists = isinstance(self.models.table.get("models"), list) or _is_v0(self.older_models)
+        return self.greeting.table.get("lmstudio") is True or lists
+
+
+async def check_providers(subject: Subject) -> list[Finding]:
+    """Return what is wrong with each provider's address."""
+    if not subject.providers:
+        remedy = "Add a table [[providers]] with id, kind and base_url; docs/settings.md has examples."
+        return [Finding("fail", "provider", "No provider is configured.", str(subject.file), remedy)]
+    findings = []
+    for provider in subject.providers.values():
+        settings = subject.provider_settings(provider.id)
+        check = _check_lmstudio if settings.kind == "lmstudio" else _check_other
+        findings += await check(subject, provider, settings)
+    return findings
+
+
+async def _check_lmstudio(subject: Subject, provider: Provider, settings: ProviderSettings) -> list[Finding]:
+    visit = await visited(subject, settings)
+    elsewhere = ""
+    if not visit.is_lmstudio and is_loopback(urlsplit(settings.base_url).hostname or ""):
+        elsewhere = await _elsewhere(subject, settings)
+    if problem := of_lmstudio(visit, elsewhere):
+        return [replace(problem, check=provider.id, where=_where(settings))]
+    models = await subject.models(provider)
+    if isinstance(models, ElbowroomError):
+        return [Finding("fail", provider.id, models.message, _where(settings), UNUSABLE)]
+    count = "1 model" if len(models) == 1 else f"{len(models)} models"
+    return [
+        Finding("ok", provider.id, f"LM Studio answers at {without_secrets(visit.url)} with {count}."),
+        *of_clock(visit.greeting.date, subject.clock(), provider.id),
+    ]
+
+
+async def _check_other(subject: Subject, provider: Provider, settings: ProviderSettings) -> list[Finding]:
+    models = await subject.models(provider)
+    if isinstance(models, ElbowroomError):
+        return [Finding("fail", provider.id, models.message, _where(settings), UNUSABLE)]
+    count = "1 model" if len(models) == 1 else f"{len(models)} models"
+    return [Finding("ok", provider.id, f"It answers at {without_secrets(settings.base_url)} with {count}.")]
+
+
+async def visited(subject: Subject, settings: ProviderSettings) -> Visit:
+    """Return what the address answers; no more is asked than it takes to know who it is."""
+    root = settings.base_url.removesuffix("/v1")
+    key = settings.api_key.reveal(subject.loaded.folder, subject.environ) if settings.api_key else None
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    greeting = await fetch(subject.http, f"{root}/lmstudio-greeting")
+    visit = Visit(root, key is not None, greeting)
+    if greeting.trouble:
+        return visit
+    models = await fetch(subject.http, f"{root}/api/v1/models", headers)
+    visit = replace(visit, models=models)
+    if isinstance(models.table.get("models"), list) or models.status in (401, 403):
+        return visit
+    return replace(
+        visit,
+        older_models=await fetch(subject.http, f"{root}/api/v0/models", headers),
+        health=await fetch(subject.http, f"{root}/health"),
+        front=await fetch(subject.http, root),
+    )
+
+
+def of_lmstudio(visit: Visit, elsewhere: str = "") -> Finding | None:
+    """Return what is wrong with what answers where LM Studio should, None where nothing is.
+
+    `elsewhere` tells where LM Studio was found instead.
+    """
+    if visit.greeting.trouble:
+        return _nobody(visit, elsewhere)
+    if visit.models.status in (401, 403):
+        if visit.has_key:
+            what = "LM Studio refuses the API token that elbowroom sends."
+            remedy = "Make a new token on LM Studio's Developer page, and put it where api_key of this provider names."
+        else:
+            what = "LM Studio asks for an API token, and elbowroom has none."
+            remedy = (
+                "Make one on LM Studio's Developer page and set it before the start: "
+                "export LM_API_TOKEN=<token> ; or switch its authentication off."
+            )
+        return Finding("fail", "", what, "", remedy)
+    if not visit.is_lmstudio:
+        return _somebody_else(visit, elsewhere)
+    if isinstance(visit.models.table.get("models"), list):
+        return None
+    if _is_v0(visit.older_models):
+        what = "This LM Studio is older than 0.4.0: duplicates of models and their shared windows cannot be seen."
+        return Finding("warn", "", what, "", "Update LM Studio.")
+    what = "LM Studio does not tell the windows of its models: it answers neither /api/v1/models nor /api/v0/models."
+    return Finding("fail", "", what, "", "Update LM Studio to 0.3.6 or later.")
+
+
+def of_clock(date: str, now: float, provider: str) -> list[Finding]:
+    """Compare a Date header with this machine's clock, in Unix seconds."""
+    try:
+        theirs = parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError):
+        return []
+    if abs(ahead := now - theirs) < MOST_SKEW_SECONDS:
+        return []
+    what = (
+        f"This machine's clock is {abs(ahead) / 60:.0f} minutes {'ahead of' if ahead > 0 else 'behind'} {provider}'s."
+    )
+    remedy = "Set the clock of one of them right, for example by switching on network time."
+    return [Finding("warn", "clock", what, "", remedy)]
+
+
+def _nobody(visit: Visit, elsewhere: str) -> Finding:
+    match visit.greeting.trouble:
+        case "unknown host":
+            what, remedy = "There is no machine of this name.", "Correct base_url."
+        case "bad address":
+            what, remedy = "base_url is not an address.", "Write it as http://127.0.0.1:1234."
+        case "silent":
+            what = "Nothing answers in time: a firewall may be in the way, or the machine is off."
+            remedy = "Correct base_url, or allow the port on that machine; LM Studio has to serve on the local network."
+        case "no http":
+            what = "What answers does not speak HTTP: it is another program, or its address begins with https."
+            remedy = "Correct base_url."
+        case _:
+            what, remedy = "Nobody listens there: LM Studio's server is off, or on another port.", START
+    return Finding("fail", "", what, "", elsewhere or remedy)
+
+
+def _somebody_else(visit: Visit, elsewhere: str) -> Finding:
+    if visit.health.table.get("status") == "ok" and isinstance(visit.health.table.get("providers"), list):
+        what, remedy = "base_url leads to an elbowroom, not to LM Studio.", "Set it to LM Studio's own address."
+    elif "ollama is running" in visit.front.text[:200].lower():
+        what, remedy = "It is Ollama that answers there.", "Set kind = 'ollama' for this provider."
+    elif "unexpected endpoint" in visit.models.text[:300].lower():
+        what = (
+            "What answers there says 'Unexpected endpoint' to every question, with status 200: it looks alive, and "
+            "offers no list of models."
+        )
+        remedy = f"If it is LM Studio, update it and restart its server; else correct base_url. {START}"
+    elif visit.models.status == 404 and "status" in visit.health.table:
+        what = "A server that is not LM Studio answers there; it may be llama.cpp's."
+        remedy = "Set kind = 'openai' for this provider, or correct base_url."
+    elif visit.greeting.status == 404 and visit.models.status == 404:
+        what = "What answers there is not LM Studio, or it is LM Studio with its server switched off."
+        remedy = f"{START} If it is another server, set kind = 'openai'."
+    else:
+        what = f"What answers there is not LM Studio (status {visit.models.status})."
+        remedy = "Correct base_url, or set kind = 'openai' if it is another server that speaks OpenAI's API."
+    return Finding("fail", "", what, "", f"{elsewhere} {remedy}".strip() if elsewhere else remedy)
+
+
+async def _elsewhere(subject: Subject, settings: ProviderSettings) -> str:
+    """Say where on this machine LM Studio is, or that it runs with its server off; empty where it is not found."""
+    own = urlsplit(settings.base_url).port
+    published = await in_thread(lambda: published_port(settings.home))
+    for port in dict.fromkeys([*([published] if published else []), *subject.other_ports]):
+        answer = await fetch(subject.http, f"http://127.0.0.1:{port}/lmstudio-greeting", seconds=1.0)
+        if port != own and answer.table.get("lmstudio") is True:
+            return f"LM Studio's server is at port {port}: set base_url = 'http://127.0.0.1:{port}'."
+    for port in subject.internal_ports:
+        answer = await fetch(subject.http, f"http://127.0.0.1:{port}/lms-status", seconds=1.0)
+        if answer.status == 200 and answer.table and port != own:
+            return f"LM Studio is open, but its server is switched off. {START}"
+    return ""
+
+
+def published_port(home: str) -> int | None:
+    """Return the port that LM Studio has written down for its server, None where it has not."""
+    folder = find_home(home, Path.home())
+    try:
+        written = json.loads((folder / PORT_FILE).read_text(encoding="utf-8")) if folder else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    port = written.get("port") if isinstance(written, dict) else None
+    return port if isinstance(port, int) and 0 < port < 65536 else None
+
+
+def _is_v0(answer: Answer) -> bool:
+    rows = answer.table.get("data")
+    return isinstance(rows, list) and all(isinstance(row, dict) and "compatibility_type" in row for row in rows)
+
+
+def _where(settings: ProviderSettings) -> str:
+    return f"providers: {settings.id}: base_url = {without_secrets(settings.base_url)!r}"
+
+
+def names(items: Sequence[str], most: int = 8) -> str:
+    """Return names as a list for a person."""
+    shown = ", ".join(items[:most]) or "none"
+    return f"{shown} and {len(items) - most} more" if len(items) > most else shown
