@@ -23,6 +23,7 @@ from elbowroom.server.failures import translate_failures
 from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard
 from elbowroom.server.health import health
 from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS, SHARED, STARTED, TIMING, Timing
+from elbowroom.server.lmstudio_routes import add_lmstudio_routes
 from elbowroom.server.models import list_models, show_model
 from elbowroom.server.queueing import add_queue_routes
 from elbowroom.server.running import RunningAnswers
@@ -87,6 +88,7 @@ def create_app(
     add_cancel_route(app, BASE, END)
     add_conversation_routes(app, BASE, END)
     add_queue_routes(app, BASE, END)
+    add_lmstudio_routes(app)
     return app
 
 
