@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from elbowroom.agents.admission import Priority
-from elbowroom.agents.answer import Answer, Sink
+from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.history_counter import HistoryCounter
 from elbowroom.agents.prompt_size import PromptSize
@@ -39,10 +39,28 @@ OF_CONVERSATIONS: Final = frozenset({"max_tokens", "max_completion_tokens", "n_p
 
 
 async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
-    """Answer a task with one request to the target's model; the sink has had everything by the time this returns.
+    """Answer a task with one request to the target's model; the sink has had everything visible when this returns.
 
-    Raises ElbowroomError: ContextOverflow where even an empty history leaves no room for the answer.
+    Where a chat begins that it is in the way of, it is asked anew later, unless the client has seen the beginning of
+    its answer. Raises ElbowroomError: ContextOverflow where even an empty history leaves no room for the answer.
     """
+    # A load is not given up: the chat would have to wait for the same one from its beginning.
+    await target.provider.ready(target.model)
+    has_said = False
+
+    async def seen(events: Sequence[AnswerEvent]) -> None:
+        nonlocal has_said
+        has_said = request.stream
+        await sink(events)
+
+    return await settings.shared.admission.giving_way(
+        (target.provider.id, target.model, request.caller.chat_id),
+        lambda: _answer(target, request, seen, settings),
+        may_leave=lambda: not has_said,
+    )
+
+
+async def _answer(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
     provider = target.provider
     shape = StepRequest(request, target.model, _defaults(target), None, request.tools, step=1)
     messages = without_notices(request.messages)

@@ -9,7 +9,6 @@ from aiohttp import web
 
 from elbowroom.agents.answer import Answer, AnswerEvent
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.relay import relay_completion
 from elbowroom.agents.request import ChatRequest
 from elbowroom.errors import ElbowroomError
 from elbowroom.server.answering import answered
@@ -17,7 +16,7 @@ from elbowroom.server.caller import CONVERSATION, read_chat_request
 from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
 from elbowroom.server.event_stream import ClientLeft, EventStream
 from elbowroom.server.failures import unexpected
-from elbowroom.server.keys import RUNNING, catalog_of, run_settings_of
+from elbowroom.server.keys import RUNNING, RUNTIME, catalog_of, run_settings_of
 
 log = logging.getLogger(__name__)
 OPEN_WEBUI = "X-OpenWebUI-"
@@ -34,7 +33,8 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
         return await _stream(request, chat, target, began)
     async with request.app[RUNNING].endable():
         if target.is_relay:
-            return web.json_response(await relay_completion(target, chat), dumps=to_json)
+            settings = run_settings_of(request.app)
+            return web.json_response(await request.app[RUNTIME].relay(target, chat, settings), dumps=to_json)
         headers: dict[str, str] = {}
         named = partial(headers.setdefault, CONVERSATION)
         answer = await answered(request.app, target, chat, _keep_to_the_end, named)

@@ -3,12 +3,15 @@
 import asyncio
 import importlib
 from collections.abc import Callable
+from typing import Any
 
+from elbowroom.agents.admission import ChatKey
 from elbowroom.agents.agent_tools import RunAgent
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.client_tools import with_arranged_tools
 from elbowroom.agents.raw_model import answer_raw
+from elbowroom.agents.relay import relay_completion
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.sdk import load_sdk
@@ -40,17 +43,27 @@ class AgentRuntime:
             if settings.live is not None:
                 settings.live.ended("interrupted", "")  # where nobody could say how
 
-    async def _answer(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
-        if target.is_relay:
-            return await answer_raw(target, request, sink, settings)
-        admission, chat = settings.shared.admission, (target.provider.id, target.model, request.caller.chat_id)
+    async def relay(self, target: Target, request: ChatRequest, settings: RunSettings) -> dict[str, Any]:
+        """Return the whole completion of a relayed model as the upstream sent it. Raises ElbowroomError."""
+        admission, chat = settings.shared.admission, _chat_key(target, request)
         if request.caller.is_task:
             await admission.before_task(chat)
+            return await admission.giving_way(chat, lambda: relay_completion(target, request))
+        with admission.chat(chat):
+            return await relay_completion(target, request)
+
+    async def _answer(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
+        admission, chat = settings.shared.admission, _chat_key(target, request)
+        if request.caller.is_task:
+            await admission.before_task(chat)
+            if target.is_relay:
+                return await answer_raw(target, request, sink, settings)
             return await answer_task(target, _arranged(target, request, settings), sink, settings)
         with admission.chat(chat):
-            if target.agent is None:
-                return await answer_raw(target, _arranged(target, request, settings), sink, settings)
-            return await self._answer_by_agent(target, target.agent, request, sink, settings)
+            if target.agent is not None:
+                return await self._answer_by_agent(target, target.agent, request, sink, settings)
+            sent = request if target.is_relay else _arranged(target, request, settings)
+            return await answer_raw(target, sent, sink, settings)
 
     async def _answer_by_agent(
         self, target: Target, agent: AgentSettings, request: ChatRequest, sink: Sink, settings: RunSettings
@@ -67,6 +80,10 @@ class AgentRuntime:
         if self._loading is None or (self._loading.done() and self._loading.exception()):
             self._loading = asyncio.create_task(asyncio.to_thread(_load))
         return self._loading
+
+
+def _chat_key(target: Target, request: ChatRequest) -> ChatKey:
+    return target.provider.id, target.model, request.caller.chat_id
 
 
 def _arranged(target: Target, request: ChatRequest, settings: RunSettings) -> ChatRequest:
