@@ -6,7 +6,7 @@ import pytest
 from admitted_requests import MODEL, WINDOW, Request, new_admission, requests
 from manual_clock import settle
 
-from elbowroom.agents.admission import LONGEST_TASK_WAIT, MOST_WAYS_GIVEN, Admission, ChatKey
+from elbowroom.agents.admission import LONGEST_TASK_WAIT, MOST_WAYS_GIVEN, TASK_PATIENCE, Admission, ChatKey
 from elbowroom.errors import TooManyRequests
 
 CHAT: ChatKey = (*MODEL, "chat-1")
@@ -28,7 +28,7 @@ async def test_a_task_waits_for_a_chat_that_comes_a_little_later() -> None:
     with admission.chat(CHAT):
         await clock.elapse(60)
         assert not task.done()
-    await settle()
+    await clock.elapse(TASK_PATIENCE)
     assert task.done()
 
 
@@ -59,7 +59,7 @@ async def test_a_task_waits_for_its_own_chat_with_whatever_model() -> None:
         task = begin(admission, CHAT)
         await clock.elapse(5)
         assert not task.done()
-    await settle()
+    await clock.elapse(TASK_PATIENCE)
     assert task.done()
 
 
@@ -85,12 +85,12 @@ async def test_a_task_that_names_no_chat_waits_for_all_of_the_model(running: Cha
             task = begin(admission, UNNAMED)
             await clock.elapse(5)
             assert not task.done()
-        await settle()
+        await clock.elapse(TASK_PATIENCE)
         assert task.done()
 
 
 async def test_a_chat_that_begins_meanwhile_is_waited_for_too() -> None:
-    """Also where it begins at the very moment at which the one before it ends, and where one chat runs twice."""
+    """Also where it begins when the one before it ends, or a moment after, and where one chat runs twice."""
     admission, clock = new_admission()
     with admission.chat(CHAT):
         task = begin(admission, CHAT)
@@ -101,9 +101,22 @@ async def test_a_chat_that_begins_meanwhile_is_waited_for_too() -> None:
     assert not task.done()
     second.__exit__(None, None, None)
     with admission.chat(CHAT):
-        await settle()
+        await clock.elapse(5)
         assert not task.done()
-    await settle()
+    await clock.elapse(TASK_PATIENCE)
+    assert task.done()
+
+
+async def test_the_rounds_of_a_clients_tools_are_one_chat() -> None:
+    """A client runs its tools between two requests of a chat; no title goes to the model in the middle of that."""
+    admission, clock = new_admission()
+    task = begin(admission, CHAT)
+    for _ in range(5):
+        with admission.chat(CHAT):
+            await clock.elapse(1)
+        await clock.elapse(TASK_PATIENCE - 0.1)
+        assert not task.done()
+    await clock.elapse(TASK_PATIENCE)
     assert task.done()
 
 
@@ -120,7 +133,7 @@ async def test_a_chat_that_fails_has_ended() -> None:
     chat = asyncio.create_task(fail())
     await clock.elapse(0.9)
     assert not task.done()
-    await clock.elapse(0.2)
+    await clock.elapse(0.2 + TASK_PATIENCE)
     assert isinstance(chat.exception(), ConnectionResetError)
     assert task.done()
 
@@ -140,7 +153,7 @@ async def test_waiting_tasks_count_for_the_queue() -> None:
         assert running.is_admitted
         assert isinstance(chat.task.exception(), TooManyRequests)
         await running.finish()
-    await settle()
+    await clock.elapse(TASK_PATIENCE)
     assert all(task.done() for task in waiting)
 
 
@@ -185,15 +198,15 @@ class Work:
 @pytest.mark.parametrize("chat", [CHAT, OTHER_CHAT, UNNAMED, OTHER_MODEL])
 async def test_a_task_at_work_gives_way(chat: ChatKey) -> None:
     """A chat with its model, or its own chat with any, does not wait for it; where that was its own, it waits."""
-    admission, _ = new_admission()
+    admission, clock = new_admission()
     work = Work()
     task = work.for_task(admission, CHAT)
     await settle()
     with admission.chat(chat):
-        await settle()
+        await clock.elapse(5)
         assert work.cancelled == 1
         assert work.begun == (1 if chat in (CHAT, OTHER_MODEL) else 2)
-    await settle()
+    await clock.elapse(TASK_PATIENCE)
     assert work.begun == 2
     work.end.set()
     assert await task == 2
@@ -201,7 +214,7 @@ async def test_a_task_at_work_gives_way(chat: ChatKey) -> None:
 
 async def test_a_task_gives_way_to_a_step_of_an_agent() -> None:
     """Also to a model that the chat did not name: an agent's request to it is one of a chat."""
-    admission, _ = new_admission()
+    admission, clock = new_admission()
     work = Work()
     task = work.for_task(admission, CHAT)
     await settle()
@@ -211,16 +224,17 @@ async def test_a_task_gives_way_to_a_step_of_an_agent() -> None:
     assert work.cancelled == 1
     await step.finish()
     work.end.set()
+    await clock.elapse(TASK_PATIENCE)
     assert await task == 2
 
 
 async def test_a_task_gives_way_so_often_and_no_more() -> None:
     """However many people talk to the model, each gets a title in the end."""
-    admission, _ = new_admission()
+    admission, clock = new_admission()
     work = Work()
     task = work.for_task(admission, CHAT)
     for _ in range(10):
-        await settle()
+        await clock.elapse(TASK_PATIENCE)
         with admission.chat(OTHER_CHAT), admission.chat(UNNAMED):
             await settle()
     assert work.cancelled == MOST_WAYS_GIVEN

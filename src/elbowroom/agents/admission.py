@@ -103,13 +103,21 @@ class Admission:
         return self._chats.chat(chat_key)
 
     async def before_task(self, chat_key: ChatKey) -> None:
-        """Wait for a moment, and then until the task's chat has ended: any chat of the model where it names none.
+        """Wait until the task's chat has not run for a moment: any chat of the model where it names none.
 
-        A chat that goes on for minutes is not waited for. Raises TooManyRequests where it would have to wait and too
-        many do.
+        Between two rounds of a client's tools a chat does not run for as long as the tools take. One that goes on for
+        minutes is not waited for. Raises TooManyRequests where it would have to wait and too many do.
         """
+        until = self._clock.time() + LONGEST_TASK_WAIT
         await self._sleep(TASK_PATIENCE)
-        await self._chats_ended(chat_key)
+        while self._chats.concerns(chat_key) and (left := until - self._clock.time()) > 0:
+            self._check_queue(chat_key[:2], self.waiting(chat_key[:2]))
+            ended = asyncio.ensure_future(self._chats.ended(chat_key))
+            try:
+                await self._sleep(left, ended)
+            finally:
+                ended.cancel()
+            await self._sleep(TASK_PATIENCE)
 
     async def giving_way(
         self, chat_key: ChatKey, work: Callable[[], Awaitable[Done]], *, may_leave: Callable[[], bool] = lambda: True
@@ -129,18 +137,8 @@ class Admission:
                 if not way.expired():
                     raise
             log.debug("A task for %s makes way for a chat.", chat_key[1])
-            await self._chats_ended(chat_key)
+            await self.before_task(chat_key)
         return await work()
-
-    async def _chats_ended(self, task: ChatKey) -> None:
-        if not self._chats.concerns(task):
-            return
-        self._check_queue(task[:2], self.waiting(task[:2]))
-        ended = asyncio.ensure_future(self._chats.ended(task))
-        try:
-            await self._sleep(LONGEST_TASK_WAIT, ended)
-        finally:
-            ended.cancel()
 
     def forget(self, pool_key: PoolKey) -> None:
         """Give back what is held for cancelled requests: the model was unloaded or loaded anew, and reads nothing."""

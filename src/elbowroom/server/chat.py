@@ -19,7 +19,8 @@ from elbowroom.server.failures import unexpected
 from elbowroom.server.keys import RUNNING, RUNTIME, catalog_of, run_settings_of
 
 log = logging.getLogger(__name__)
-OPEN_WEBUI = "X-OpenWebUI-"
+OPEN_WEBUI = ("x-openwebui-", "x-elbowroom-message-id")
+"""How the headers begin that Open WebUI sends where it is set up to, and nobody else."""
 OBSIDIAN = ("app://obsidian.md", "capacitor://localhost")
 """Origins of Obsidian's plugins, on a computer and on a phone; they show the text of an answer and nothing else."""
 
@@ -44,7 +45,12 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
 
 async def _stream(request: web.Request, chat: ChatRequest, target: Target, began: float) -> web.StreamResponse:
     notices = run_settings_of(request.app).compaction.notices
-    encoder = FrameEncoder(chat.model, notices, shows_text_only=request.headers.get("Origin") in OBSIDIAN)
+    encoder = FrameEncoder(
+        chat.model,
+        notices,
+        shows_text_only=request.headers.get("Origin") in OBSIDIAN,
+        keeps_status=_is_open_webui(request),
+    )
     async with EventStream(request) as stream:
 
         async def sink(events: Sequence[AnswerEvent]) -> None:
@@ -84,7 +90,7 @@ async def _keep_to_the_end(events: Sequence[AnswerEvent]) -> None:
 
 
 def _is_open_webui(request: web.Request) -> bool:
-    return any(name.lower().startswith(OPEN_WEBUI.lower()) for name in request.headers)
+    return any(name.lower().startswith(OPEN_WEBUI) for name in request.headers)
 
 
 def _log_answer(target: Target, answer: Answer, began: float) -> None:

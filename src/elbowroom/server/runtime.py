@@ -46,7 +46,7 @@ class AgentRuntime:
     async def relay(self, target: Target, request: ChatRequest, settings: RunSettings) -> dict[str, Any]:
         """Return the whole completion of a relayed model as the upstream sent it. Raises ElbowroomError."""
         admission, chat = settings.shared.admission, _chat_key(target, request)
-        if request.caller.is_task:
+        if request.caller.may_wait:
             await admission.before_task(chat)
             return await admission.giving_way(chat, lambda: relay_completion(target, request))
         with admission.chat(chat):
@@ -54,16 +54,22 @@ class AgentRuntime:
 
     async def _answer(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
         admission, chat = settings.shared.admission, _chat_key(target, request)
-        if request.caller.is_task:
+        if request.caller.may_wait:
             await admission.before_task(chat)
-            if target.is_relay:
-                return await answer_raw(target, request, sink, settings)
-            return await answer_task(target, _arranged(target, request, settings), sink, settings)
+            return await self._answer_without_agent(target, request, sink, settings)
         with admission.chat(chat):
-            if target.agent is not None:
-                return await self._answer_by_agent(target, target.agent, request, sink, settings)
-            sent = request if target.is_relay else _arranged(target, request, settings)
-            return await answer_raw(target, sent, sink, settings)
+            if request.caller.is_task or target.agent is None:
+                return await self._answer_without_agent(target, request, sink, settings)
+            return await self._answer_by_agent(target, target.agent, request, sink, settings)
+
+    async def _answer_without_agent(
+        self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings
+    ) -> Answer:
+        """Answer without an agent: for a raw model, or a task."""
+        if target.is_relay:
+            return await answer_raw(target, request, sink, settings)
+        answer = answer_task if request.caller.is_task else answer_raw
+        return await answer(target, _arranged(target, request, settings), sink, settings)
 
     async def _answer_by_agent(
         self, target: Target, agent: AgentSettings, request: ChatRequest, sink: Sink, settings: RunSettings
