@@ -110,14 +110,17 @@ class Admission:
         """
         until = self._clock.time() + LONGEST_TASK_WAIT
         await self._sleep(TASK_PATIENCE)
-        while self._chats.concerns(chat_key) and (left := until - self._clock.time()) > 0:
-            self._check_queue(chat_key[:2], self.waiting(chat_key[:2]))
-            ended = asyncio.ensure_future(self._chats.ended(chat_key))
-            try:
-                await self._sleep(left, ended)
-            finally:
-                ended.cancel()
-            await self._sleep(TASK_PATIENCE)
+        if not self._chats.concerns(chat_key):
+            return
+        self._check_queue(chat_key[:2], self.waiting(chat_key[:2]))
+        with self._chats.task_waits(chat_key):
+            while self._chats.concerns(chat_key) and (left := until - self._clock.time()) > 0:
+                ended = asyncio.ensure_future(self._chats.ended(chat_key))
+                try:
+                    await self._sleep(left, ended)
+                finally:
+                    ended.cancel()
+                await self._sleep(TASK_PATIENCE)
 
     async def giving_way(
         self, chat_key: ChatKey, work: Callable[[], Awaitable[Done]], *, may_leave: Callable[[], bool] = lambda: True

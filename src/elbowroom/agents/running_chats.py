@@ -14,7 +14,8 @@ class RunningChats:
 
     def __init__(self) -> None:
         self._running: Counter[ChatKey] = Counter()
-        self._tasks: dict[asyncio.Future[None], ChatKey] = {}
+        self._waiting: Counter[tuple[str, str]] = Counter()
+        self._sleepers: list[asyncio.Future[None]] = []
         self._at_work: dict[Callable[[], object], ChatKey] = {}
 
     @contextmanager
@@ -56,19 +57,27 @@ class RunningChats:
 
     def waiting(self, provider: str, model: str) -> int:
         """Return how many tasks wait for chats of a model."""
-        return sum(key[:2] == (provider, model) for key in self._tasks.values())
+        return self._waiting[provider, model]
+
+    @contextmanager
+    def task_waits(self, task: ChatKey) -> Iterator[None]:
+        """Count a task among those that wait until this is left."""
+        model = task[:2]
+        self._waiting[model] += 1
+        try:
+            yield
+        finally:
+            self._waiting[model] -= 1
 
     async def ended(self, task: ChatKey) -> None:
         """Wait until no chat runs that concerns this task, those that begin meanwhile included."""
         while self.concerns(task):
             woken = asyncio.get_running_loop().create_future()
-            self._tasks[woken] = task
-            try:
-                await woken
-            finally:
-                del self._tasks[woken]
+            self._sleepers.append(woken)
+            await woken
 
     def _wake(self) -> None:
-        for woken in self._tasks:
+        for woken in self._sleepers:
             if not woken.done():
                 woken.set_result(None)
+        self._sleepers.clear()

@@ -34,6 +34,7 @@ class AgentRuntime:
     async def run(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
         """Answer a request; the sink has had everything visible by the time this returns.
 
+        A task waits for its chat here; who answers a chat marks it as running from its arrival, which is before this.
         Raises ElbowroomError. Cancelling it closes the upstream at once. However it ends, the turn in `settings.live`
         has ended as well.
         """
@@ -45,22 +46,19 @@ class AgentRuntime:
 
     async def relay(self, target: Target, request: ChatRequest, settings: RunSettings) -> dict[str, Any]:
         """Return the whole completion of a relayed model as the upstream sent it. Raises ElbowroomError."""
-        admission, chat = settings.shared.admission, _chat_key(target, request)
+        admission, key = settings.shared.admission, chat_key(target, request)
         if request.caller.may_wait:
-            await admission.before_task(chat)
-            return await admission.giving_way(chat, lambda: relay_completion(target, request))
-        with admission.chat(chat):
+            await admission.before_task(key)
+            return await admission.giving_way(key, lambda: relay_completion(target, request))
+        with admission.chat(key):
             return await relay_completion(target, request)
 
     async def _answer(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
-        admission, chat = settings.shared.admission, _chat_key(target, request)
         if request.caller.may_wait:
-            await admission.before_task(chat)
+            await settings.shared.admission.before_task(chat_key(target, request))
+        if request.caller.is_task or target.agent is None:
             return await self._answer_without_agent(target, request, sink, settings)
-        with admission.chat(chat):
-            if request.caller.is_task or target.agent is None:
-                return await self._answer_without_agent(target, request, sink, settings)
-            return await self._answer_by_agent(target, target.agent, request, sink, settings)
+        return await self._answer_by_agent(target, target.agent, request, sink, settings)
 
     async def _answer_without_agent(
         self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings
@@ -88,7 +86,8 @@ class AgentRuntime:
         return self._loading
 
 
-def _chat_key(target: Target, request: ChatRequest) -> ChatKey:
+def chat_key(target: Target, request: ChatRequest) -> ChatKey:
+    """Return as what a chat runs, for the tasks that wait for it."""
     return target.provider.id, target.model, request.caller.chat_id
 
 
