@@ -173,3 +173,38 @@ def test_the_form_of_a_task(messages: list[dict[str, Any]], headers: dict[str, s
 def test_the_form_of_a_chat(messages: list[dict[str, Any]]) -> None:
     """A conversation that only speaks of tasks is none."""
     assert not told(messages=messages, stream=False).is_task
+
+
+@pytest.mark.parametrize(
+    ("name", "is_awaited"),
+    [
+        ("title_generation", False),
+        ("tags_generation", False),
+        ("follow_up_generation", False),
+        ("autocomplete_generation", False),
+        ("something new", False),
+        ("query_generation", True),
+        ("function_calling", True),
+        ("context_compaction", True),
+    ],
+)
+def test_tasks_that_a_chat_waits_for(name: str, is_awaited: bool) -> None:
+    """By their names; whatever has no name of these can wait."""
+    found = told({"X-Elbowroom-Task": name}, messages=[user(ORDER)], stream=False)
+    assert (found.is_task, found.is_awaited, found.may_wait) == (True, is_awaited, not is_awaited)
+
+
+@pytest.mark.parametrize(
+    ("messages", "is_awaited"),
+    [
+        ([user(ORDER)], False),
+        ([user("### Task:\nAnalyze the chat history to determine the necessity of a search.")], True),
+        ([user("### Task:\r\nSummarize the conversation history that will be compacted.")], True),
+        ([SELECTION, user("Query: what is the weather?")], True),
+    ],
+)
+def test_the_form_of_tasks_that_a_chat_waits_for(messages: list[dict[str, Any]], is_awaited: bool) -> None:
+    """Without a name, by how the order begins; a header that says what it is decides."""
+    assert told(messages=messages, stream=False).is_awaited is is_awaited
+    assert not told({"X-Elbowroom-Task": "tags_generation"}, messages=messages, stream=False).is_awaited
+    assert not told({"X-Elbowroom-Task": ""}, messages=messages, stream=False).is_awaited

@@ -37,6 +37,22 @@ def test_progress_is_an_update_of_the_open_status() -> None:
     assert chunk["elbowroom"] == {"kind": "compacting", "attempt": 1, "part": 2, "parts": 5}
 
 
+def test_no_status_is_left_open_where_it_would_stay_so() -> None:
+    """Wherever an answer is stopped, the last status that the client has got is done; the first one is not."""
+    encoder = FrameEncoder("m", keeps_status=True)
+    shown: list[tuple[str, bool]] = []
+    for notice in (OPENING, HALF, CLOSING):
+        told = [
+            json.loads(frame)["event"]["data"]
+            for frame in split_frames(encoder.events([notice]))[-2:]
+            if b'"event"' in frame
+        ]
+        assert told[-1] == {"description": notice.text, "done": True}
+        shown += [(each["description"], each["done"]) for each in told]
+    assert shown == [(OPENING.text, False), (OPENING.text, True), (HALF.text, True), (CLOSING.text, True)]
+    assert b"event" not in encoder.end(Answer(), wants_usage=False, usage_at_finish=False)
+
+
 @pytest.mark.parametrize("notices", ALL)
 @pytest.mark.parametrize("shows_text_only", [True, False])
 def test_progress_is_never_a_line_of_text(notices: Notices, *, shows_text_only: bool) -> None:

@@ -12,7 +12,8 @@ One `Admission` for the server, on its event loop. Whoever sends a request to a 
                 if not ticket.grow(prompt + generated + ahead):  # where the answer outgrows its reserve
                     break
 
-    await admission.before_task((provider.id, model, chat_id))   # a title, tags: first this, then `admitted` as TASK
+    await admission.before_task((provider.id, model, chat_id))   # a title, tags: first this, then `admitted` as TASK,
+    await admission.giving_way((provider.id, model, chat_id), answer)           # and anew where a chat goes before it
 
 Background work sets `ticket.on_preempt = task.cancel` and begins only if `background_may_start`. A request that holds
 a ticket must not wait for another one of the same pool: it could wait for itself. What is done for a chat - a pruning
@@ -24,7 +25,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from elbowroom.agents.context_pool import Clock, Pool, Priority, Ticket
 from elbowroom.agents.running_chats import ChatKey, RunningChats
@@ -38,9 +39,14 @@ QUIET_SECONDS: Final = 0.3
 """Who waits no longer than this is not told that he waits."""
 TASK_PATIENCE: Final = 0.3
 """Seconds: a client asks for a new chat's title up to 130 ms before it sends the chat."""
+LONGEST_TASK_WAIT: Final = 120.0
+"""Seconds: a chat that takes longer, such as an agent at work for an hour, is no longer waited for."""
+MOST_WAYS_GIVEN: Final = 3
+"""How often a task begins anew for the sake of chats."""
 
 PoolKey = tuple[str, str]
 """A provider's id and a model's."""
+Done = TypeVar("Done")
 
 
 class Admission:
@@ -74,6 +80,8 @@ class Admission:
         takes to read `prompt`: it does not stop in the middle of one.
         """
         pool = self._pool(pool_key)
+        if priority is Priority.CHAT:
+            self._chats.make_way((*pool_key, ""))
         ticket = pool.ask(capacity, priority, tokens, prompt)
         try:
             if ticket.state == "waiting":
@@ -99,14 +107,45 @@ class Admission:
         return self._chats.chat(chat_key)
 
     async def before_task(self, chat_key: ChatKey) -> None:
-        """Wait for a moment, and then until the task's chat has ended: any chat of the model where it names none.
+        """Wait until the task's chat has not run for a moment: any chat of the model where it names none.
 
-        Raises TooManyRequests where it would have to wait and too many do.
+        Between two rounds of a client's tools a chat does not run for as long as the tools take. One that goes on for
+        minutes is not waited for. Raises TooManyRequests where it would have to wait and too many do.
         """
+        until = self._clock.time() + LONGEST_TASK_WAIT
         await self._sleep(TASK_PATIENCE)
-        if self._chats.concerns(chat_key):
-            self._check_queue(chat_key[:2], self.waiting(chat_key[:2]))
-            await self._chats.ended(chat_key)
+        if not self._chats.concerns(chat_key):
+            return
+        self._check_queue(chat_key[:2], self.waiting(chat_key[:2]))
+        with self._chats.task_waits(chat_key):
+            while self._chats.concerns(chat_key) and (left := until - self._clock.time()) > 0:
+                ended = asyncio.ensure_future(self._chats.ended(chat_key))
+                try:
+                    await self._sleep(left, ended)
+                finally:
+                    ended.cancel()
+                await self._sleep(TASK_PATIENCE)
+
+    async def giving_way(
+        self, chat_key: ChatKey, work: Callable[[], Awaitable[Done]], *, may_leave: Callable[[], bool] = lambda: True
+    ) -> Done:
+        """Return what a task's work comes to, which is cancelled and begun anew where a chat begins that it hinders.
+
+        Only as long as it `may_leave`, and only so often: a task is answered at last. Raises what the work raises,
+        and what `before_task` does.
+        """
+        for _ in range(MOST_WAYS_GIVEN):
+            way = asyncio.timeout(None)
+            try:
+                async with way:
+                    with self._chats.at_work(chat_key, partial(_leave_by, way, may_leave)):
+                        return await work()
+            except TimeoutError:
+                if not way.expired():
+                    raise
+            log.debug("A task for %s makes way for a chat.", chat_key[1])
+            await self.before_task(chat_key)
+        return await work()
 
     def forget(self, pool_key: PoolKey) -> None:
         """Give back what is held for cancelled requests: the model was unloaded or loaded anew, and reads nothing."""
@@ -165,6 +204,12 @@ class Admission:
             await asyncio.wait([alarm] if end is None else [alarm, end], return_when=asyncio.FIRST_COMPLETED)
         finally:
             timer.cancel()
+
+
+def _leave_by(way: asyncio.Timeout, may_leave: Callable[[], bool]) -> None:
+    """Have the block of a timeout left as soon as the loop comes to it, unless that is under way."""
+    if way.when() is None and may_leave():
+        way.reschedule(0)
 
 
 def _ring(alarm: asyncio.Future[None]) -> None:

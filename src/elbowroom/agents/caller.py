@@ -15,13 +15,20 @@ class Caller:
 
     `owner` is a user of the client, taken at its word: it keeps the conversations of this server's users apart and
     proves nothing. `chat_id` is the client's name for a conversation, shared by its branches. A task is a request of
-    the program itself beside the conversation, such as for a title. Both names are printable and of bounded length.
+    the program itself beside the conversation, such as for a title; one that `is_awaited` has to be answered before
+    the program goes on with the chat. Both names are printable and of bounded length.
     """
 
     owner: str = ""
     chat_id: str = ""
     is_task: bool = False
+    is_awaited: bool = False
     known_by: KnownBy = "nothing"
+
+    @property
+    def may_wait(self) -> bool:
+        """Tell whether nobody waits for the answer: chats go before it."""
+        return self.is_task and not self.is_awaited
 
     @property
     def may_have_hidden(self) -> bool:

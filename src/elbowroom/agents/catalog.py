@@ -137,6 +137,10 @@ def describe(row: CatalogRow, created: int) -> dict[str, Any]:
         described["max_context_length"] = row.info.max_context
     if row.info.state is not None:
         described["state"] = row.info.state
+    if row.info.instances is not None:
+        described["loaded_instances"] = [
+            {"id": instance, "config": {"context_length": size}} for instance, size in row.info.instances.items()
+        ]
     if row.info.capabilities:
         described["capabilities"] = sorted(row.info.capabilities)
     return described

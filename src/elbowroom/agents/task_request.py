@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from elbowroom.agents.admission import Priority
-from elbowroom.agents.answer import Answer, Sink
+from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.history_counter import HistoryCounter
 from elbowroom.agents.prompt_size import PromptSize
@@ -39,10 +39,31 @@ OF_CONVERSATIONS: Final = frozenset({"max_tokens", "max_completion_tokens", "n_p
 
 
 async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
-    """Answer a task with one request to the target's model; the sink has had everything by the time this returns.
+    """Answer a task with one request to the target's model; the sink has had everything visible when this returns.
 
-    Raises ElbowroomError: ContextOverflow where even an empty history leaves no room for the answer.
+    Where a chat begins that it is in the way of, it is asked anew later, unless the client has seen the beginning of
+    its answer, or a chat waits for it. Raises ElbowroomError: ContextOverflow where even an empty history leaves no
+    room for the answer.
     """
+    if request.caller.is_awaited:
+        return await _answer(target, request, sink, settings)
+    # A load is not given up: the chat would have to wait for the same one from its beginning.
+    await target.provider.ready(target.model)
+    has_said = False
+
+    async def seen(events: Sequence[AnswerEvent]) -> None:
+        nonlocal has_said
+        has_said = request.stream
+        await sink(events)
+
+    return await settings.shared.admission.giving_way(
+        (target.provider.id, target.model, request.caller.chat_id),
+        lambda: _answer(target, request, seen, settings),
+        may_leave=lambda: not has_said,
+    )
+
+
+async def _answer(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
     provider = target.provider
     shape = StepRequest(request, target.model, _defaults(target), None, request.tools, step=1)
     messages = without_notices(request.messages)
@@ -57,7 +78,8 @@ async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings
     window = settings.shared.windows.at_most(info, info.loaded_context)
     budget = Budget(window, settings.compaction.threshold_ratio, shape.max_tokens)
     counter = await settings.shared.histories.of(provider, info, shape.body(()))
-    await TaskStep(shape, messages, provider, info, counter, step, budget, settings.shared).run()
+    priority = Priority.CHAT if request.caller.is_awaited else Priority.TASK
+    await TaskStep(shape, messages, provider, info, counter, step, budget, settings.shared, priority).run()
     return answer
 
 
@@ -78,6 +100,7 @@ class TaskStep:
     step: Step
     budget: Budget
     shared: Shared
+    priority: Priority
 
     async def run(self) -> None:
         """Send the task, shortened where it has to be, and take its answer to the end."""
@@ -117,7 +140,7 @@ class TaskStep:
         """Send one request as soon as there is room for it beside the chats, and read its answer to the end."""
         pool = self.provider.id, self.info.id
         async with self.shared.admission.admitted(
-            pool, capacity=self.budget.window, tokens=tokens, prompt=prompt, priority=Priority.TASK
+            pool, capacity=self.budget.window, tokens=tokens, prompt=prompt, priority=self.priority
         ) as ticket:
             await self.step.attempt(self.provider, body, self.info, ticket=ticket)
 

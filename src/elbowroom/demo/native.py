@@ -1,4 +1,4 @@
-"""The model lists, and LM Studio's own routes for loading and unloading."""
+"""The model lists, and LM Studio's own routes for loading, unloading and downloading."""
 
 import time
 from typing import Any
@@ -83,3 +83,26 @@ async def v1_unload(request: web.Request) -> web.Response:
         raise refusals.native(f"Model instance {name!r} not found")
     residency.unload(name)
     return web.json_response({"instance_id": name})
+
+
+async def v1_download(request: web.Request) -> web.Response:
+    """`POST /api/v1/models/download`: begins a download of a model that is offered, unless it is there."""
+    studio = request.app[STUDIO]
+    name = json_object(request[RECORD]).get("model")
+    if name in studio.residency.models:
+        return web.json_response({"status": "already_downloaded"})
+    offered = {model.key: model for model in studio.offered}
+    if name not in offered:
+        raise refusals.native(f"Model {name!r} not found")
+    return web.json_response(studio.downloads.begin(offered[name]).as_json())
+
+
+async def v1_download_status(request: web.Request) -> web.Response:
+    """`GET /api/v1/models/download/status/{job_id}`: a model whose download is complete is on the disk."""
+    studio, job_id = request.app[STUDIO], request.match_info["job_id"]
+    job = studio.downloads.jobs.get(job_id)
+    if job is None:
+        raise refusals.native(f"Download job {job_id!r} not found")
+    if job.is_complete:
+        studio.residency.models.setdefault(job.model.key, job.model)
+    return web.json_response(job.as_json())

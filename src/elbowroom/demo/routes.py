@@ -33,6 +33,8 @@ def application(studio: "SimulatedLMStudio") -> web.Application:
             web.get("/api/v1/models", native.v1_models),
             web.post("/api/v1/models/load", native.v1_load),
             web.post("/api/v1/models/unload", native.v1_unload),
+            web.post("/api/v1/models/download", native.v1_download),
+            web.get("/api/v1/models/download/status/{job_id}", native.v1_download_status),
             web.post("/v1/chat/completions", chat_completions),
             web.post("/v1/completions", completions),
             web.post("/v1/embeddings", embeddings),

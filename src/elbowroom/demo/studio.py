@@ -11,6 +11,7 @@ from typing import Literal, Self
 from aiohttp import web
 
 from elbowroom.demo import refusals, wire
+from elbowroom.demo.downloads import Downloads
 from elbowroom.demo.engine import Engine
 from elbowroom.demo.journal import Disconnect, Journal, RecordedRequest
 from elbowroom.demo.models import SimulatedModel, demo_models
@@ -30,8 +31,9 @@ class SimulatedLMStudio:
     tokens a second, 0 is as fast as possible. `native_api`: `v0` is an app without `/api/v1`, `none` one
     without `/api`. `http_server` off leaves only what the internal port serves, `rpc` off no websockets.
     With `prefix_cache` only those tokens take time that come after the beginning shared with the instance's
-    last prompt. `on_request` is asked for requests that no queued script fits. `count_tokens` and
-    `split_tokens` override those of `tokenizer`.
+    last prompt. `offered` are models that can be downloaded, each in `downloads.seconds`. `on_request` is
+    asked for requests that no queued script fits. `count_tokens` and `split_tokens` override those of
+    `tokenizer`.
     """
 
     models: Sequence[SimulatedModel] = field(default_factory=demo_models)
@@ -53,7 +55,9 @@ class SimulatedLMStudio:
     count_tokens: CountTokens | None = field(default=None, kw_only=True)
     split_tokens: Callable[[str], list[str]] | None = field(default=None, kw_only=True)
     clock: Callable[[], float] = field(default=time.monotonic, kw_only=True)
+    offered: Sequence[SimulatedModel] = field(default=(), kw_only=True)
     residency: Residency = field(init=False)
+    downloads: Downloads = field(init=False)
     scripts: ScriptQueue = field(default_factory=ScriptQueue, init=False)
     journal: Journal = field(default_factory=Journal, init=False)
     engine: Engine = field(default_factory=Engine, init=False)
@@ -63,6 +67,7 @@ class SimulatedLMStudio:
 
     def __post_init__(self) -> None:
         self.residency = Residency(self.models, self.clock)
+        self.downloads = Downloads(self.clock)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -20,6 +20,7 @@ from elbowroom.providers.events import StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.http_api import JsonApi
 from elbowroom.providers.lmstudio_counting import LMStudioCounting
+from elbowroom.providers.lmstudio_management import ModelManagement
 from elbowroom.providers.lmstudio_models import find_model, find_owner, parse_v0_models, parse_v1_models
 from elbowroom.providers.lmstudio_rpc import LMStudioRpc
 from elbowroom.providers.single_flight import SingleFlight
@@ -36,7 +37,7 @@ KEY_HINT = "Put an API token from LM Studio's Developer page into api_key, or sw
 
 
 class LMStudio:
-    """The LM Studio at one address."""
+    """The LM Studio at one address. `management` is what it offers to those who load and unload its models."""
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class LMStudio:
         self._api = JsonApi(http, headers, source, START_HINT)
         self._chat = ChatEndpoint(http, f"{self._root}/v1/chat/completions", headers, source, START_HINT)
         self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
+        self.management = ModelManagement(http, self._root, headers, source, START_HINT, self._models.forget)
         self._loads = SingleFlight()
         self._rpc = LMStudioRpc(http, self._root, api_key)
         self._counting = LMStudioCounting(self._root, self._rpc, tools or CountingTools(), home, model_files or {})

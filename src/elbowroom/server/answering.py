@@ -8,8 +8,10 @@ from aiohttp import web
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import ChatRequest
+from elbowroom.agents.run_settings import RunSettings
 from elbowroom.server.keys import RUNTIME, SHARED, run_settings_of
 from elbowroom.server.observing import Observed, observed
+from elbowroom.server.runtime import chat_key
 
 Named = Callable[[str], object]
 """Takes the id of the conversation as soon as it is known."""
@@ -29,9 +31,24 @@ async def _answered(
     What has happened to the store is told behind the answer, once. Tasks and requests that are relayed are no turns.
     Raises ElbowroomError.
     """
-    settings, runtime = run_settings_of(app), app[RUNTIME]
-    if target.is_relay or chat.caller.is_task:
-        return await runtime.run(target, chat, sink, settings)
+    settings = run_settings_of(app)
+    if chat.caller.may_wait:
+        return await app[RUNTIME].run(target, chat, sink, settings)
+    with settings.shared.admission.chat(chat_key(target, chat)):  # before the store is asked, which may be opening yet
+        if target.is_relay or chat.caller.is_task:
+            return await app[RUNTIME].run(target, chat, sink, settings)
+        return await _answered_turn(app, target, chat, sink, named, settings, observing)
+
+
+async def _answered_turn(
+    app: web.Application,
+    target: Target,
+    chat: ChatRequest,
+    sink: Sink,
+    named: Named,
+    settings: RunSettings,
+    observing: Observed,
+) -> Answer:
     live = await settings.shared.recording.begin(target, chat)
     named(live.conversation)
     try:
@@ -44,7 +61,7 @@ async def _answered(
                 turn.saw(events)
                 return sink(events)
 
-            answer = await runtime.run(target, chat, seen, replace(settings, running=turn, live=live))
+            answer = await app[RUNTIME].run(target, chat, seen, replace(settings, running=turn, live=live))
             if chat.stream and (news := settings.shared.store.news()):
                 await sink([Notice("store", text) for text in news])
             return answer

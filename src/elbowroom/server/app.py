@@ -24,6 +24,7 @@ from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard
 from elbowroom.server.health import health
 from elbowroom.server.keys import ENVIRONMENT, PROVIDERS, RUNNING, RUNTIME, SETTINGS, SHARED, STARTED, TIMING, Timing
 from elbowroom.server.live import add_live_route
+from elbowroom.server.lmstudio_routes import add_lmstudio_routes
 from elbowroom.server.logs import show_logs
 from elbowroom.server.metrics import Metrics
 from elbowroom.server.metrics_route import COUNTED, add_metrics_route, count_requests
@@ -104,6 +105,7 @@ def create_app(
     add_live_route(app)
     add_metrics_route(app)
     add_settings_routes(app, live, environ)
+    add_lmstudio_routes(app)
     return app
 
 

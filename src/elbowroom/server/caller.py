@@ -25,7 +25,19 @@ OPEN_WEBUI_USER: Final = "X-OpenWebUI-User-Id"
 OPEN_WEBUI_JWT: Final = "X-OpenWebUI-User-Jwt"
 OPEN_WEBUI_CHAT: Final = "X-OpenWebUI-Chat-Id"
 
+AWAITED_TASKS: Final = frozenset(
+    {
+        "context_compaction",
+        "function_calling",
+        "image_prompt_generation",
+        "moa_response_generation",
+        "query_generation",
+    }
+)
+"""Tasks of Open WebUI whose answers its chat, or its person, is waiting for."""
 TASK_PROMPT: Final = "### Task:"
+AWAITED_ORDERS: Final = ("Analyze the chat history to determine", "Summarize the conversation history")
+"""How the second line of such a task begins, as far as it has one."""
 TOOL_LIST: Final = "Available Tools: ["
 TOOL_QUESTIONS: Final = ("Query: ", "History:")
 LONGEST_NAME: Final = 128
@@ -57,7 +69,9 @@ def keeper_of(request: web.Request, body: Mapping[str, Any] = NO_BODY) -> str:
 def caller_of(headers: Mapping[str, str], chat: ChatRequest) -> Caller:
     """Return who asks; `headers` are looked up without regard to upper and lower case by the mapping itself."""
     owner = owner_of(headers, chat.body)
-    return Caller(owner, _chat_id(headers, chat.body), _is_task(headers, chat), known_by="name" if owner else "nothing")
+    is_task = _is_task(headers, chat)
+    is_awaited = is_task and _is_awaited(headers, chat)
+    return Caller(owner, _chat_id(headers, chat.body), is_task, is_awaited, "name" if owner else "nothing")
 
 
 def _known_by(request: web.Request, owner: str) -> KnownBy:
@@ -116,6 +130,14 @@ def _is_task(headers: Mapping[str, str], chat: ChatRequest) -> bool:
     if (named := _filled(headers, TASK)) is not None:
         return bool(named)
     return not chat.stream and _has_form_of_task(chat)
+
+
+def _is_awaited(headers: Mapping[str, str], task: ChatRequest) -> bool:
+    """Tell whether a chat waits for the answer of a task, by its name; only where it has none, by its form."""
+    if (named := _filled(headers, TASK)) is not None:
+        return named in AWAITED_TASKS
+    order = text_of(task.messages[-1])
+    return not order.startswith(TASK_PROMPT) or order.removeprefix(TASK_PROMPT).strip().startswith(AWAITED_ORDERS)
 
 
 def _has_form_of_task(chat: ChatRequest) -> bool:

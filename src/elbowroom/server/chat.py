@@ -8,7 +8,6 @@ from aiohttp import web
 
 from elbowroom.agents.answer import Answer, AnswerEvent
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.relay import relay_completion
 from elbowroom.agents.request import ChatRequest
 from elbowroom.errors import ElbowroomError
 from elbowroom.logs.request_facts import request_facts
@@ -17,11 +16,12 @@ from elbowroom.server.caller import CONVERSATION, read_chat_request
 from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
 from elbowroom.server.event_stream import ClientLeft, EventStream
 from elbowroom.server.failures import unexpected
-from elbowroom.server.keys import RUNNING, catalog_of, run_settings_of
+from elbowroom.server.keys import RUNNING, RUNTIME, catalog_of, run_settings_of
 from elbowroom.server.request_log import note_target
 
 log = logging.getLogger(__name__)
-OPEN_WEBUI = "X-OpenWebUI-"
+OPEN_WEBUI = ("x-openwebui-", "x-elbowroom-message-id")
+"""How the headers begin that Open WebUI sends where it is set up to, and nobody else."""
 OBSIDIAN = ("app://obsidian.md", "capacitor://localhost")
 """Origins of Obsidian's plugins, on a computer and on a phone; they show the text of an answer and nothing else."""
 
@@ -35,7 +35,8 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
         return await _stream(request, chat, target)
     async with request.app[RUNNING].endable():
         if target.is_relay:
-            return web.json_response(await relay_completion(target, chat), dumps=to_json)
+            settings = run_settings_of(request.app)
+            return web.json_response(await request.app[RUNTIME].relay(target, chat, settings), dumps=to_json)
         headers: dict[str, str] = {}
         named = partial(headers.setdefault, CONVERSATION)
         answer = await answered(request.app, target, chat, _keep_to_the_end, named)
@@ -45,7 +46,12 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
 
 async def _stream(request: web.Request, chat: ChatRequest, target: Target) -> web.StreamResponse:
     notices = run_settings_of(request.app).compaction.notices
-    encoder = FrameEncoder(chat.model, notices, shows_text_only=request.headers.get("Origin") in OBSIDIAN)
+    encoder = FrameEncoder(
+        chat.model,
+        notices,
+        shows_text_only=request.headers.get("Origin") in OBSIDIAN,
+        keeps_status=_is_open_webui(request),
+    )
     async with EventStream(request) as stream:
 
         async def sink(events: Sequence[AnswerEvent]) -> None:
@@ -88,7 +94,7 @@ async def _keep_to_the_end(events: Sequence[AnswerEvent]) -> None:
 
 
 def _is_open_webui(request: web.Request) -> bool:
-    return any(name.lower().startswith(OPEN_WEBUI.lower()) for name in request.headers)
+    return any(name.lower().startswith(OPEN_WEBUI) for name in request.headers)
 
 
 def _note_answer(answer: Answer) -> None:

@@ -29,12 +29,21 @@ class FrameEncoder:
     """Encodes one streamed answer: one id, model and time in all its frames, the role in the first only.
 
     `notices` is how the person is told what happens beside the answer; a client that `shows_text_only` gets it as a
-    line too where that is left to elbowroom.
+    line too where that is left to elbowroom. One that `keeps_status` shows the last status of an answer for ever, as
+    it came: where a person stops the answer nobody can close that any more, so none is left open.
     """
 
-    def __init__(self, model: str, notices: Notices = "auto", *, shows_text_only: bool = False) -> None:
+    def __init__(
+        self,
+        model: str,
+        notices: Notices = "auto",
+        *,
+        shows_text_only: bool = False,
+        keeps_status: bool = False,
+    ) -> None:
         self._notices = notices
         self._shows_text_only = shows_text_only
+        self._keeps_status = keeps_status
         self._head = {
             "id": new_completion_id(),
             "object": "chat.completion.chunk",
@@ -116,10 +125,17 @@ class FrameEncoder:
                 return "" if is_progress else self._line(notice)
             case _:
                 line = self._line(notice) if self._shows_text_only and not is_progress else ""
-                return self._status(notice) + line
+                return self._statuses(notice) + line
 
     def _line(self, notice: Notice) -> str:
         return self._text(TextDelta(notice_line(notice.text)))
+
+    def _statuses(self, notice: Notice) -> str:
+        """Return the status of a notice; one that would stay open is said to be done in the same breath."""
+        if notice.is_done or not self._keeps_status:
+            return self._status(notice)
+        opening = self._status(notice) if notice.progress is None else ""
+        return opening + self._status(replace(notice, is_done=True))
 
     def _status(self, notice: Notice) -> str:
         """Return the status chunk: an empty choice, which any client reads, beside the event that Open WebUI shows."""

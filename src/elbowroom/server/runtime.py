@@ -3,12 +3,15 @@
 import asyncio
 import importlib
 from collections.abc import Callable
+from typing import Any
 
+from elbowroom.agents.admission import ChatKey
 from elbowroom.agents.agent_tools import RunAgent
 from elbowroom.agents.answer import Answer, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.client_tools import with_arranged_tools
 from elbowroom.agents.raw_model import answer_raw
+from elbowroom.agents.relay import relay_completion
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.sdk import load_sdk
@@ -31,6 +34,7 @@ class AgentRuntime:
     async def run(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
         """Answer a request; the sink has had everything visible by the time this returns.
 
+        A task waits for its chat here; who answers a chat marks it as running from its arrival, which is before this.
         Raises ElbowroomError. Cancelling it closes the upstream at once. However it ends, the turn in `settings.live`
         has ended as well.
         """
@@ -40,17 +44,30 @@ class AgentRuntime:
             if settings.live is not None:
                 settings.live.ended("interrupted", "")  # where nobody could say how
 
+    async def relay(self, target: Target, request: ChatRequest, settings: RunSettings) -> dict[str, Any]:
+        """Return the whole completion of a relayed model as the upstream sent it. Raises ElbowroomError."""
+        admission, key = settings.shared.admission, chat_key(target, request)
+        if request.caller.may_wait:
+            await admission.before_task(key)
+            return await admission.giving_way(key, lambda: relay_completion(target, request))
+        with admission.chat(key):
+            return await relay_completion(target, request)
+
     async def _answer(self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
+        if request.caller.may_wait:
+            await settings.shared.admission.before_task(chat_key(target, request))
+        if request.caller.is_task or target.agent is None:
+            return await self._answer_without_agent(target, request, sink, settings)
+        return await self._answer_by_agent(target, target.agent, request, sink, settings)
+
+    async def _answer_without_agent(
+        self, target: Target, request: ChatRequest, sink: Sink, settings: RunSettings
+    ) -> Answer:
+        """Answer without an agent: for a raw model, or a task."""
         if target.is_relay:
             return await answer_raw(target, request, sink, settings)
-        admission, chat = settings.shared.admission, (target.provider.id, target.model, request.caller.chat_id)
-        if request.caller.is_task:
-            await admission.before_task(chat)
-            return await answer_task(target, _arranged(target, request, settings), sink, settings)
-        with admission.chat(chat):
-            if target.agent is None:
-                return await answer_raw(target, _arranged(target, request, settings), sink, settings)
-            return await self._answer_by_agent(target, target.agent, request, sink, settings)
+        answer = answer_task if request.caller.is_task else answer_raw
+        return await answer(target, _arranged(target, request, settings), sink, settings)
 
     async def _answer_by_agent(
         self, target: Target, agent: AgentSettings, request: ChatRequest, sink: Sink, settings: RunSettings
@@ -67,6 +84,11 @@ class AgentRuntime:
         if self._loading is None or (self._loading.done() and self._loading.exception()):
             self._loading = asyncio.create_task(asyncio.to_thread(_load))
         return self._loading
+
+
+def chat_key(target: Target, request: ChatRequest) -> ChatKey:
+    """Return as what a chat runs, for the tasks that wait for it."""
+    return target.provider.id, target.model, request.caller.chat_id
 
 
 def _arranged(target: Target, request: ChatRequest, settings: RunSettings) -> ChatRequest:
