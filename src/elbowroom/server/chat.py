@@ -45,7 +45,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
 async def _stream(request: web.Request, chat: ChatRequest, target: Target, began: float) -> web.StreamResponse:
     notices = run_settings_of(request.app).compaction.notices
     encoder = FrameEncoder(chat.model, notices, shows_text_only=request.headers.get("Origin") in OBSIDIAN)
-    async with EventStream(request) as stream:
+    async with EventStream(request, encoder.keep_alive) as stream:
 
         async def sink(events: Sequence[AnswerEvent]) -> None:
             if frames := encoder.events(events):
