@@ -1,6 +1,6 @@
 """Client libraries of other people, each in its own language and process: streams, tools, errors, stopping.
 
-`--log-cli-level=INFO` prints what was tried, with versions.
+scripts/client_libraries runs these and writes what came of it into docs/clients.md.
 """
 
 import asyncio
@@ -13,19 +13,15 @@ import platformdirs
 import pytest
 from chatting import RAW_MODEL, elbowroom_with_studio, eventually, function_spec
 from client_libraries import LIBRARIES, Heard, Library, LibraryUnavailableError, asking, installed
+from long_answer import FIRST, LOG, writes_the_log
 from patient_counting import wait_for_counts
 from recording_relay import RecordingRelay
-from scripted_pruner import rest_of
-from scripted_pruner import text_of as content_of
 from serving import Served, parse_frames
-from small_window import ANSWER, QUESTION, history, orders_of, small_window, turns_of
+from small_window import ANSWER, history, orders_of, small_window, turns_of
 
 from elbowroom.demo import Error, Pause, Script, ToolCall, WaitFor
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(500)]
-LOG = "".join(f"On day {day} the ferry left pier {day % 9} with {day * 7} people on board.\n" for day in range(40))
-"""An answer that does not fit beside its conversation."""
-FIRST = history(5)
 Body = dict[str, Any]
 
 
@@ -76,12 +72,6 @@ async def in_front_of(served: Served, command: list[str], library: Library) -> A
 def said(text: str) -> list[Body]:
     """Return a history of one question."""
     return [{"role": "user", "content": text}]
-
-
-def writes_the_log(body: Body) -> str:
-    """Write the log, and go on with it where it was stopped."""
-    last = body["messages"][-1]
-    return LOG if content_of(last) == QUESTION else rest_of(LOG, content_of(body["messages"][-2]))
 
 
 async def test_stream_with_a_compaction_in_the_middle(

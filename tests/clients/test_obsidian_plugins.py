@@ -11,6 +11,7 @@ from chatting import RAW_MODEL, chat_body, chunks_of, elbowroom_with_studio, eve
 from obsidian_readers import READERS, Shown, bmo_chatbot, smart_connections, text_generator
 from obsidian_requests import COPILOT, DESKTOP, LOOKUP, REQUESTS, PluginRequest, in_web_view, past_web_view
 from serving import Served, text_of
+from small_window import ANSWER, WINDOW, history, orders_of, small_window
 
 from elbowroom.demo import Error, Pause, Script, SimulatedLMStudio, Text, ToolCall, WaitFor
 from elbowroom.server.keys import Timing
@@ -109,6 +110,19 @@ async def test_ping_of_copilot(pair: Pair) -> None:
     answer = await served.chat("writer", "hello", max_tokens=30, stream=False)
     assert answer["choices"][0]["finish_reason"] == "length"
     assert len(studio.chats) == 1
+
+
+async def test_short_calls_beside_a_long_chat(tmp_path: Path) -> None:
+    """Copilot's calls for a topic and its ping go beside a chat that fills half of the window, and wake no agent."""
+    topic = "Generate a concise title (max 5 words) for this conversation. Conversation:\nuser: Which pier?"
+    async with small_window(tmp_path, compaction="background = false") as (served, studio):
+        await pieces_of(served, {"model": "writer", "messages": history(6), "stream": True})
+        for message, limit in ((topic, {}), ("hello", {"max_tokens": 30})):
+            answer = await served.chat("writer", message, stream=False, **limit)
+            assert answer["choices"][0]["message"]["content"] == ANSWER
+            assert [said["role"] for said in studio.chats[-1].body["messages"]] == ["system", "user"]
+        assert studio.chats[0].prompt_tokens > WINDOW * 0.5
+        assert not orders_of(studio)
 
 
 async def test_fields_that_plugins_send_by_habit(pair: Pair) -> None:

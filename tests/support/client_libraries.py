@@ -28,19 +28,21 @@ class LibraryUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A library: the folder and file of its runner, and what its command line takes behind the scenario."""
+    """A library: its packages, the folder and file of its runner, what its command line takes behind the scenario."""
 
+    packages: tuple[str, ...]
     folder: str
     runner: str
     options: tuple[str, ...] = ()
 
 
 LIBRARIES: Final = {
-    "openai (JavaScript)": Library("js", "run_openai.mjs"),
-    "@langchain/openai": Library("js", "run_langchain.mjs"),
-    "@ai-sdk/openai-compatible": Library("js", "run_ai_sdk.mjs"),
-    "@ai-sdk/openai": Library("js", "run_ai_sdk.mjs", ("openai",)),
-    "langchain-openai": Library("py", "run_langchain.py"),
+    "openai (Python)": Library(("openai",), "py", "run_openai.py"),
+    "openai (JavaScript)": Library(("openai",), "js", "run_openai.mjs"),
+    "LangChain (Python)": Library(("langchain-openai", "langchain-core"), "py", "run_langchain.py"),
+    "LangChain (JavaScript)": Library(("@langchain/openai", "@langchain/core"), "js", "run_langchain.mjs"),
+    "AI SDK, compatible provider": Library(("@ai-sdk/openai-compatible", "ai"), "js", "run_ai_sdk.mjs"),
+    "AI SDK, OpenAI provider": Library(("@ai-sdk/openai", "ai"), "js", "run_ai_sdk.mjs", ("openai",)),
 }
 
 
@@ -63,6 +65,16 @@ class Heard:
             self.deltas.append(line["delta"])
         self.end = line.get("end", self.end)
         self.error = line.get("error", self.error)
+
+
+def versions(library: Library) -> list[str]:
+    """Return the packages of a library with the versions that its lock file names."""
+    if library.folder == "js":
+        locked = json.loads((RUNNERS / "js" / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+        return [f"{name} {locked[f'node_modules/{name}']['version']}" for name in library.packages]
+    lines = (RUNNERS / "py" / "requirements.lock").read_text(encoding="utf-8").split("\n")
+    found = dict(line.split()[0].split("==") for line in lines if "==" in line)
+    return [f"{name} {found[name]}" for name in library.packages]
 
 
 def installed(folder: str, cache: Path) -> list[str]:
