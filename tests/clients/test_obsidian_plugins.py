@@ -240,7 +240,7 @@ async def test_stop_of_a_web_view(pair: Pair) -> None:
     await eventually(lambda: studio.disconnects, "the model goes on for nobody")
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/embeddings", "/v1/completions", "/v2/chat"])
+@pytest.mark.parametrize("path", ["/v1/audio/speech", "/v1/images/generations", "/v2/chat"])
 async def test_routes_that_are_not_there(pair: Pair, path: str) -> None:
     """A route that does not exist is an error object that names those that do, also in a web view."""
     served, _ = pair
