@@ -6,6 +6,7 @@ scripts/client_libraries runs these and writes what came of it into docs/clients
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,22 @@ def library(request: pytest.FixtureRequest) -> Library:
     return chosen
 
 
+@cache
+def command_or_reason(folder: str) -> list[str] | str:
+    """Install the libraries of a folder where that is not done yet; return why it cannot be done, where it cannot."""
+    try:
+        return installed(folder, platformdirs.user_cache_path("elbowroom-tests", appauthor=False))
+    except LibraryUnavailableError as error:
+        return str(error)
+
+
 @pytest.fixture
 def command(library: Library) -> list[str]:
-    """Install the library where that is not done yet; skip where it cannot be had."""
-    try:
-        return installed(library.folder, platformdirs.user_cache_path("elbowroom-tests", appauthor=False))
-    except LibraryUnavailableError as error:
-        pytest.skip(str(error))
+    """Return how to run the library; skip where it cannot be had."""
+    found = command_or_reason(library.folder)
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
 
 
 class Asking:

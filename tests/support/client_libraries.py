@@ -128,8 +128,8 @@ def _ran(command: list[str], folder: Path, seconds: float) -> str:
     except subprocess.TimeoutExpired as error:
         raise LibraryUnavailableError(f"{command[0]} did not finish within {seconds:.0f} s") from error
     except subprocess.CalledProcessError as error:
-        last_line = (error.stderr.strip() or "no word why").splitlines()[-1]
-        raise LibraryUnavailableError(f"the packages cannot be fetched: {last_line}") from error
+        said = [line for line in error.stderr.splitlines() if "error" in line.lower()] or ["no word why"]
+        raise LibraryUnavailableError(f"the packages cannot be fetched: {said[0]}") from error
     return done.stdout
 
 
