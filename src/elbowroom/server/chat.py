@@ -52,7 +52,7 @@ async def _stream(request: web.Request, chat: ChatRequest, target: Target) -> we
         shows_text_only=request.headers.get("Origin") in OBSIDIAN,
         keeps_status=_is_open_webui(request),
     )
-    async with EventStream(request) as stream:
+    async with EventStream(request, encoder.keep_alive) as stream:
 
         async def sink(events: Sequence[AnswerEvent]) -> None:
             if frames := encoder.events(events):

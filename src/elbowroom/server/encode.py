@@ -29,8 +29,10 @@ class FrameEncoder:
     """Encodes one streamed answer: one id, model and time in all its frames, the role in the first only.
 
     `notices` is how the person is told what happens beside the answer; a client that `shows_text_only` gets it as a
-    line too where that is left to elbowroom. One that `keeps_status` shows the last status of an answer for ever, as
-    it came: where a person stops the answer nobody can close that any more, so none is left open.
+    line too where that is left to elbowroom. Such a client is one of Obsidian's plugins, which read streams in ways
+    of their own: none of them stumbles over a comment, misses an error or waits for an end that does not come. One
+    that `keeps_status` shows the last status of an answer for ever, as it came: where a person stops the answer
+    nobody can close that any more, so none is left open.
     """
 
     def __init__(
@@ -90,10 +92,26 @@ class FrameEncoder:
         return "".join(frames).encode("ascii") + DONE
 
     def failure(self, error: ElbowroomError) -> bytes:
-        """Return the frames that end a stream which cannot be finished."""
-        return f"{self._closing()}data: {to_json(error.as_openai())}\n\n".encode("ascii")
+        """Return the frames that end a stream which cannot be finished: the error, which clients raise or show.
+
+        A client that shows nothing but text may know neither errors nor an end without [DONE]: it gets both in words.
+        """
+        frames = f"{self._closing()}data: {to_json(error.as_openai())}\n\n".encode("ascii")
+        if not self._shows_text_only:
+            return frames
+        line = "" if self._notices in ("off", "comment") else self._text(TextDelta(notice_line(error.message)))
+        return (self._beginning() + line).encode("ascii") + frames + DONE
+
+    def keep_alive(self) -> bytes:
+        """Return what fills a silence: a comment, or an empty text where a client may take every line for JSON."""
+        if not self._shows_text_only:
+            return KEEP_ALIVE
+        return (self._beginning() + self._frame('{"content":""}')).encode("ascii")
 
     def _frame(self, delta: str) -> str:
+        if self._shows_text_only:
+            # Smart Connections cuts frames at every "data: ", in the middle of a text too.
+            delta = delta.replace("data: ", r"data:\u0020")
         return self._prefix + delta + NO_FINISH
 
     def _beginning(self) -> str:
@@ -106,7 +124,7 @@ class FrameEncoder:
         delta = '{"content":' + encode_basestring_ascii(event.text) + "}"
         if event.logprobs is not None:
             delta += f',"logprobs":{to_json(event.logprobs)}'
-        return self._prefix + delta + NO_FINISH
+        return self._frame(delta)
 
     def _closing(self) -> str:
         return self._notice(replace(self._open, text="Stopped.", is_done=True)) if self._open else ""

@@ -1,6 +1,7 @@
 """A stream of server-sent events to one client: whole frames, real back-pressure, comments in silence."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -27,11 +28,12 @@ class EventStream:
     """The response to a streaming request, used as an async context manager.
 
     Its headers go out with the first frame, or with the first comment when the model takes long: until then a
-    failure can still have a status of its own.
+    failure can still have a status of its own. `keep_alive` returns what fills a silence.
     """
 
-    def __init__(self, request: web.Request) -> None:
+    def __init__(self, request: web.Request, keep_alive: Callable[[], bytes] = lambda: KEEP_ALIVE) -> None:
         self._request = request
+        self._keep_alive = keep_alive
         self._timing = request.app[TIMING]
         self._lock = asyncio.Lock()
         self._clock = asyncio.get_running_loop().time
@@ -93,4 +95,4 @@ class EventStream:
             elif self._lock.locked():
                 await asyncio.sleep(self._timing.keep_alive)
             else:
-                await self.send(KEEP_ALIVE)
+                await self.send(self._keep_alive())
