@@ -43,6 +43,7 @@ class ConversationStatus:
 class RunningTurn:
     """One turn that a person may stop, in the task that entered it. `name` is what the client calls its conversation.
 
+    `id` is the turn's own, empty where it has none.
     `is_stopped` tells that a person has: what was said until then is the answer. `wants_last_words` tells that the
     model is to say then what was left undone.
     """
@@ -52,6 +53,7 @@ class RunningTurn:
     name: str
     task: "asyncio.Task[object]"
     ended: "asyncio.Future[None]"
+    id: str = ""
     since: float = field(default_factory=time.time)
     phase: Phase = "waiting"
     is_stopped: bool = False
@@ -114,11 +116,12 @@ class RunningTurns:
         self._turns: list[RunningTurn] = []
 
     @contextmanager
-    def entered(self, owner: str, conversation: str, name: str = "") -> Iterator[RunningTurn]:
+    def entered(self, owner: str, conversation: str, name: str = "", turn_id: str = "") -> Iterator[RunningTurn]:
         """Run a turn in the current task; a person who stops it ends the block, and whatever follows it goes on."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # turns run in tasks
-        turn = RunningTurn(owner, conversation, name, task, asyncio.get_running_loop().create_future())
+        ended = asyncio.get_running_loop().create_future()
+        turn = RunningTurn(owner, conversation, name, task, ended, turn_id)
         self._turns.append(turn)
         try:
             with turn.stoppable():
@@ -149,12 +152,24 @@ class RunningTurns:
         stopped them all the same.
         """
         turns = [turn for turn in self._turns if (turn.owner, turn.conversation) == (owner, conversation)]
-        for turn in turns:
-            turn.stop(last_words=last_words)
-        if turns:
-            seconds = ENDING_SECONDS + (GRACE_SECONDS if last_words else 0)
-            await asyncio.wait([turn.ended for turn in turns], timeout=seconds)
-        return len(turns)
+        return await _stopped(turns, last_words=last_words)
+
+    def is_running(self, owner: str, turn_id: str) -> bool:
+        """Tell whether the turn with this id is one of the owner's that run."""
+        return any((turn.owner, turn.id) == (owner, turn_id) for turn in self._turns)
+
+    async def cancel_turn(self, owner: str, turn_id: str) -> None:
+        """Stop the one turn with this id, if it runs, as `cancel` does."""
+        await _stopped([turn for turn in self._turns if (turn.owner, turn.id) == (owner, turn_id)], last_words=False)
+
+
+async def _stopped(turns: Sequence[RunningTurn], *, last_words: bool) -> int:
+    for turn in turns:
+        turn.stop(last_words=last_words)
+    if turns:
+        seconds = ENDING_SECONDS + (GRACE_SECONDS if last_words else 0)
+        await asyncio.wait([turn.ended for turn in turns], timeout=seconds)
+    return len(turns)
 
 
 def stoppable(turn: RunningTurn | None) -> AbstractContextManager[None]:

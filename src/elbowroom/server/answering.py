@@ -7,26 +7,29 @@ from aiohttp import web
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.live_turn import LiveTurn
 from elbowroom.agents.request import ChatRequest
 from elbowroom.server.keys import RUNTIME, run_settings_of
 
-Named = Callable[[str], object]
-"""Takes the id of the conversation as soon as it is known."""
+Begun = Callable[[LiveTurn], object]
+"""Takes the turn as soon as it is known, and with it its conversation."""
 
 
-async def answered(app: web.Application, target: Target, chat: ChatRequest, sink: Sink, named: Named) -> Answer:
+async def answered(
+    app: web.Application, target: Target, chat: ChatRequest, sink: Sink, begun: Begun, *, keeps: bool = True
+) -> Answer:
     """Return the answer; the sink has had everything visible by then. One that a person has stopped is what it was.
 
     What has happened to the store is told behind the answer, once. Tasks and requests that are relayed are no turns.
-    Raises ElbowroomError.
+    Where it is not kept, nothing of the turn is written. Raises ElbowroomError.
     """
     settings, runtime = run_settings_of(app), app[RUNTIME]
     if target.is_relay or chat.caller.is_task:
         return await runtime.run(target, chat, sink, settings)
-    live = await settings.shared.recording.begin(target, chat)
-    named(live.conversation)
+    live = await settings.shared.recording.begin(target, chat, keeps=keeps)
+    begun(live)
     try:
-        with settings.shared.running.entered(live.owner, live.conversation, chat.caller.chat_id) as turn:
+        with settings.shared.running.entered(live.owner, live.conversation, chat.caller.chat_id, live.id) as turn:
 
             def seen(events: Sequence[AnswerEvent]) -> Awaitable[None]:
                 turn.saw(events)

@@ -2,13 +2,14 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from functools import partial
 
 from aiohttp import web
 
 from elbowroom.agents.answer import Answer, AnswerEvent
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.live_turn import LiveTurn
 from elbowroom.agents.relay import relay_completion
 from elbowroom.agents.request import ChatRequest
 from elbowroom.errors import ElbowroomError
@@ -36,9 +37,8 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
         if target.is_relay:
             return web.json_response(await relay_completion(target, chat), dumps=to_json)
         headers: dict[str, str] = {}
-        named = partial(headers.setdefault, CONVERSATION)
-        answer = await answered(request.app, target, chat, _keep_to_the_end, named)
-    _log_answer(target, answer, began)
+        answer = await answered(request.app, target, chat, _keep_to_the_end, partial(name_conversation, headers))
+    log_answer(target, answer, began)
     return web.json_response(encode_completion(answer, chat.model), headers=headers, dumps=to_json)
 
 
@@ -54,16 +54,16 @@ async def _stream(request: web.Request, chat: ChatRequest, target: Target, began
         try:
             try:
                 async with request.app[RUNNING].endable():
-                    named = partial(stream.response.headers.setdefault, CONVERSATION)
-                    answer = await answered(request.app, target, chat, sink, named)
+                    begun = partial(name_conversation, stream.response.headers)
+                    answer = await answered(request.app, target, chat, sink, begun)
             except ClientLeft:
                 raise
             except Exception as error:
                 if not stream.has_begun:
                     raise
-                last = encoder.failure(_reported(error, target))
+                last = encoder.failure(reported(error, target))
             else:
-                _log_answer(target, answer, began)
+                log_answer(target, answer, began)
                 last = encoder.end(answer, wants_usage=chat.wants_usage, usage_at_finish=_is_open_webui(request))
             await stream.send(last)
         except ClientLeft:
@@ -71,12 +71,17 @@ async def _stream(request: web.Request, chat: ChatRequest, target: Target, began
     return stream.response
 
 
-def _reported(error: Exception, target: Target) -> ElbowroomError:
+def reported(error: Exception, target: Target) -> ElbowroomError:
     """Log what ended an answer whose headers are out, and return what the client may know of it."""
     if not isinstance(error, ElbowroomError):
         return unexpected(error)
     log.warning("The answer of %s ended early: %s", target.name, error)
     return error
+
+
+def name_conversation(headers: MutableMapping[str, str], live: LiveTurn) -> None:
+    """Let the headers of an answer name its conversation."""
+    headers.setdefault(CONVERSATION, live.conversation)
 
 
 async def _keep_to_the_end(events: Sequence[AnswerEvent]) -> None:
@@ -87,7 +92,8 @@ def _is_open_webui(request: web.Request) -> bool:
     return any(name.lower().startswith(OPEN_WEBUI.lower()) for name in request.headers)
 
 
-def _log_answer(target: Target, answer: Answer, began: float) -> None:
+def log_answer(target: Target, answer: Answer, began: float) -> None:
+    """Log what an answer has used; `began` is by the monotonic clock."""
     usage = answer.usage or {}
     log.info(
         "%s: %s tokens in, %s out, %s step(s), %s, %.1f s",

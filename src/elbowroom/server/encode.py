@@ -111,7 +111,7 @@ class FrameEncoder:
             case "off":
                 return ""
             case "comment":
-                return f": {' '.join(notice.text.split()).encode('ascii', 'backslashreplace').decode()}\n\n"
+                return comment(notice.text)
             case "content":
                 return "" if is_progress else self._line(notice)
             case _:
@@ -165,6 +165,11 @@ def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
         "choices": [choice],
     }
     return completion if answer.usage is None else {**completion, "usage": answer.usage}
+
+
+def comment(text: str) -> str:
+    """Return a comment frame, which no client takes for a part of the answer; in one line of ASCII."""
+    return f": {' '.join(text.split()).encode('ascii', 'backslashreplace').decode()}\n\n"
 
 
 def _joined(logprobs: list[Any]) -> Any:

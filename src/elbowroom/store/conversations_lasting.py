@@ -99,6 +99,10 @@ class LastingConversations:
             lambda sql: sql.find(owner, conversation), lambda stand_in: stand_in.find(owner, conversation)
         )
 
+    async def holder(self, owner: str, turn: str) -> str | None:
+        """Return the id of the conversation that has the turn with this id."""
+        return await self._ask(lambda sql: sql.holder(owner, turn), lambda stand_in: stand_in.holder(owner, turn))
+
     async def read(self, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
         return await self._ask(

@@ -95,6 +95,11 @@ class MemoryConversations:
         held = self.held(owner, conversation)
         return held.row() if held else None
 
+    async def holder(self, owner: str, turn: str) -> str | None:
+        """Return the id of the conversation that has the turn with this id."""
+        held = self._by_turn.get(turn)
+        return held.id if held and held.owner == owner_key(owner) else None
+
     async def read(self, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
         held = self.held(owner, conversation)

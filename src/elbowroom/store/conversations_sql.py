@@ -86,6 +86,10 @@ class SqlConversations:
         """Return the conversation with this id, or else with this name."""
         return await self._tasks.run(self._find(owner, conversation))
 
+    async def holder(self, owner: str, turn: str) -> str | None:
+        """Return the id of the conversation that has the turn with this id."""
+        return await self._tasks.run(self._holder(owner, turn))
+
     async def read(self, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
         held = await self._tasks.run(self._held(owner, conversation))
@@ -199,6 +203,15 @@ class SqlConversations:
         async with self._database.reading() as connection:
             row = await _found(connection, owner, conversation)
         return conversation_row(row) if row else None
+
+    async def _holder(self, owner: str, turn: str) -> str | None:
+        if not is_sound_id(turn):
+            return None
+        own = conversations.c.owner == owner_key(owner)
+        statement = select(conversations.c.id).join(turns, turns.c.conversation == conversations.c.id)
+        async with self._database.reading() as connection:
+            found: str | None = await connection.scalar(statement.where(own, turns.c.id == turn))
+        return found
 
     async def _held(self, owner: str, conversation: str) -> HeldConversation | None:
         async with self._database.reading() as connection:

@@ -1,0 +1,117 @@
+"""Responses as they are kept: the turns of conversations, each with what was said before it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from elbowroom.agents.answer import ToolCall, assistant_message
+from elbowroom.context.conversation import Conversation, Conversations, KeptMessage
+from elbowroom.context.conversation_branch import ConversationTree, Node
+from elbowroom.context.tool_calls import calls_of
+from elbowroom.context.transcript import Message, text_of
+from elbowroom.providers.events import ReasoningDelta, TextDelta
+from elbowroom.server.responses_body import NOTHING_REPEATED
+from elbowroom.server.responses_encode import described, response_id_of, turn_of
+from elbowroom.server.responses_items import OutputItems
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResponse:
+    """A turn in its conversation, `node` of the `tree`."""
+
+    conversation: Conversation
+    tree: ConversationTree
+    node: Node
+
+    @property
+    def id(self) -> str:
+        """Return the id of the response."""
+        return response_id_of(self.node.last.turn)
+
+    @property
+    def name(self) -> str:
+        """Return the name by which the next request finds the conversation."""
+        row = self.conversation.row
+        return row.name or row.id
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether it is being given."""
+        return any(message.status == "streaming" for message in self.node.messages)
+
+    def history(self) -> list[Message]:
+        """Return all that was said up to it, as the client has it, without what `instructions` were sent."""
+        branch = self.tree.branch_to(self.node, with_unfinished=False)
+        messages: list[Message] = []
+        for turn, said in groupby(branch, key=lambda kept: kept.turn):
+            sent = list(said)
+            messages += [_answer(sent)] if turn else [kept.message for kept in sent if not _instructs(kept)]
+        return messages
+
+    def items(self) -> list[dict[str, Any]]:
+        """Return its output items."""
+        items = OutputItems(self.id)
+        for event in _said(self.node.messages):
+            for _ in items.take(event):
+                pass
+        for _ in items.close():
+            pass
+        return items.done
+
+    def described(self) -> dict[str, Any]:
+        """Return the response, without what only its request said."""
+        first = self.node.messages[0]
+        status = "in_progress" if self.is_running else "cancelled" if self.node.is_unfinished else "completed"
+        known = described(self.id, first.agent, int(first.at), status, self.items())
+        return {**known, **NOTHING_REPEATED, "previous_response_id": self._previous(), "store": True}
+
+    def _previous(self) -> str | None:
+        branch = self.tree.branch_to(self.node, with_unfinished=False)
+        turns = [kept.turn for kept in branch if kept.turn and kept.turn != self.node.last.turn]
+        return response_id_of(turns[-1]) if turns else None
+
+
+async def find_response(conversations: Conversations, owner: str, response_id: str) -> KeptResponse | None:
+    """Return one of the owner's responses, None where there is none with this id."""
+    turn = turn_of(response_id)
+    holder = await conversations.holder(owner, turn)
+    conversation = await conversations.read(owner, holder) if holder is not None else None
+    if conversation is None:
+        return None
+    tree = ConversationTree.of(conversation.messages)
+    node = next((node for node in tree.nodes if node.last.turn == turn), None)
+    return KeptResponse(conversation, tree, node) if node is not None else None
+
+
+def _instructs(kept: KeptMessage) -> bool:
+    """Tell whether this was sent as `instructions`: a system's message of an `input` is a list of parts."""
+    return kept.message.get("role") == "system" and isinstance(kept.message.get("content"), str)
+
+
+def _answer(said: Sequence[KeptMessage]) -> Message:
+    """Return a turn as the one message that the client has of it, with its thoughts where it waits for results."""
+    replies = [kept for kept in said if kept.message.get("role") == "assistant"]
+    message = assistant_message("".join(text_of(kept.message) for kept in replies), _client_calls(said))
+    if message.get("tool_calls") and replies[-1].reasoning:
+        message["reasoning_content"] = replies[-1].reasoning
+    return message
+
+
+def _said(said: Sequence[KeptMessage]) -> Iterator[TextDelta | ReasoningDelta | ToolCall]:
+    for kept in said:
+        if kept.message.get("role") == "assistant":
+            if kept.reasoning:
+                yield ReasoningDelta(kept.reasoning)
+            if text := text_of(kept.message):
+                yield TextDelta(text)
+    yield from _client_calls(said)
+
+
+def _client_calls(said: Sequence[KeptMessage]) -> list[ToolCall]:
+    """Return the calls that the client was handed: those that nothing has answered in a turn that came to its end."""
+    if any(kept.status != "complete" for kept in said):
+        return []
+    answered = {kept.message.get("tool_call_id") for kept in said if kept.message.get("role") == "tool"}
+    calls = [call for kept in said for call in calls_of(kept.message) if call.get("id") not in answered]
+    return [ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
