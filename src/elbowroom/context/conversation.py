@@ -331,6 +331,10 @@ class Conversations(Protocol):
         """Return all of the conversation with this id, or else with this name."""
         ...
 
+    async def delete_turn(self, owner: str, turn: str) -> bool:
+        """Delete one turn with all that was said in it; tells whether it was there."""
+        ...
+
     async def delete(self, owner: str, conversation: str) -> bool:
         """Delete one with all that belongs to it; tells whether it was there."""
         ...

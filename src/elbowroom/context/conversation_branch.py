@@ -88,6 +88,10 @@ class ConversationTree:
                 said.extend(self._beside(node.key, following, with_unfinished))
         return said
 
+    def goes_on_behind(self, node: Node) -> bool:
+        """Tell whether something was said behind a place."""
+        return self._next(node)
+
     def _path(self, end: Node) -> list[Node]:
         """Return the places from the first to this one."""
         path = [end if end.is_turn else self._by_key.get(end.key, end)]

@@ -12,7 +12,7 @@ from elbowroom.agents.answer import AnswerEvent
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.live_turn import LiveTurn
 from elbowroom.agents.request import ChatRequest
-from elbowroom.context.conversation import Conversations
+from elbowroom.agents.shared import Shared
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.answering import answered
 from elbowroom.server.body import read_json
@@ -25,7 +25,7 @@ from elbowroom.server.keys import RUNNING, SHARED, catalog_of, run_settings_of
 from elbowroom.server.responses_body import ResponsesRequest, parse_responses_request
 from elbowroom.server.responses_encode import RESPONSE, ResponseEncoder, turn_of
 from elbowroom.server.responses_input import answer_of_item, messages_of, references_in, resolved
-from elbowroom.server.responses_kept import KeptResponse, find_response
+from elbowroom.server.responses_kept import KeptResponse, find_response, unkept
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ def add_response_routes(app: web.Application, base: str, end: str) -> None:
     app.router.add_post(f"{base}responses{end}", create_response)
     app.router.add_post(f"{base}responses/input_tokens{end}", count_response)
     app.router.add_get(f"{one}{end}", show_response)
+    app.router.add_delete(f"{one}{end}", delete_response)
     app.router.add_post(f"{one}/cancel{end}", cancel_response)
 
 
@@ -44,6 +45,20 @@ class ResponseRunning(RequestError):
 
     status = 409
     code = "response_running"
+
+
+class ResponseInUse(RequestError):
+    """Others go on from a response: without it they would lose what was said before, and nobody would notice."""
+
+    status = 409
+    code = "response_in_use"
+
+    def __init__(self, kept: KeptResponse) -> None:
+        conversation = kept.conversation.row.id
+        super().__init__(
+            f"Something was said behind the response {kept.id!r}, which would lose its beginning. Delete the responses "
+            f"behind it first, or all of it with DELETE /v1/conversations/{conversation}."
+        )
 
 
 class PreviousNotFound(NotFound):
@@ -101,16 +116,41 @@ async def count_response(request: web.Request) -> web.Response:
 
 
 async def show_response(request: web.Request) -> web.Response:
-    """Show a response that is kept."""
-    kept = await _found(request)
-    return web.json_response(kept.described(), dumps=to_json)
+    """Show a response that is kept, or that is being given."""
+    response_id = request.match_info["id"]
+    is_running = request.app[SHARED].running.is_running(keeper_of(request), turn_of(response_id))
+    kept = await find_response(request.app[SHARED], keeper_of(request), response_id)
+    if kept is None and not is_running:
+        raise _unknown(response_id)
+    return web.json_response(kept.described() if kept else unkept(response_id, "in_progress"), dumps=to_json)
+
+
+async def delete_response(request: web.Request) -> web.Response:
+    """Delete what a response has said; with the last one of a conversation all of that goes."""
+    owner, response_id = keeper_of(request), request.match_info["id"]
+    _refuse_running(request, owner, response_id)
+    kept = await find_response(request.app[SHARED], owner, response_id)
+    if kept is None:
+        raise _unknown(response_id)
+    if not kept.is_last:
+        raise ResponseInUse(kept)
+    conversations = request.app[SHARED].store.conversations
+    if kept.is_alone:
+        await conversations.delete(owner, kept.conversation.row.id)
+    else:
+        await conversations.delete_turn(owner, turn_of(kept.id))
+    return web.json_response({"id": kept.id, "object": "response", "deleted": True})
 
 
 async def cancel_response(request: web.Request) -> web.Response:
     """Stop a response that is being given, and show it as it is then; one that has ended stays as it was."""
-    owner, turn = keeper_of(request), turn_of(request.match_info["id"])
-    await request.app[SHARED].running.cancel_turn(owner, turn)
-    return await show_response(request)
+    owner, response_id, shared = keeper_of(request), request.match_info["id"], request.app[SHARED]
+    was_running = shared.running.is_running(owner, turn_of(response_id))
+    await shared.running.cancel_turn(owner, turn_of(response_id))
+    kept = await find_response(shared, owner, response_id)
+    if kept is None and not was_running:
+        raise _unknown(response_id)
+    return web.json_response(kept.described() if kept else unkept(response_id, "cancelled"), dumps=to_json)
 
 
 async def _stream(request: web.Request, asked: Asked, began: float) -> web.StreamResponse:
@@ -153,9 +193,9 @@ def _encoder(request: web.Request, asked: Asked) -> ResponseEncoder:
 async def _asked(request: web.Request) -> Asked:
     """Read a request: with the history of the response before, and the items that it refers to."""
     asked = parse_responses_request(await read_json(request))
-    conversations, owner = request.app[SHARED].store.conversations, keeper_of(request, asked.body)
-    before = await _before(conversations, owner, asked.previous) if asked.previous is not None else None
-    known = await _referred(conversations, owner, references_in(asked.input))
+    owner = keeper_of(request, asked.body)
+    before = await _before(request, owner, asked.previous) if asked.previous is not None else None
+    known = await _referred(request.app[SHARED], owner, references_in(asked.input))
     new = messages_of(resolved(asked.input, known))
     chat = asked.chat([*(before.history() if before is not None else ()), *new])
     caller = with_caller(request, replace(chat, body=asked.body)).caller
@@ -167,30 +207,30 @@ async def _asked(request: web.Request) -> Asked:
     return Asked(asked, replace(chat, caller=caller), target)
 
 
-async def _before(conversations: Conversations, owner: str, response_id: str) -> KeptResponse:
-    found = await find_response(conversations, owner, response_id)
+async def _before(request: web.Request, owner: str, response_id: str) -> KeptResponse:
+    _refuse_running(request, owner, response_id)
+    found = await find_response(request.app[SHARED], owner, response_id)
     if found is None:
         raise PreviousNotFound(response_id)
-    if found.is_running:
-        raise ResponseRunning(
-            f"The response {response_id!r} is being given. Wait for its end, or stop it with POST "
-            f"/v1/responses/{response_id}/cancel, and go on from there."
-        )
     return found
 
 
-async def _referred(conversations: Conversations, owner: str, references: Sequence[str]) -> dict[str, Any]:
+async def _referred(shared: Shared, owner: str, references: Sequence[str]) -> dict[str, Any]:
     """Return the items of kept responses that are referred to, by their ids."""
     responses = {RESPONSE + key for item_id in references if (key := answer_of_item(item_id))}
-    found = [await find_response(conversations, owner, response_id) for response_id in sorted(responses)]
+    found = [await find_response(shared, owner, response_id) for response_id in sorted(responses)]
     return {item["id"]: item for kept in found if kept is not None for item in kept.items()}
 
 
-async def _found(request: web.Request) -> KeptResponse:
-    response_id = request.match_info["id"]
-    found = await find_response(request.app[SHARED].store.conversations, keeper_of(request), response_id)
-    if found is None:
-        raise NotFound(
-            f"You have no response {response_id[:80]!r}: it was never kept, was deleted, or is somebody else's."
+def _refuse_running(request: web.Request, owner: str, response_id: str) -> None:
+    if request.app[SHARED].running.is_running(owner, turn_of(response_id)):
+        raise ResponseRunning(
+            f"The response {response_id!r} is being given. Wait for its end, or stop it with POST "
+            f"/v1/responses/{response_id}/cancel, and ask again."
         )
-    return found
+
+
+def _unknown(response_id: str) -> NotFound:
+    return NotFound(
+        f"You have no response {response_id[:80]!r}: it was never kept, was deleted, or is somebody else's."
+    )

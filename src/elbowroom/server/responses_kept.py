@@ -1,12 +1,14 @@
 """Responses as they are kept: the turns of conversations, each with what was said before it."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from elbowroom.agents.answer import ToolCall, assistant_message
-from elbowroom.context.conversation import Conversation, Conversations, KeptMessage
+from elbowroom.agents.shared import Shared
+from elbowroom.context.conversation import Conversation, KeptMessage
 from elbowroom.context.conversation_branch import ConversationTree, Node
 from elbowroom.context.tool_calls import calls_of
 from elbowroom.context.transcript import Message, text_of
@@ -18,11 +20,12 @@ from elbowroom.server.responses_items import OutputItems
 
 @dataclass(frozen=True, slots=True)
 class KeptResponse:
-    """A turn in its conversation, `node` of the `tree`."""
+    """A turn in its conversation, `node` of the `tree`; one that is running may have more to say."""
 
     conversation: Conversation
     tree: ConversationTree
     node: Node
+    is_running: bool
 
     @property
     def id(self) -> str:
@@ -36,9 +39,14 @@ class KeptResponse:
         return row.name or row.id
 
     @property
-    def is_running(self) -> bool:
-        """Tell whether it is being given."""
-        return any(message.status == "streaming" for message in self.node.messages)
+    def is_last(self) -> bool:
+        """Tell whether nothing was said behind it."""
+        return not self.tree.goes_on_behind(self.node)
+
+    @property
+    def is_alone(self) -> bool:
+        """Tell whether its conversation has no other answer."""
+        return {kept.turn for kept in self.conversation.messages} <= {"", self.node.last.turn}
 
     def history(self) -> list[Message]:
         """Return all that was said up to it, as the client has it, without what `instructions` were sent."""
@@ -72,16 +80,22 @@ class KeptResponse:
         return response_id_of(turns[-1]) if turns else None
 
 
-async def find_response(conversations: Conversations, owner: str, response_id: str) -> KeptResponse | None:
-    """Return one of the owner's responses, None where there is none with this id."""
-    turn = turn_of(response_id)
+async def find_response(shared: Shared, owner: str, response_id: str) -> KeptResponse | None:
+    """Return one of the owner's responses that has said something, None where there is none with this id."""
+    conversations, turn = shared.store.conversations, turn_of(response_id)
+    is_running = shared.running.is_running(owner, turn)
     holder = await conversations.holder(owner, turn)
     conversation = await conversations.read(owner, holder) if holder is not None else None
     if conversation is None:
         return None
     tree = ConversationTree.of(conversation.messages)
     node = next((node for node in tree.nodes if node.last.turn == turn), None)
-    return KeptResponse(conversation, tree, node) if node is not None else None
+    return KeptResponse(conversation, tree, node, is_running) if node is not None else None
+
+
+def unkept(response_id: str, status: str) -> dict[str, Any]:
+    """Return a response of which nothing is kept but how it stands."""
+    return {**described(response_id, "", int(time.time()), status, ()), **NOTHING_REPEATED, "store": False}
 
 
 def _instructs(kept: KeptMessage) -> bool:

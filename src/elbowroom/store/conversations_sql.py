@@ -26,7 +26,7 @@ from elbowroom.store.conversations_reading import (
     turn_rows,
 )
 from elbowroom.store.conversations_search import searched
-from elbowroom.store.conversations_sound import Deleted, KeptChange, is_sound_id, left_out
+from elbowroom.store.conversations_sound import Deleted, KeptChange, TurnDeleted, is_sound_id, left_out
 from elbowroom.store.conversations_statements import TAILS, interrupting
 from elbowroom.store.conversations_writing import Plan, Tail, growing, takes_long, with_sure_tails
 from elbowroom.store.database import Database
@@ -98,6 +98,10 @@ class SqlConversations:
     async def delete(self, owner: str, conversation: str) -> bool:
         """Delete one with all that belongs to it; tells whether it was there."""
         return await self._tasks.run(self._delete(owner, conversation))
+
+    async def delete_turn(self, owner: str, turn: str) -> bool:
+        """Delete one turn with all that was said in it; tells whether it was there."""
+        return await self._tasks.run(self._delete_turn(owner, turn))
 
     async def held_for(self, changes: Sequence[KeptChange], known: Collection[str]) -> list[HeldConversation]:
         """Return the conversations that these changes are about, without those that are known."""
@@ -224,6 +228,12 @@ class SqlConversations:
         if row:
             await self._write_together([Deleted(row.id)])
         return row is not None
+
+    async def _delete_turn(self, owner: str, turn: str) -> bool:
+        is_there = await self._holder(owner, turn) is not None
+        if is_there:
+            await self._write_together([TurnDeleted(turn)])
+        return is_there
 
     async def _held_for(self, changes: Sequence[KeptChange], known: Collection[str]) -> list[HeldConversation]:
         async with self._database.reading() as connection:
