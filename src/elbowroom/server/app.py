@@ -24,6 +24,7 @@ from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard
 from elbowroom.server.health import health
 from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS, SHARED, STARTED, TIMING, Timing
 from elbowroom.server.models import list_models, show_model
+from elbowroom.server.passing_on import add_passed_routes
 from elbowroom.server.queueing import add_queue_routes
 from elbowroom.server.responses import add_response_routes
 from elbowroom.server.running import RunningAnswers
@@ -89,6 +90,7 @@ def create_app(
     add_conversation_routes(app, BASE, END)
     add_queue_routes(app, BASE, END)
     add_response_routes(app, BASE, END)
+    add_passed_routes(app, BASE, END)
     return app
 
 
