@@ -7,13 +7,13 @@ from typing import Any
 import aiohttp
 
 from elbowroom.errors import StreamCut, UpstreamError, UpstreamTimeout
+from elbowroom.providers.chat_endpoint import SILENCE_SECONDS
 from elbowroom.providers.failures import Source, error_in, failure_of, not_json
 from elbowroom.providers.posting import Poster
 from elbowroom.providers.silence_watch import SilenceWatch
 from elbowroom.providers.sse import EventReader
 from elbowroom.providers.upstream_json import parse_upstream_json
 
-SILENCE_SECONDS = 300.0
 DONE = b"[DONE]"
 JSON_TYPES = ("application/json", "text/html")
 

@@ -144,7 +144,7 @@ class FrameEncoder:
 
 def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
     """Return the whole answer as a `chat.completion` object."""
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(answer.text) or None}
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(answer.text) or None, "refusal": None}
     if answer.reasoning:
         message["reasoning_content"] = "".join(answer.reasoning)
     if answer.tool_calls:
