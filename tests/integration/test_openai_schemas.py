@@ -85,7 +85,7 @@ async def test_responses(pair: Pair, model: str) -> None:
     """A whole response and every event of a stream, with thoughts, tools and all that is repeated of the request."""
     served, studio = pair
     studio.enqueue(USED_TOOLS, USED_TOOLS)
-    asked = {
+    asked: Message = {
         "model": model,
         "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hello"}]}],
         "instructions": "Be short.",

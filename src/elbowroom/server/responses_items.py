@@ -1,12 +1,11 @@
 """The output items of a response as they grow: thoughts, messages, calls of functions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
-from elbowroom.agents.answer import ToolCall
+from elbowroom.agents.answer import BETWEEN_STEPS, AnswerEvent, Notice, ToolCall
 from elbowroom.providers.events import ReasoningDelta, TextDelta
 
-Said = TextDelta | ReasoningDelta | ToolCall
 Event = tuple[str, dict[str, Any]]
 """The type of an event of a stream, and its fields but for the sequence number."""
 Kind = Literal["message", "reasoning"]
@@ -27,23 +26,22 @@ class OutputItems:
         self._logprobs: list[dict[str, Any]] = []
         self.done: list[dict[str, Any]] = []
 
-    def take(self, said: Said) -> Iterator[Event]:
-        """Yield the events for what is said: thoughts, words and calls each begin an item where another was open."""
-        if isinstance(said, ToolCall):
-            yield from self.close()
-            yield from self._call(said)
-            return
-        kind: Kind = "message" if isinstance(said, TextDelta) else "reasoning"
-        if self._open != kind:
-            yield from self.close()
-            yield from self._begin(kind)
-        self._text.append(said.text)
-        fields = {**self._place(), "content_index": 0, "delta": said.text}
-        if isinstance(said, TextDelta):
-            logprobs = _logprobs(said.logprobs)
-            self._logprobs += logprobs
-            fields["logprobs"] = logprobs
-        yield f"response.{TEXTS[kind]}.delta", fields
+    def take(self, said: AnswerEvent) -> Iterator[Event]:
+        """Yield the events for what is said: thoughts, words and calls each begin an item where another was open.
+
+        Notices are no part of a response.
+        """
+        match said:
+            case ToolCall():
+                yield from self.close()
+                yield from self._call(said)
+            case TextDelta():
+                yield from self._grow("message", said.text, {"logprobs": _logprobs(said.logprobs)})
+            case ReasoningDelta():
+                is_new = self._open != "reasoning"  # what parts it from earlier thoughts is the item's beginning then
+                yield from self._grow("reasoning", said.text.removeprefix(BETWEEN_STEPS) if is_new else said.text, {})
+            case Notice():
+                pass
 
     def close(self, status: Literal["completed", "incomplete"] = "completed") -> Iterator[Event]:
         """Yield the events that end the open item, if there is one."""
@@ -58,6 +56,15 @@ class OutputItems:
         yield "response.output_item.done", {"output_index": len(self.done), "item": item}
         self.done.append(item)
         self._open, self._text, self._logprobs = None, [], []
+
+    def _grow(self, kind: Kind, text: str, fields: Mapping[str, Any]) -> Iterator[Event]:
+        if self._open != kind:
+            yield from self.close()
+            yield from self._begin(kind)
+        self._text.append(text)
+        self._logprobs += fields.get("logprobs", ())
+        place = {**self._place(), "content_index": 0}
+        yield f"response.{TEXTS[kind]}.delta", {**place, "delta": text, **fields}
 
     def _begin(self, kind: Kind) -> Iterator[Event]:
         self._open = kind

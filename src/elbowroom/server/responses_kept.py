@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from elbowroom.agents.answer import ToolCall, assistant_message
+from elbowroom.agents.answer import Answer, AnswerEvent, ToolCall, assistant_message
 from elbowroom.agents.shared import Shared
 from elbowroom.context.conversation import Conversation, KeptMessage
 from elbowroom.context.conversation_branch import ConversationTree, Node
@@ -105,20 +105,22 @@ def _instructs(kept: KeptMessage) -> bool:
 
 def _answer(said: Sequence[KeptMessage]) -> Message:
     """Return a turn as the one message that the client has of it, with its thoughts where it waits for results."""
-    replies = [kept for kept in said if kept.message.get("role") == "assistant"]
-    message = assistant_message("".join(text_of(kept.message) for kept in replies), _client_calls(said))
-    if message.get("tool_calls") and replies[-1].reasoning:
-        message["reasoning_content"] = replies[-1].reasoning
-    return message
+    texts = [event.text for event in _said(said) if isinstance(event, TextDelta)]
+    message = assistant_message("".join(texts), _client_calls(said))
+    thoughts = [kept.reasoning for kept in said if kept.reasoning]
+    return {**message, "reasoning_content": thoughts[-1]} if thoughts and "tool_calls" in message else message
 
 
-def _said(said: Sequence[KeptMessage]) -> Iterator[TextDelta | ReasoningDelta | ToolCall]:
+def _said(said: Sequence[KeptMessage]) -> Iterator[AnswerEvent]:
+    """Yield what a client was shown of a turn: each reply is kept as the model gave it, one step of the answer."""
+    answer = Answer()
     for kept in said:
         if kept.message.get("role") == "assistant":
+            answer.begin_step()
             if kept.reasoning:
-                yield ReasoningDelta(kept.reasoning)
+                yield answer.take(ReasoningDelta(kept.reasoning))
             if text := text_of(kept.message):
-                yield TextDelta(text)
+                yield answer.take(TextDelta(text))
     yield from _client_calls(said)
 
 
