@@ -351,13 +351,6 @@ async def test_base_urls_that_people_paste(trio: Trio, base: str) -> None:
         assert (await client.chat.completions.create(model="writer", messages=HELLO)).choices
 
 
-async def test_responses_route_is_not_there(trio: Trio) -> None:
-    """Until it exists, the responses route is a 404 that names what there is."""
-    client, _, _ = trio
-    with pytest.raises(openai.NotFoundError, match="chat/completions"):
-        await client.responses.create(model="writer", input="Hello")
-
-
 async def test_token(tmp_path: Path) -> None:
     """With a token set, the client's key is checked, and a wrong one raises AuthenticationError."""
     async with elbowroom_with_studio(tmp_path, agents=AGENT) as (served, _):

@@ -43,7 +43,7 @@ async def test_form(pair: Pair, model: str) -> None:
         "choices": [
             {
                 "index": 0,
-                "message": {"role": "assistant", "content": "Yes."},
+                "message": {"role": "assistant", "content": "Yes.", "refusal": None},
                 "logprobs": None,
                 "finish_reason": "stop",
             }
@@ -71,7 +71,7 @@ async def test_reasoning_stands_apart(pair: Pair, field: str) -> None:
     served, studio = pair
     studio.enqueue(Script(Raw(delta_frame({field: "Let me see."})), "Yes."))
     message = (await served.chat("writer"))["choices"][0]["message"]
-    assert message == {"role": "assistant", "content": "Yes.", "reasoning_content": "Let me see."}
+    assert message == {"role": "assistant", "content": "Yes.", "refusal": None, "reasoning_content": "Let me see."}
 
 
 async def test_thoughts_alone(pair: Pair) -> None:
@@ -79,7 +79,7 @@ async def test_thoughts_alone(pair: Pair) -> None:
     served, studio = pair
     studio.enqueue(Script(Reasoning("Hm."), finish_reason="length"))
     [choice] = (await served.chat("writer"))["choices"]
-    assert choice["message"] == {"role": "assistant", "content": "", "reasoning_content": "Hm."}
+    assert choice["message"] == {"role": "assistant", "content": "", "refusal": None, "reasoning_content": "Hm."}
     assert choice["finish_reason"] == "length"
 
 

@@ -13,7 +13,7 @@ from serving import serve, settings_for
 from waiting import until
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
-from elbowroom.providers import chat_endpoint
+from elbowroom.providers import posting
 
 CHAT = "/v1/chat/completions"
 DONE = b"data: [DONE]\n\n"
@@ -117,7 +117,7 @@ async def test_a_client_may_leave_an_upstream_that_says_nothing(tmp_path: Path, 
 
 async def test_an_error_that_never_ends_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error whose body hangs does not hold the request: what has come of it is enough."""
-    monkeypatch.setattr(chat_endpoint, "ERROR_BODY_SECONDS", 0.2)
+    monkeypatch.setattr(posting, "ERROR_BODY_SECONDS", 0.2)
 
     async def never_ending_error(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from elbowroom.agents.catalog import Catalog, CatalogRow, describe
 from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamTimeout, UpstreamUnreachable
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.events import StreamEvent
+from elbowroom.providers.pass_through import PassedAnswer
 from elbowroom.settings.model import AgentSettings
 from elbowroom.tokens.counter import TokenCounter
 
@@ -34,6 +36,10 @@ class Shelf:
 
     async def stream(self, body: Mapping[str, Any], info: ModelInfo) -> AsyncGenerator[list[StreamEvent], None]:
         yield []
+
+    def passed(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[PassedAnswer]:
+        """Not asked for here."""
+        raise NotImplementedError
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return {}

@@ -1,7 +1,7 @@
 """A task is one request to the model, cut to its window, with a limit for the answer; nothing else is done about it."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from elbowroom.context.notice_line import notice_line
 from elbowroom.errors import ContextOverflow, EmptyReply, RequestError
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.events import Finished, StreamEvent, TextDelta, UsageReport
+from elbowroom.providers.pass_through import PassedAnswer
 from elbowroom.settings.model import AgentSettings, CompactionSettings, StoreSettings
 from elbowroom.settings.tool_sections import MemorySettings, ToolOutputSettings
 from elbowroom.store.opening import open_store
@@ -81,6 +82,10 @@ class Engine:
             raise self.refusals.pop(0)
         prompt = words(body["messages"])
         yield [TextDelta(TITLE), Finished("stop"), UsageReport({"prompt_tokens": prompt, "completion_tokens": 5})]
+
+    def passed(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[PassedAnswer]:
+        """Not asked for here."""
+        raise NotImplementedError
 
     async def complete(self, body: Body) -> dict[str, Any]:
         raise AssertionError("a task is streamed upstream, so that it can be stopped")

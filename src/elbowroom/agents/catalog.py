@@ -45,8 +45,10 @@ class Catalog:
         self._agents = [agent for agent in agents if agent.enabled]
         self._providers = providers
 
-    async def resolve(self, name: str) -> Target:
+    async def resolve(self, name: str, *, embeds: bool = False) -> Target:
         """Return what the client's `model` names: an agent's id, its name, `<provider>/<model>`, or a bare model id.
+
+        Models that only make embeddings are among them where that is wanted.
 
         Raises ModelNotFound with the list of what there is, or what a provider raises where none answers.
         """
@@ -56,7 +58,7 @@ class Catalog:
         if slash and model and (provider := self._providers.get(provider_id)):
             return Target(name, provider, model)
         listed = await self._listed()
-        rows = self._rows(listed)
+        rows = self._rows(listed, embeds=embeds)
         bare = [row for row in rows if row.id == f"{row.owner}/{name}"]
         if len(bare) == 1:
             return Target(bare[0].id, self._providers[bare[0].owner], name)
@@ -81,7 +83,9 @@ class Catalog:
         found = await asyncio.gather(*(_models_or_failure(provider) for provider in self._providers.values()))
         return dict(zip(self._providers, found, strict=True))
 
-    def _rows(self, listed: Mapping[str, Sequence[ModelInfo] | ElbowroomError]) -> list[CatalogRow]:
+    def _rows(
+        self, listed: Mapping[str, Sequence[ModelInfo] | ElbowroomError], *, embeds: bool = False
+    ) -> list[CatalogRow]:
         models = {key: () if isinstance(found, ElbowroomError) else found for key, found in listed.items()}
         rows = [
             CatalogRow(agent.id, agent.display_name, "elbowroom", _find(models[agent.provider], agent.model))
@@ -91,7 +95,7 @@ class Catalog:
             rows += [
                 CatalogRow(f"{provider_id}/{info.id}", info.name, provider_id, info)
                 for info in infos
-                if info.kind != "embedding"
+                if embeds or info.kind != "embedding"
             ]
         return rows
 

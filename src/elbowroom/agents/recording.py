@@ -38,17 +38,17 @@ class Recording:
         self._pace = Pace()
         self._patience = OPENING_SECONDS
 
-    async def begin(self, target: Target, request: ChatRequest) -> LiveTurn:
+    async def begin(self, target: Target, request: ChatRequest, *, keeps: bool = True) -> LiveTurn:
         """Return the turn that answers a request of a conversation; the request's new messages are noted.
 
         A conversation with a name of the client's is known by that, one without by what was said in it; its id is as
         good as a name. A store that fails or is slow lets it be a new one. Requests beside a conversation, such as for
-        a title, have no turn.
+        a title, have no turn. One that is not to be kept has an id, and nothing else.
         """
         owner, name = request.caller.keeps_as, request.caller.chat_id
         messages = without_notices(request.messages)
         chain = Chain.of(owner, target.name, messages)
-        if self.conversations is None:
+        if self.conversations is None or not keeps:
             return LiveTurn(None, self._pace, new_id(owner, name), owner, target.name, chain)
         nodes = archive_of(chain, messages)
         known = await self._look_up(self.conversations, owner, name, nodes)

@@ -44,10 +44,10 @@ class ConversationStatus:
 class RunningTurn:
     """One turn that a person may stop, in the task that entered it. `name` is what the client calls its conversation.
 
-    `agent` and `model` are who answers now, and `filling` tells how full the model's window is at the moment; it is
-    None where that is not looked after. `spoke_at` is when its first word or thought came, by the monotonic clock.
-    `is_stopped` tells that a person has stopped it: what was said until then is the answer. `wants_last_words` tells
-    that the model is to say then what was left undone.
+    `id` is the turn's own, empty where it has none. `agent` and `model` are who answers now, and `filling` tells how
+    full the model's window is at the moment; it is None where that is not looked after. `spoke_at` is when its first
+    word or thought came, by the monotonic clock. `is_stopped` tells that a person has stopped it: what was said until
+    then is the answer. `wants_last_words` tells that the model is to say then what was left undone.
     """
 
     owner: str
@@ -55,6 +55,7 @@ class RunningTurn:
     name: str
     task: "asyncio.Task[object]"
     ended: "asyncio.Future[None]"
+    id: str = ""
     agent: str = ""
     model: str = ""
     filling: Callable[[], ContextFill] | None = None
@@ -133,12 +134,13 @@ class RunningTurns:
 
     @contextmanager
     def entered(
-        self, owner: str, conversation: str, name: str = "", *, agent: str = "", model: str = ""
+        self, owner: str, conversation: str, name: str = "", *, turn_id: str = "", agent: str = "", model: str = ""
     ) -> Iterator[RunningTurn]:
         """Run a turn in the current task; a person who stops it ends the block, and whatever follows it goes on."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # turns run in tasks
-        turn = RunningTurn(owner, conversation, name, task, asyncio.get_running_loop().create_future(), agent, model)
+        ended = asyncio.get_running_loop().create_future()
+        turn = RunningTurn(owner, conversation, name, task, ended, turn_id, agent, model)
         self._turns.append(turn)
         try:
             with turn.stoppable():
@@ -177,13 +179,24 @@ class RunningTurns:
         One that does not end within some seconds is no longer waited for. Whoever leaves while he waits here has
         stopped them all the same.
         """
-        turns = self.of(owner, conversation)
-        for turn in turns:
-            turn.stop(last_words=last_words)
-        if turns:
-            seconds = ENDING_SECONDS + (GRACE_SECONDS if last_words else 0)
-            await asyncio.wait([turn.ended for turn in turns], timeout=seconds)
-        return len(turns)
+        return await _stopped(self.of(owner, conversation), last_words=last_words)
+
+    def is_running(self, owner: str, turn_id: str) -> bool:
+        """Tell whether the turn with this id is one of the owner's that run."""
+        return any((turn.owner, turn.id) == (owner, turn_id) for turn in self._turns)
+
+    async def cancel_turn(self, owner: str, turn_id: str) -> None:
+        """Stop the one turn with this id, if it runs, as `cancel` does."""
+        await _stopped([turn for turn in self._turns if (turn.owner, turn.id) == (owner, turn_id)], last_words=False)
+
+
+async def _stopped(turns: Sequence[RunningTurn], *, last_words: bool) -> int:
+    for turn in turns:
+        turn.stop(last_words=last_words)
+    if turns:
+        seconds = ENDING_SECONDS + (GRACE_SECONDS if last_words else 0)
+        await asyncio.wait([turn.ended for turn in turns], timeout=seconds)
+    return len(turns)
 
 
 def stoppable(turn: RunningTurn | None) -> AbstractContextManager[None]:

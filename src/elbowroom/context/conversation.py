@@ -339,8 +339,16 @@ class Conversations(Protocol):
         """Return the conversation with this id, or else with this name."""
         ...
 
+    async def holder(self, owner: str, turn: str) -> str | None:
+        """Return the id of the conversation that has the turn with this id."""
+        ...
+
     async def read(self, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
+        ...
+
+    async def delete_turn(self, owner: str, turn: str) -> bool:
+        """Delete one turn with all that was said in it; tells whether it was there."""
         ...
 
     async def delete(self, owner: str, conversation: str) -> bool:

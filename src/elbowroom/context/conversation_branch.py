@@ -73,19 +73,24 @@ class ConversationTree:
         ends = [node for node in self.nodes if not node.is_system and self._stands_for(node) and not self._next(node)]
         return sorted((node.last for node in ends), key=attrgetter("number"))
 
-    def branch_to(self, end: Node) -> list[KeptMessage]:
+    def branch_to(self, end: Node, *, with_unfinished: bool = True) -> list[KeptMessage]:
         """Return all messages of the branch that ends there.
 
         Each system message stands behind the one that it follows; of those that took each other's place, the last.
-        Turns that were interrupted stand where they were begun, also where the branch went on without them.
+        Turns that were interrupted stand where they were begun, also where the branch went on without them, unless
+        that is not wanted.
         """
         path = self._path(end)
-        said = list(self._beside(path[0].parent, path[0]))
+        said = list(self._beside(path[0].parent, path[0], with_unfinished))
         for node, following in zip(path, [*path[1:], None], strict=True):
             said.extend(node.messages)
             if node.key:
-                said.extend(self._beside(node.key, following))
+                said.extend(self._beside(node.key, following, with_unfinished))
         return said
+
+    def goes_on_behind(self, node: Node) -> bool:
+        """Tell whether something was said behind a place."""
+        return self._next(node)
 
     def _path(self, end: Node) -> list[Node]:
         """Return the places from the first to this one."""
@@ -96,7 +101,7 @@ class ConversationTree:
             path.append(node)
         return path[::-1]
 
-    def _beside(self, key: str, following: Node | None) -> Iterator[KeptMessage]:
+    def _beside(self, key: str, following: Node | None, with_unfinished: bool) -> Iterator[KeptMessage]:
         """Yield what hangs behind a place and is not the next place of the branch."""
         seen: set[str] = set()
         place = key
@@ -104,7 +109,7 @@ class ConversationTree:
             seen.add(place)
             yield from systems[-1].messages
             place = systems[-1].key
-        if following is not None:
+        if following is not None and with_unfinished:
             for node in self._behind.get(key, ()):
                 if node.is_unfinished and node is not following:
                     yield from node.messages

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from elbowroom.errors import ElbowroomError, UpstreamTimeout
 from elbowroom.providers.events import StreamEvent
+from elbowroom.providers.pass_through import PassedAnswer
 from elbowroom.tokens.counter import TokenCounter
 
 State = Literal["loaded", "loading", "not-loaded"]
@@ -67,6 +69,12 @@ class Provider(Protocol):
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a chat request that does not stream and return the completion as the upstream sent it."""
+
+    def passed(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[PassedAnswer]:
+        """Send a request to another of OpenAI's routes as it is, such as `embeddings`, and give the answer.
+
+        Leaving before the answer's end closes the socket.
+        """
 
     async def overflow_policy(self, model: str) -> str | None:
         """Return what the engine does with a prompt that is too long, such as truncateMiddle; None where unknown."""

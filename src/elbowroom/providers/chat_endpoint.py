@@ -1,25 +1,21 @@
 """One upstream's `/chat/completions`: opens it, reads it, closes it at once, and translates its failures."""
 
-import asyncio
-import io
-import json
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import aiohttp
 
-from elbowroom.errors import ElbowroomError, StreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from elbowroom.errors import ElbowroomError, StreamCut, UpstreamError, UpstreamTimeout
 from elbowroom.providers.chat_chunks import ChunkReader
 from elbowroom.providers.events import StreamEvent
 from elbowroom.providers.failures import (
     Source,
     error_in,
     failure_of,
-    failure_of_response,
     not_json,
     overflow_error,
 )
+from elbowroom.providers.posting import Poster
 from elbowroom.providers.silence_watch import SilenceWatch
 from elbowroom.providers.sse import EventReader, ServerSentEvent
 from elbowroom.providers.upstream_json import parse_upstream_json
@@ -28,10 +24,6 @@ CONNECT_SECONDS = 1.5
 FIRST_BYTE_SECONDS = 1800.0  # a large prompt on a slow machine is read for many minutes
 SILENCE_SECONDS = 300.0
 IDLE_SECONDS = 2.0  # shorter than the five seconds after which LM Studio's server closes an idle connection
-RETRY_AFTER_SECONDS = 0.2
-LARGE_BODY_BYTES = 64 * 1024
-MAX_ERROR_BYTES = 256 * 1024
-ERROR_BODY_SECONDS = 3.0
 
 
 def open_session() -> aiohttp.ClientSession:
@@ -55,11 +47,9 @@ class ChatEndpoint:
         source: Source,
         start_hint: str,
     ) -> None:
-        self._http = http
+        self._poster = Poster(http, headers, source, start_hint)
         self._url = url
-        self._headers = {"Content-Type": "application/json", **headers}
         self._source = source
-        self._start_hint = start_hint
 
     async def stream(
         self, body: Mapping[str, Any], reader: ChunkReader, window: int | None = None
@@ -69,7 +59,7 @@ class ChatEndpoint:
         The generator's end means that the answer is complete. Closing it closes the connection. `window`, in
         tokens, tells an empty answer at the window's edge from other empty answers.
         """
-        response = await self._post(body)
+        response = await self._poster.post(self._url, body)
         complete = False
         try:
             if response.content_type in ("application/json", "text/html"):
@@ -89,42 +79,11 @@ class ChatEndpoint:
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a request that does not stream."""
-        response = await self._post(body)
+        response = await self._poster.post(self._url, body)
         try:
             return await self._read_json(response)
         finally:
             response.close()
-
-    async def _post(self, body: Mapping[str, Any]) -> aiohttp.ClientResponse:
-        data = json.dumps(body, separators=(",", ":")).encode()
-        try:
-            response = await self._connect(data)
-        except aiohttp.ClientConnectorError:
-            await asyncio.sleep(RETRY_AFTER_SECONDS)
-            response = await self._connect_or_explain(data)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise self._explained(error) from error
-        if response.status != 200:
-            try:
-                text = await _read_error(response)
-            finally:
-                response.close()
-            raise failure_of_response(response.status, text, response.headers, self._source)
-        return response
-
-    async def _connect(self, data: bytes) -> aiohttp.ClientResponse:
-        # As a file it is sent piece by piece; megabytes of images in one piece would hold up the event loop.
-        body = data if len(data) < LARGE_BODY_BYTES else io.BytesIO(data)
-        return await self._http.post(self._url, data=body, headers=self._headers, allow_redirects=False)
-
-    async def _connect_or_explain(self, data: bytes) -> aiohttp.ClientResponse:
-        try:
-            return await self._connect(data)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise self._explained(error) from error
-
-    def _explained(self, error: Exception) -> UpstreamError:
-        return connection_failure(error, self._source, self._start_hint)
 
     async def _read_events(
         self, response: aiohttp.ClientResponse, reader: ChunkReader
@@ -179,16 +138,6 @@ class ChatEndpoint:
         return answer
 
 
-async def _read_error(response: aiohttp.ClientResponse) -> bytes:
-    """Return what has come of an error's body by the time it is complete, too long or too slow."""
-    body = bytearray()
-    with suppress(aiohttp.ClientError, TimeoutError):
-        async with asyncio.timeout(ERROR_BODY_SECONDS):
-            while len(body) < MAX_ERROR_BYTES and (part := await response.content.readany()):
-                body += part
-    return bytes(body)
-
-
 def _read_all(
     events: Iterable[ServerSentEvent], reader: ChunkReader
 ) -> tuple[list[StreamEvent], ElbowroomError | None]:
@@ -200,16 +149,3 @@ def _read_all(
         except ElbowroomError as failure:
             return said, failure
     return said, None
-
-
-def connection_failure(error: Exception, source: Source, start_hint: str) -> UpstreamError:
-    """Say that an upstream cannot be reached, or that it did not answer in time."""
-    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-        return UpstreamUnreachable(f"{source.name} does not answer at {source.url}. {start_hint}")
-    if isinstance(error, TimeoutError):
-        return UpstreamTimeout(f"{source.name} at {source.url} took the request and did not answer in time.")
-    if isinstance(error, aiohttp.InvalidURL):
-        return UpstreamUnreachable(f"{source.url} is not an address that can be reached: {error}.")
-    if isinstance(error, aiohttp.ClientResponseError):
-        return UpstreamError(f"What answers at {source.url} does not speak HTTP. Put the right address into base_url.")
-    return StreamCut(f"{source.name} at {source.url} closed the connection before it answered ({error}).")

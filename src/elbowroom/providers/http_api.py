@@ -7,8 +7,9 @@ from typing import Any
 import aiohttp
 
 from elbowroom.errors import UpstreamError
-from elbowroom.providers.chat_endpoint import CONNECT_SECONDS, connection_failure
+from elbowroom.providers.chat_endpoint import CONNECT_SECONDS
 from elbowroom.providers.failures import Source, failure_of_response
+from elbowroom.providers.posting import connection_failure
 from elbowroom.providers.upstream_json import parse_upstream_json
 
 ANSWER_SECONDS = 10.0

@@ -7,7 +7,7 @@ by whichever model is loaded, and the only true window is that of the loaded ins
 import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any
 
 import aiohttp
@@ -23,6 +23,8 @@ from elbowroom.providers.lmstudio_counting import LMStudioCounting
 from elbowroom.providers.lmstudio_management import ModelManagement
 from elbowroom.providers.lmstudio_models import find_model, find_owner, parse_v0_models, parse_v1_models
 from elbowroom.providers.lmstudio_rpc import LMStudioRpc
+from elbowroom.providers.pass_through import PassedAnswer, PassThrough
+from elbowroom.providers.posting import Poster
 from elbowroom.providers.single_flight import SingleFlight
 from elbowroom.tokens.counter import TokenCounter
 from elbowroom.tokens.tools import CountingTools
@@ -59,6 +61,7 @@ class LMStudio:
         self._source = source
         self._api = JsonApi(http, headers, source, START_HINT)
         self._chat = ChatEndpoint(http, f"{self._root}/v1/chat/completions", headers, source, START_HINT)
+        self._passing = PassThrough(Poster(http, headers, source, START_HINT), f"{self._root}/v1", source)
         self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
         self.management = ModelManagement(http, self._root, headers, source, START_HINT, self._models.forget)
         self._loads = SingleFlight()
@@ -112,6 +115,10 @@ class LMStudio:
     async def counter(self, info: ModelInfo) -> TokenCounter:
         """Return the counter of this model: by its file, by LM Studio itself, or by its family."""
         return await self._counting.counter(info)
+
+    def passed(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[PassedAnswer]:
+        """Send a request to another of OpenAI's routes as it is, and give the answer."""
+        return self._passing.opened(path, body)
 
     async def overflow_policy(self, model: str) -> str | None:
         """Return what LM Studio does with too long a prompt, such as truncateMiddle, None if it does not tell."""

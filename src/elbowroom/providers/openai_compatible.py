@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import aiohttp
@@ -14,6 +15,8 @@ from elbowroom.providers.engine_counters import RouteCounter
 from elbowroom.providers.events import StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.http_api import JsonApi
+from elbowroom.providers.pass_through import PassedAnswer, PassThrough
+from elbowroom.providers.posting import Poster
 from elbowroom.settings.paths import expanded
 from elbowroom.tokens.count import Counter
 from elbowroom.tokens.counter import TokenCounter
@@ -48,6 +51,7 @@ class OpenAICompatible:
         self._source = Source(self.name, self._base, KEY_HINT, api_key)
         self._api = JsonApi(http, headers, self._source, self.start_hint)
         self._chat = ChatEndpoint(http, f"{self._base}/chat/completions", headers, self._source, self.start_hint)
+        self._passing = PassThrough(Poster(http, headers, self._source, self.start_hint), self._base, self._source)
         self._tools = tools or CountingTools()
         self._model_files = model_files or {}
         self._counters: dict[str, TokenCounter] = {}
@@ -75,6 +79,10 @@ class OpenAICompatible:
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a chat request that does not stream and return the completion as the server sent it."""
         return await self._chat.complete(body)
+
+    def passed(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[PassedAnswer]:
+        """Send a request to another of OpenAI's routes as it is, and give the answer."""
+        return self._passing.opened(path, body)
 
     async def overflow_policy(self, model: str) -> str | None:
         """Return None: these servers do not tell."""

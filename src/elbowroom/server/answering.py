@@ -7,61 +7,52 @@ from aiohttp import web
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.live_turn import LiveTurn
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.server.keys import RUNTIME, SHARED, run_settings_of
 from elbowroom.server.observing import Observed, observed
-from elbowroom.server.runtime import chat_key
+from elbowroom.server.runtime import AgentRuntime, chat_key
 
-Named = Callable[[str], object]
-"""Takes the id of the conversation as soon as it is known."""
-
-
-async def answered(app: web.Application, target: Target, chat: ChatRequest, sink: Sink, named: Named) -> Answer:
-    """Return the answer as `_answered` does, and take note of how it ends."""
-    with observed(app[SHARED].observations, target, is_task=chat.caller.is_task) as seen:
-        return await _answered(app, target, chat, sink, named, seen)
+Begun = Callable[[LiveTurn], object]
+"""Takes the turn as soon as it is known, and with it its conversation."""
 
 
-async def _answered(
-    app: web.Application, target: Target, chat: ChatRequest, sink: Sink, named: Named, observing: Observed
+async def answered(
+    app: web.Application, target: Target, chat: ChatRequest, sink: Sink, begun: Begun, *, keeps: bool = True
 ) -> Answer:
     """Return the answer; the sink has had everything visible by then. One that a person has stopped is what it was.
 
     What has happened to the store is told behind the answer, once. Tasks and requests that are relayed are no turns.
-    Raises ElbowroomError.
+    Where it is not kept, nothing of the turn is written. Raises ElbowroomError.
     """
-    settings = run_settings_of(app)
-    if chat.caller.may_wait:
-        return await app[RUNTIME].run(target, chat, sink, settings)
-    with settings.shared.admission.chat(chat_key(target, chat)):  # before the store is asked, which may be opening yet
-        if target.is_relay or chat.caller.is_task:
-            return await app[RUNTIME].run(target, chat, sink, settings)
-        return await _answered_turn(app, target, chat, sink, named, settings, observing)
+    settings, runtime, caller = run_settings_of(app), app[RUNTIME], chat.caller
+    with observed(app[SHARED].observations, target, is_task=caller.is_task) as observing:
+        if caller.may_wait:
+            return await runtime.run(target, chat, sink, settings)
+        with settings.shared.admission.chat(chat_key(target, chat)):  # before the store is asked, which may be opening
+            if target.is_relay or caller.is_task:
+                return await runtime.run(target, chat, sink, settings)
+            live = await settings.shared.recording.begin(target, chat, keeps=keeps)
+            begun(live)
+            return await _answered_turn(runtime, target, chat, sink, replace(settings, live=live), observing)
 
 
 async def _answered_turn(
-    app: web.Application,
-    target: Target,
-    chat: ChatRequest,
-    sink: Sink,
-    named: Named,
-    settings: RunSettings,
-    observing: Observed,
+    runtime: AgentRuntime, target: Target, chat: ChatRequest, sink: Sink, settings: RunSettings, observing: Observed
 ) -> Answer:
-    live = await settings.shared.recording.begin(target, chat)
-    named(live.conversation)
+    live = settings.live
+    assert live is not None  # noqa: S101  # what makes a request a turn
+    names = {"turn_id": live.id, "agent": target.name, "model": target.model}
     try:
-        with settings.shared.running.entered(
-            live.owner, live.conversation, chat.caller.chat_id, agent=target.name, model=target.model
-        ) as turn:
+        with settings.shared.running.entered(live.owner, live.conversation, chat.caller.chat_id, **names) as turn:
             observing.turn = turn
 
             def seen(events: Sequence[AnswerEvent]) -> Awaitable[None]:
                 turn.saw(events)
                 return sink(events)
 
-            answer = await app[RUNTIME].run(target, chat, seen, replace(settings, running=turn, live=live))
+            answer = await runtime.run(target, chat, seen, replace(settings, running=turn))
             if chat.stream and (news := settings.shared.store.news()):
                 await sink([Notice("store", text) for text in news])
             return answer

@@ -29,8 +29,10 @@ from elbowroom.server.logs import show_logs
 from elbowroom.server.metrics import Metrics
 from elbowroom.server.metrics_route import COUNTED, add_metrics_route, count_requests
 from elbowroom.server.models import list_models, show_model
+from elbowroom.server.passing_on import add_passed_routes
 from elbowroom.server.queueing import add_queue_routes
 from elbowroom.server.request_log import add_request_id, log_request
+from elbowroom.server.responses import add_response_routes
 from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime
 from elbowroom.server.settings_routes import add_settings_routes
@@ -106,6 +108,8 @@ def create_app(
     add_metrics_route(app)
     add_settings_routes(app, live, environ)
     add_lmstudio_routes(app)
+    add_response_routes(app, BASE, END)
+    add_passed_routes(app, BASE, END)
     return app
 
 

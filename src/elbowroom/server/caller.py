@@ -49,7 +49,11 @@ FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
 
 async def read_chat_request(request: web.Request) -> ChatRequest:
     """Read the body of a chat request and note who asks. Raises what reading and parsing it raise."""
-    chat = parse_chat_request(await read_json(request))
+    return with_caller(request, parse_chat_request(await read_json(request)))
+
+
+def with_caller(request: web.Request, chat: ChatRequest) -> ChatRequest:
+    """Return a parsed chat request with who asks."""
     caller = caller_of(request.headers, chat)
     return replace(chat, caller=replace(caller, known_by=_known_by(request, caller.owner)))
 

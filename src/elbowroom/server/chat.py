@@ -1,13 +1,14 @@
 """`POST /v1/chat/completions`, streamed and whole."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from functools import partial
 
 from aiohttp import web
 
-from elbowroom.agents.answer import Answer, AnswerEvent
+from elbowroom.agents.answer import AnswerEvent
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.live_turn import LiveTurn
 from elbowroom.agents.request import ChatRequest
 from elbowroom.errors import ElbowroomError
 from elbowroom.logs.request_facts import request_facts
@@ -17,7 +18,7 @@ from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
 from elbowroom.server.event_stream import ClientLeft, EventStream
 from elbowroom.server.failures import unexpected
 from elbowroom.server.keys import RUNNING, RUNTIME, catalog_of, run_settings_of
-from elbowroom.server.request_log import note_target
+from elbowroom.server.request_log import note_answer, note_target
 
 log = logging.getLogger(__name__)
 OPEN_WEBUI = ("x-openwebui-", "x-elbowroom-message-id")
@@ -38,9 +39,8 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
             settings = run_settings_of(request.app)
             return web.json_response(await request.app[RUNTIME].relay(target, chat, settings), dumps=to_json)
         headers: dict[str, str] = {}
-        named = partial(headers.setdefault, CONVERSATION)
-        answer = await answered(request.app, target, chat, _keep_to_the_end, named)
-    _note_answer(answer)
+        answer = await answered(request.app, target, chat, _keep_to_the_end, partial(name_conversation, headers))
+    note_answer(answer)
     return web.json_response(encode_completion(answer, chat.model), headers=headers, dumps=to_json)
 
 
@@ -61,16 +61,16 @@ async def _stream(request: web.Request, chat: ChatRequest, target: Target) -> we
         try:
             try:
                 async with request.app[RUNNING].endable():
-                    named = partial(stream.response.headers.setdefault, CONVERSATION)
-                    answer = await answered(request.app, target, chat, sink, named)
+                    begun = partial(name_conversation, stream.response.headers)
+                    answer = await answered(request.app, target, chat, sink, begun)
             except ClientLeft:
                 raise
             except Exception as error:
                 if not stream.has_begun:
                     raise
-                last = encoder.failure(_reported(error, target))
+                last = encoder.failure(reported(error, target))
             else:
-                _note_answer(answer)
+                note_answer(answer)
                 last = encoder.end(answer, wants_usage=chat.wants_usage, usage_at_finish=_is_open_webui(request))
             await stream.send(last)
         except ClientLeft:
@@ -79,7 +79,7 @@ async def _stream(request: web.Request, chat: ChatRequest, target: Target) -> we
     return stream.response
 
 
-def _reported(error: Exception, target: Target) -> ElbowroomError:
+def reported(error: Exception, target: Target) -> ElbowroomError:
     """Log what ended an answer whose headers are out, and return what the client may know of it."""
     if not isinstance(error, ElbowroomError):
         request_facts().error = type(error).__name__
@@ -89,15 +89,14 @@ def _reported(error: Exception, target: Target) -> ElbowroomError:
     return error
 
 
+def name_conversation(headers: MutableMapping[str, str], live: LiveTurn) -> None:
+    """Let the headers of an answer name its conversation."""
+    headers.setdefault(CONVERSATION, live.conversation)
+
+
 async def _keep_to_the_end(events: Sequence[AnswerEvent]) -> None:
     """Show nothing yet: the answer keeps it all."""
 
 
 def _is_open_webui(request: web.Request) -> bool:
     return any(name.lower().startswith(OPEN_WEBUI) for name in request.headers)
-
-
-def _note_answer(answer: Answer) -> None:
-    facts = request_facts()
-    facts.take_usage(answer.usage)
-    facts.steps, facts.finish_reason = answer.steps, answer.finish_reason

@@ -138,7 +138,7 @@ class FrameEncoder:
             case "off":
                 return ""
             case "comment":
-                return f": {' '.join(notice.text.split()).encode('ascii', 'backslashreplace').decode()}\n\n"
+                return comment(notice.text)
             case "content":
                 return "" if is_progress else self._line(notice)
             case _:
@@ -178,7 +178,7 @@ class FrameEncoder:
 
 def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
     """Return the whole answer as a `chat.completion` object."""
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(answer.text) or None}
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(answer.text) or None, "refusal": None}
     if answer.reasoning:
         message["reasoning_content"] = "".join(answer.reasoning)
     if answer.tool_calls:
@@ -199,6 +199,11 @@ def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
         "choices": [choice],
     }
     return completion if answer.usage is None else {**completion, "usage": answer.usage}
+
+
+def comment(text: str) -> str:
+    """Return a comment frame, which no client takes for a part of the answer; in one line of ASCII."""
+    return f": {' '.join(text.split()).encode('ascii', 'backslashreplace').decode()}\n\n"
 
 
 def _joined(logprobs: list[Any]) -> Any:

@@ -21,7 +21,10 @@ from elbowroom.server.running import ServerStopping
 
 log = logging.getLogger(__name__)
 RETRY_AFTER_FORMS = re.compile(r"[0-9]{1,9}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
-ROUTES = "POST /v1/chat/completions, GET /v1/models, GET /health"
+ROUTES = (
+    "POST /v1/chat/completions, /v1/responses, /v1/completions and /v1/embeddings, GET /v1/models, "
+    "GET /v1/conversations, GET /health"
+)
 
 
 @web.middleware

@@ -240,6 +240,14 @@ class HeldConversation:
             if item.turn not in self.turns or self.turns[item.turn].status == "streaming"
         ]
 
+    def forget_turn(self, turn: str) -> list[str]:
+        """Let a turn go with all that was said in it; return the ids of that."""
+        said = [message.id for message in self.turns.pop(turn).messages]
+        self.messages = [message for message in self.messages if message.turn != turn]
+        for message in said:
+            del self.replies[message]
+        return said
+
     def _add(self, turn_id: str, message_id: str, status: Status, at: float, whole: Message | None) -> None:
         turn = self.turns[turn_id]
         if message_id not in self.replies:

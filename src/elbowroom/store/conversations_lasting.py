@@ -13,7 +13,7 @@ from elbowroom.context.conversation import (
     Known,
     QueuedMessage,
 )
-from elbowroom.store.conversations_sound import Deleted
+from elbowroom.store.conversations_sound import Deleted, TurnDeleted
 from elbowroom.store.conversations_standing_in import StandIn
 from elbowroom.store.conversations_waiting import Batch, WaitingChanges
 from elbowroom.store.errors import StoreUnavailable
@@ -100,6 +100,10 @@ class LastingConversations:
             lambda sql: sql.find(owner, conversation), lambda stand_in: stand_in.find(owner, conversation)
         )
 
+    async def holder(self, owner: str, turn: str) -> str | None:
+        """Return the id of the conversation that has the turn with this id."""
+        return await self._ask(lambda sql: sql.holder(owner, turn), lambda stand_in: stand_in.holder(owner, turn))
+
     async def read(self, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
         return await self._ask(
@@ -116,6 +120,17 @@ class LastingConversations:
             self._waiting.new.append(Deleted(found.id))
             await self._flush()
         return found is not None
+
+    async def delete_turn(self, owner: str, turn: str) -> bool:
+        """Delete one turn with all that was said in it; tells whether it was there.
+
+        Where that cannot be written now, it is deleted once it can.
+        """
+        is_there = await self.holder(owner, turn) is not None
+        if is_there:
+            self._waiting.new.append(TurnDeleted(turn))
+            await self._flush()
+        return is_there
 
     def waiting(self) -> Sequence[Batch]:
         """Return the batches that are not written, in order."""

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from elbowroom.context import conversation as kinds
 from elbowroom.store.conversations_parts import UNREADABLE
-from elbowroom.store.conversations_sound import KeptChange, is_sound_id
+from elbowroom.store.conversations_sound import KeptChange, TurnDeleted, is_sound_id
 from elbowroom.store.sqlite import MOST_VARIABLES
 from elbowroom.store.tables import conversations, messages, queue, turns
 
@@ -34,7 +34,7 @@ async def conversations_of(connection: AsyncConnection, changes: Sequence[KeptCh
                 found.add(change.item.conversation)
             case kinds.ReplyGrew() | kinds.ReplyCalled() | kinds.ReplyEnded():
                 names[messages].add(change.message)
-            case kinds.ReplyBegun() | kinds.Added() | kinds.StepUsed() | kinds.TurnEnded():
+            case kinds.ReplyBegun() | kinds.Added() | kinds.StepUsed() | kinds.TurnEnded() | TurnDeleted():
                 names[turns].add(change.turn)
             case kinds.QueueTaken() | kinds.QueueDropped():
                 names[queue].update(change.ids)

@@ -14,7 +14,7 @@ from elbowroom.context.conversation import (
     QueuedMessage,
 )
 from elbowroom.store.conversations_held import HeldConversation
-from elbowroom.store.conversations_sound import Deleted, KeptChange, weighed
+from elbowroom.store.conversations_sound import Deleted, KeptChange, TurnDeleted, weighed
 from elbowroom.store.owner_key import owner_key
 
 MOST_BYTES: Final = 64 * 2**20
@@ -95,6 +95,11 @@ class MemoryConversations:
         held = self.held(owner, conversation)
         return held.row() if held else None
 
+    async def holder(self, owner: str, turn: str) -> str | None:
+        """Return the id of the conversation that has the turn with this id."""
+        held = self._by_turn.get(turn)
+        return held.id if held and held.owner == owner_key(owner) else None
+
     async def read(self, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
         held = self.held(owner, conversation)
@@ -106,6 +111,13 @@ class MemoryConversations:
         if held:
             self._forget(held)
         return held is not None
+
+    async def delete_turn(self, owner: str, turn: str) -> bool:
+        """Delete one turn with all that was said in it; tells whether it was there."""
+        is_there = await self.holder(owner, turn) is not None
+        if is_there:
+            self._forget_turn(turn)
+        return is_there
 
     async def aclose(self) -> None:
         """Forget everything."""
@@ -145,6 +157,9 @@ class MemoryConversations:
             if found := self._held.get(change.conversation):
                 self._forget(found)
             return
+        if isinstance(change, TurnDeleted):
+            self._forget_turn(change.turn)
+            return
         if isinstance(change, kinds.ConversationBegun):
             self._held.setdefault(change.conversation, HeldConversation.of(change))
         held = self._find(change)
@@ -161,7 +176,7 @@ class MemoryConversations:
         match change:
             case kinds.Queued():
                 return self._held.get(change.item.conversation)
-            case kinds.ReplyBegun() | kinds.Added() | kinds.StepUsed() | kinds.TurnEnded():
+            case kinds.ReplyBegun() | kinds.Added() | kinds.StepUsed() | kinds.TurnEnded() | TurnDeleted():
                 return self._by_turn.get(change.turn)
             case kinds.ReplyGrew() | kinds.ReplyCalled() | kinds.ReplyEnded():
                 return self._by_reply.get(change.message)
@@ -184,6 +199,11 @@ class MemoryConversations:
                 del self._by_queued[item], held.queue[item]
             else:
                 held.queue[item] = replace(held.queue[item], turn=turn)
+
+    def _forget_turn(self, turn: str) -> None:
+        if held := self._by_turn.pop(turn, None):
+            for reply in held.forget_turn(turn):
+                self._by_reply.pop(reply, None)
 
     def _forget(self, held: HeldConversation) -> None:
         del self._held[held.id]

@@ -20,7 +20,14 @@ class Deleted:
     conversation: str
 
 
-KeptChange = Change | Deleted
+@dataclass(frozen=True, slots=True)
+class TurnDeleted:
+    """A turn that is to be deleted, with all that was said in it."""
+
+    turn: str
+
+
+KeptChange = Change | Deleted | TurnDeleted
 OVERHEAD: Final = 200
 """Roughly what a change takes in bytes besides its text."""
 MOST_TOKENS: Final = 2**31 - 1
@@ -39,6 +46,7 @@ TEXTS: Final[dict[type[Any], tuple[str, ...]]] = {
     kinds.QueueTaken: ("turn",),
     kinds.QueueDropped: (),
     Deleted: ("conversation",),
+    TurnDeleted: ("turn",),
 }
 """The texts of each kind of change, which are names or say a kind; what people and models say is not among them."""
 ANY_TEXT: Final = frozenset({"owner", "name", "agent", "model"})

@@ -26,7 +26,7 @@ from elbowroom.store.conversations_reading import (
     turn_rows,
 )
 from elbowroom.store.conversations_search import searched
-from elbowroom.store.conversations_sound import Deleted, KeptChange, is_sound_id, left_out
+from elbowroom.store.conversations_sound import Deleted, KeptChange, TurnDeleted, is_sound_id, left_out
 from elbowroom.store.conversations_statements import TAILS, interrupting
 from elbowroom.store.conversations_writing import Plan, Tail, growing, takes_long, with_sure_tails
 from elbowroom.store.database import Database
@@ -86,6 +86,10 @@ class SqlConversations:
         """Return the conversation with this id, or else with this name."""
         return await self._tasks.run(self._find(owner, conversation))
 
+    async def holder(self, owner: str, turn: str) -> str | None:
+        """Return the id of the conversation that has the turn with this id."""
+        return await self._tasks.run(self._holder(owner, turn))
+
     async def read(self, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
         held = await self._tasks.run(self._held(owner, conversation))
@@ -94,6 +98,10 @@ class SqlConversations:
     async def delete(self, owner: str, conversation: str) -> bool:
         """Delete one with all that belongs to it; tells whether it was there."""
         return await self._tasks.run(self._delete(owner, conversation))
+
+    async def delete_turn(self, owner: str, turn: str) -> bool:
+        """Delete one turn with all that was said in it; tells whether it was there."""
+        return await self._tasks.run(self._delete_turn(owner, turn))
 
     async def held_for(self, changes: Sequence[KeptChange], known: Collection[str]) -> list[HeldConversation]:
         """Return the conversations that these changes are about, without those that are known."""
@@ -200,6 +208,15 @@ class SqlConversations:
             row = await _found(connection, owner, conversation)
         return conversation_row(row) if row else None
 
+    async def _holder(self, owner: str, turn: str) -> str | None:
+        if not is_sound_id(turn):
+            return None
+        own = conversations.c.owner == owner_key(owner)
+        statement = select(conversations.c.id).join(turns, turns.c.conversation == conversations.c.id)
+        async with self._database.reading() as connection:
+            found: str | None = await connection.scalar(statement.where(own, turns.c.id == turn))
+        return found
+
     async def _held(self, owner: str, conversation: str) -> HeldConversation | None:
         async with self._database.reading() as connection:
             row = await _found(connection, owner, conversation)
@@ -211,6 +228,12 @@ class SqlConversations:
         if row:
             await self._write_together([Deleted(row.id)])
         return row is not None
+
+    async def _delete_turn(self, owner: str, turn: str) -> bool:
+        is_there = await self._holder(owner, turn) is not None
+        if is_there:
+            await self._write_together([TurnDeleted(turn)])
+        return is_there
 
     async def _held_for(self, changes: Sequence[KeptChange], known: Collection[str]) -> list[HeldConversation]:
         async with self._database.reading() as connection:

@@ -74,6 +74,13 @@ class StandIn:
         stored = await self.stored.find(owner, conversation) if self.stored else None
         return stored if stored and self._is_stored(stored.id) else None
 
+    async def holder(self, owner: str, turn: str) -> str | None:
+        """Return the id of the conversation that has the turn with this id."""
+        if found := await self._changed.holder(owner, turn):
+            return found
+        stored = await self.stored.holder(owner, turn) if self.stored else None
+        return stored if stored and self._is_stored(stored) else None
+
     async def read(self, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
         if found := await self._changed.read(owner, conversation):

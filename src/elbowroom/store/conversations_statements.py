@@ -209,3 +209,11 @@ DELETING: Final = (
     delete(conversations).where(conversations.c.id == bound("conversation")),
 )
 """What deletes a conversation with all that belongs to it."""
+_SAID_IN_TURN: Final = select(messages.c.id).where(messages.c.turn == bound("turn"))
+DELETING_TURN: Final = (
+    delete(message_parts).where(message_parts.c.message.in_(_SAID_IN_TURN)),
+    delete(step_usage).where(step_usage.c.turn == bound("turn")),
+    delete(messages).where(messages.c.turn == bound("turn")),
+    delete(turns).where(turns.c.id == bound("turn")),
+)
+"""What deletes a turn with all that was said in it."""

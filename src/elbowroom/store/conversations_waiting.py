@@ -7,11 +7,18 @@ from typing import Final
 
 from elbowroom.context import conversation as kinds
 from elbowroom.context.conversation import ReplyGrew
-from elbowroom.store.conversations_sound import Deleted, KeptChange, rough_size
+from elbowroom.store.conversations_sound import Deleted, KeptChange, TurnDeleted, rough_size
 
 log = logging.getLogger(__name__)
 MOST_BYTES: Final = 64 * 2**20
-KEPT_LONGEST: Final = (kinds.ConversationBegun, Deleted, kinds.Queued, kinds.QueueTaken, kinds.QueueDropped)
+KEPT_LONGEST: Final = (
+    kinds.ConversationBegun,
+    Deleted,
+    TurnDeleted,
+    kinds.Queued,
+    kinds.QueueTaken,
+    kinds.QueueDropped,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +150,7 @@ def _with_owners(changes: Iterable[KeptChange]) -> Iterable[tuple[KeptChange, st
             turn_of[change.message] = change.turn
         if isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled | kinds.ReplyEnded):
             yield change, turn_of.get(change.message, change.message)
-        elif isinstance(change, kinds.QueueTaken):
+        elif isinstance(change, kinds.QueueTaken | TurnDeleted):
             yield change, f"{number}"
         else:
             yield change, getattr(change, "turn", f"{number}")

@@ -9,7 +9,16 @@ from elbowroom.context.transcript import Message
 from elbowroom.store import conversations_statements as sql
 from elbowroom.store.conversations_held import heard_message_id, title_of
 from elbowroom.store.conversations_parts import REPLY_FIELDS, Part, body, split
-from elbowroom.store.conversations_sound import MESSAGES, UNSOUND, Deleted, KeptChange, check, is_sound_id, left_out
+from elbowroom.store.conversations_sound import (
+    MESSAGES,
+    UNSOUND,
+    Deleted,
+    KeptChange,
+    TurnDeleted,
+    check,
+    is_sound_id,
+    left_out,
+)
 from elbowroom.store.conversations_statements import values
 from elbowroom.store.message_json import encoded
 from elbowroom.store.owner_key import owner_key
@@ -202,6 +211,12 @@ class Plan:
             self._write(statement, values(conversation=change.conversation))
         self._tails.clear()
 
+    def delete_turn(self, change: TurnDeleted) -> None:
+        """Delete a turn with all that was said in it."""
+        for statement in sql.DELETING_TURN:
+            self._write(statement, values(turn=change.turn))
+        self._tails.clear()
+
     def _write(self, statement: Any, given: dict[str, Any]) -> None:
         if self.groups and self.groups[-1][0] is statement:
             self.groups[-1][1].append(given)
@@ -246,6 +261,7 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
     kinds.QueueTaken: Plan.take,
     kinds.QueueDropped: Plan.drop,
     Deleted: Plan.delete,
+    TurnDeleted: Plan.delete_turn,
 }
 """What is written for each kind of change."""
 
@@ -268,7 +284,7 @@ def with_sure_tails(changes: Sequence[KeptChange], known: Iterable[str]) -> Iter
     """
     start, seen = 0, set(known)
     for place, change in enumerate(changes, 1):
-        is_cut = isinstance(change, Deleted)
+        is_cut = isinstance(change, Deleted | TurnDeleted)
         if isinstance(change, kinds.ReplyBegun | kinds.ReplyGrew | kinds.ReplyCalled):
             is_cut = isinstance(change, kinds.ReplyBegun) and change.message in seen
             seen.add(change.message)

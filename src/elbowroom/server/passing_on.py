@@ -1,0 +1,138 @@
+"""`POST /v1/embeddings` and `/v1/completions`: passed on to the provider of the model that they name."""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Final
+
+from aiohttp import web
+
+from elbowroom.agents.catalog import Target
+from elbowroom.agents.gate import Gate
+from elbowroom.errors import ModelNotFound, RequestError
+from elbowroom.providers.base import ModelInfo
+from elbowroom.providers.lmstudio_models import find_model
+from elbowroom.server.body import read_json
+from elbowroom.server.chat import reported
+from elbowroom.server.encode import DONE, to_json
+from elbowroom.server.event_stream import ClientLeft, EventStream
+from elbowroom.server.keys import RUNNING, SHARED, catalog_of
+from elbowroom.server.prompt_room import Room, room_for
+
+log = logging.getLogger(__name__)
+HELD_FOR_ANSWER: Final = 1024
+"""So many tokens of the window are held for a continuation at most, unless others leave them free anyway."""
+
+
+def add_passed_routes(app: web.Application, base: str, end: str) -> None:
+    """Add the routes between what may stand before and behind them."""
+    app.router.add_post(f"{base}embeddings{end}", embeddings)
+    app.router.add_post(f"{base}completions{end}", completions)
+
+
+async def embeddings(request: web.Request) -> web.Response:
+    """Pass a request for embeddings on, and answer with them as they come."""
+    body = _checked(await read_json(request))
+    target = await catalog_of(request.app).resolve(body["model"], embeds=True)
+    if target.provider.manages_context:  # such a one may let any model answer for one that it does not know
+        models = await target.provider.models()
+        if find_model(models, target.model) is None:
+            there = ", ".join(info.id for info in models if info.kind == "embedding") or "none"
+            raise ModelNotFound(f"There is no model {target.model!r} for embeddings. There are: {there}.")
+    sent = {**body, "model": target.model}
+    async with request.app[RUNNING].endable(), target.provider.passed("embeddings", sent) as answer:
+        found = await answer.whole()
+    return web.json_response({**found, "model": body["model"]}, dumps=to_json)
+
+
+async def completions(request: web.Request) -> web.StreamResponse:
+    """Pass a prompt on that fits its model's window with its continuation, and answer with that as it comes.
+
+    Raises ContextOverflow where it does not: what the engine would do is to leave out a part without a word.
+    """
+    body = _checked(await read_json(request))
+    target = await catalog_of(request.app).resolve(body["model"])
+    info, room = await _room(target, body)
+    sent = {**body, "model": target.model, **({"max_tokens": room.answer} if room else {})}
+    if body.get("stream") is True:
+        return await _stream(request, target, info, room, body["model"], sent)
+    async with request.app[RUNNING].endable(), aclosing(_passed(request.app, target, info, room, sent)) as chunks:
+        found = [chunk async for chunk in chunks]
+    return web.json_response({**found[0], "model": body["model"]}, dumps=to_json)
+
+
+async def _stream(
+    request: web.Request, target: Target, info: ModelInfo, room: Room | None, model: str, sent: dict[str, Any]
+) -> web.StreamResponse:
+    async with EventStream(request) as stream:
+        try:
+            try:
+                passed = _passed(request.app, target, info, room, sent)
+                async with request.app[RUNNING].endable(), aclosing(passed) as chunks:
+                    async for chunk in chunks:
+                        await stream.send(_frame({**chunk, "model": model}))
+                last = DONE
+            except ClientLeft:
+                raise
+            except Exception as error:
+                if not stream.has_begun:
+                    raise
+                last = _frame(reported(error, target).as_openai())
+            await stream.send(last)
+        except ClientLeft:
+            log.info("The client of %s left or stopped reading; its answer was ended.", target.name)
+    return stream.response
+
+
+async def _passed(
+    app: web.Application, target: Target, info: ModelInfo, room: Room | None, sent: dict[str, Any]
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield the chunks of a continuation, or the whole of it; what it needs of a shared window is held meanwhile."""
+    if room is None:
+        async with aclosing(_chunks(target, sent)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        return
+    held = room.prompt + min(room.answer, HELD_FOR_ANSWER)
+    gate = Gate(app[SHARED].admission)
+    async with (
+        gate.entered(target.provider, info, window=room.window, prompt=room.prompt, tokens=held) as ticket,
+        aclosing(_chunks(target, sent)) as chunks,
+    ):
+        async for chunk in chunks:
+            if ticket is not None:
+                ticket.first_token()
+                held += 1
+                ticket.grow(held)
+            yield chunk
+
+
+async def _chunks(target: Target, sent: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+    async with target.provider.passed("completions", sent) as answer:
+        if sent.get("stream") is True:
+            async with aclosing(answer.chunks()) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        else:
+            yield await answer.whole()
+
+
+async def _room(target: Target, body: dict[str, Any]) -> tuple[ModelInfo, Room | None]:
+    """Return the model as it is loaded, and where its window is known, how this request fits into it."""
+    info = await target.provider.ready(target.model)
+    if not target.provider.manages_context or info.loaded_context is None:
+        return info, None
+    counter = await target.provider.counter(info)
+    return info, await room_for(body.get("prompt"), body.get("max_tokens"), counter, info.loaded_context)
+
+
+def _checked(body: Any) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise RequestError("The body has to be a JSON object with a model.")
+    if not isinstance(body.get("model"), str) or not body["model"]:
+        raise RequestError("model is missing: name a model of GET /v1/models.", param="model")
+    return body
+
+
+def _frame(value: dict[str, Any]) -> bytes:
+    return f"data: {to_json(value)}\n\n".encode("ascii")

@@ -1,0 +1,254 @@
+"""The body of `POST /v1/responses`: what it asks of a chat, and what the response repeats of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from elbowroom.agents.request import ChatRequest, parse_chat_request
+from elbowroom.errors import RequestError
+
+OWN_FIELDS: Final = frozenset(
+    {
+        "background",
+        "context_management",
+        "conversation",
+        "include",
+        "input",
+        "instructions",
+        "max_output_tokens",
+        "max_tool_calls",
+        "metadata",
+        "model",
+        "moderation",
+        "previous_response_id",
+        "prompt",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "reasoning",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "stream",
+        "stream_options",
+        "text",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "truncation",
+        "user",
+    }
+)
+"""What is no field of a chat, or is written there in another way; every other one goes to the model as it stands."""
+LOGPROBS: Final = "message.output_text.logprobs"
+REPEATED: Final[Mapping[str, Any]] = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "safety_identifier": None,
+    "temperature": None,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "top_logprobs": None,
+    "top_p": None,
+    "truncation": "disabled",
+}
+"""What a response repeats of its request, and what it says where that was not sent."""
+NOTHING_REPEATED: Final[Mapping[str, Any]] = {**REPEATED, "tools": [], "reasoning": {"effort": None, "summary": None}}
+"""What a response says of a request of which nothing is known any more."""
+KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "instructions": (str,),
+    "max_output_tokens": (int,),
+    "max_tool_calls": (int,),
+    "metadata": (dict,),
+    "parallel_tool_calls": (bool,),
+    "previous_response_id": (str,),
+    "prompt_cache_key": (str,),
+    "reasoning": (dict,),
+    "safety_identifier": (str,),
+    "service_tier": (str,),
+    "store": (bool,),
+    "stream": (bool,),
+    "temperature": (int, float),
+    "text": (dict,),
+    "top_logprobs": (int,),
+    "top_p": (int, float),
+    "truncation": (str,),
+    "user": (str,),
+}
+NAMES: Final[Mapping[type, str]] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    dict: "an object",
+    bool: "true or false",
+}
+TEMPLATES: Final = "elbowroom keeps no prompt templates: send instructions and input."
+UNSUPPORTED: Final[Mapping[str, str]] = {
+    "background": "elbowroom answers while the client waits: leave background out, and stream if it may take long.",
+    "conversation": "Name the response before with previous_response_id, or the conversation with the header "
+    "X-Conversation-Id.",
+    "prompt": TEMPLATES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesRequest:
+    """A parsed body: `chat` is the chat request that it means but for the history of the response before.
+
+    `input` is as it was sent. `echo` is what the response repeats.
+    """
+
+    model: str
+    input: Any
+    previous: str | None
+    instructions: str | None
+    stores: bool
+    stream: bool
+    fields: dict[str, Any]
+    echo: dict[str, Any]
+    body: dict[str, Any]
+
+    def chat(self, messages: list[dict[str, Any]]) -> ChatRequest:
+        """Return the chat request with these messages, before which the instructions stand. Raises RequestError."""
+        leading = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        if not messages:
+            raise RequestError("input has to hold at least one item.", param="input")
+        return parse_chat_request(
+            {"model": self.model, "messages": [*leading, *messages], "stream": self.stream, **self.fields}
+        )
+
+
+def parse_responses_request(body: Any) -> ResponsesRequest:
+    """Check a parsed body and take it apart. Raises RequestError that names the field and what belongs there."""
+    if not isinstance(body, dict):
+        raise RequestError("The body has to be a JSON object with model and input.")
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise RequestError("model is missing: name an agent or a model of GET /v1/models.", param="model")
+    for name, kinds in KINDS.items():
+        _check_kind(body.get(name), kinds, name)
+    for name, instead in UNSUPPORTED.items():
+        if body.get(name):
+            raise RequestError(f"{name} is not supported. {instead}", param=name, code="unsupported_parameter")
+    if body.get("input") is None and not body.get("previous_response_id"):
+        raise RequestError("input is missing: it has to be a text or a list of items.", param="input")
+    tools = _tools(body.get("tools"))
+    return ResponsesRequest(
+        model=model,
+        input=body.get("input") if body.get("input") is not None else [],
+        previous=body.get("previous_response_id") or None,
+        instructions=body.get("instructions"),
+        stores=body.get("store") is not False,
+        stream=body.get("stream") is True,
+        fields=_chat_fields(body, tools),
+        echo=_echo(body, tools),
+        body=body,
+    )
+
+
+def _chat_fields(body: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, Any]:
+    fields = {name: value for name, value in body.items() if name not in OWN_FIELDS and name != "messages"}
+    choice = _tool_choice(body.get("tool_choice"))
+    if isinstance(choice, tuple):
+        choice, allowed = choice
+        tools = [tool for tool in tools if tool["name"] in allowed]
+    reasoning = body.get("reasoning") or {}
+    given = {
+        "max_tokens": body.get("max_output_tokens"),
+        "tools": [_chat_tool(tool) for tool in tools] or None,
+        "tool_choice": choice,
+        "reasoning_effort": reasoning.get("effort"),
+        "response_format": _response_format(body.get("text") or {}),
+        "user": body.get("user"),
+        **_logprobs(body),
+    }
+    return {**fields, **{name: value for name, value in given.items() if value is not None}}
+
+
+def _echo(body: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, Any]:
+    echo = {name: usual if body.get(name) is None else body[name] for name, usual in REPEATED.items()}
+    echo["tools"] = [{"description": None, "parameters": None, "strict": None, **tool} for tool in tools]
+    echo["text"] = {**REPEATED["text"], **echo["text"]}
+    reasoning = body.get("reasoning") or {}
+    echo["reasoning"] = {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")}
+    return echo
+
+
+def _check_kind(value: Any, kinds: tuple[type, ...], name: str) -> None:
+    is_misplaced_bool = isinstance(value, bool) and bool not in kinds
+    if value is not None and (is_misplaced_bool or not isinstance(value, kinds)):
+        raise RequestError(f"{name} has to be {NAMES[kinds[-1]]}.", param=name)
+
+
+def _tools(tools: Any) -> list[dict[str, Any]]:
+    if tools is None:
+        return []
+    if not isinstance(tools, list):
+        raise RequestError("tools has to be a list.", param="tools")
+    for index, tool in enumerate(tools):
+        where = f"tools[{index}]"
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if kind != "function":
+            raise RequestError(
+                f"{where} is of the type {str(kind)[:60]!r}, which elbowroom does not run. Send tools of the type "
+                "function, and give others to an agent in elbowroom's settings.",
+                param=f"{where}.type",
+                code="unsupported_tool",
+            )
+        if not isinstance(tool.get("name"), str) or not tool["name"]:
+            raise RequestError(f"{where} needs a name.", param=f"{where}.name")
+        for name, wanted in (("parameters", dict), ("description", str), ("strict", bool)):
+            _check_kind(tool.get(name), (wanted,), f"{where}.{name}")
+    return tools
+
+
+def _chat_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    names = ("name", "description", "parameters", "strict")
+    return {"type": "function", "function": {name: tool[name] for name in names if tool.get(name) is not None}}
+
+
+def _tool_choice(choice: Any) -> Any:
+    """Return the choice as a chat has it; of allowed tools the choice and their names."""
+    match choice:
+        case None | "auto" | "none" | "required":
+            return choice
+        case {"type": "function", "name": str() as name}:
+            return {"type": "function", "function": {"name": name}}
+        case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list() as tools}:
+            return mode, {tool.get("name") for tool in tools if isinstance(tool, dict)}
+        case _:
+            pass
+    raise RequestError(
+        'tool_choice has to be "auto", "none", "required" or {"type": "function", "name": ...}.', param="tool_choice"
+    )
+
+
+def _response_format(text: dict[str, Any]) -> Any:
+    match text.get("format"):
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return {"type": "json_object"}
+        case {"type": "json_schema", "name": str(), "schema": dict()} as wanted:
+            names = ("name", "description", "schema", "strict")
+            schema = {name: wanted[name] for name in names if wanted.get(name) is not None}
+            return {"type": "json_schema", "json_schema": schema}
+        case _:
+            pass
+    raise RequestError(
+        "text.format has to be text, json_object, or json_schema with a name and a schema.", param="text.format"
+    )
+
+
+def _logprobs(body: dict[str, Any]) -> dict[str, Any]:
+    include = body.get("include")
+    if include is not None and not isinstance(include, list):
+        raise RequestError("include has to be a list.", param="include")
+    if LOGPROBS not in (include or []) and body.get("top_logprobs") is None:
+        return {}
+    return {"logprobs": True, "top_logprobs": body.get("top_logprobs")}

@@ -1,0 +1,207 @@
+"""What stands in the `input` of a Responses request, as the messages of a chat."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from elbowroom.errors import RequestError
+
+Item = Mapping[str, Any]
+TEXT_PARTS: Final = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
+"""Under which key each kind of part has its text."""
+ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
+BETWEEN_ANSWERS: Final = "\n\n"
+NOT_SENT_ON: Final[Mapping[str, str]] = {
+    "input_file": "A local model does not read files: put the file's text into an input_text part.",
+    "input_audio": "Local models do not hear: put a transcript into an input_text part.",
+}
+
+
+def messages_of(value: Any) -> list[dict[str, Any]]:
+    """Return the messages that an `input` means: a text, or a list of items with no references among them.
+
+    All that an assistant says and calls without anything between it becomes one message, as chats have it.
+    Raises RequestError that names the item and what belongs there.
+    """
+    if isinstance(value, str):
+        return [{"role": "user", "content": value}]
+    if not isinstance(value, list):
+        raise RequestError("input has to be a text or a list of items.", param="input")
+    chat = _Chat()
+    for index, item in enumerate(value):
+        where = f"input[{index}]"
+        if not isinstance(item, Mapping):
+            raise RequestError(f"{where} has to be an object.", param=where)
+        chat.add(item, where)
+    return chat.messages
+
+
+def references_in(value: Any) -> list[str]:
+    """Return the ids to which the items of an `input` refer."""
+    items = value if isinstance(value, list) else []
+    ids = [item.get("id") for item in items if isinstance(item, Mapping) and _kind(item) == "item_reference"]
+    return [item_id for item_id in ids if isinstance(item_id, str)]
+
+
+def resolved(value: Any, known: Mapping[str, Item]) -> Any:
+    """Return the `input` with what is known in place of references. Raises RequestError for one that is not."""
+    if not isinstance(value, list):
+        return value
+    return [_resolved(item, known, f"input[{index}]") for index, item in enumerate(value)]
+
+
+def _resolved(item: Any, known: Mapping[str, Item], where: str) -> Any:
+    if not isinstance(item, Mapping) or _kind(item) != "item_reference":
+        return item
+    if (found := known.get(str(item.get("id")))) is not None:
+        return found
+    raise RequestError(
+        f"{where} refers to an item that is not kept here: {str(item.get('id'))[:80]!r}. Send the item itself, or "
+        "name the response before with previous_response_id.",
+        param=where,
+        code="item_not_found",
+    )
+
+
+def _kind(item: Item) -> Any:
+    """Return the kind of an item; one that says none is a message, or where it has nothing but an id, a reference."""
+    if (kind := item.get("type")) is not None:
+        return kind
+    return "message" if "role" in item or "id" not in item else "item_reference"
+
+
+class _Chat:
+    """Messages as they are put together, item by item."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self._thoughts: list[str] = []
+        self._said_in = ""
+
+    def add(self, item: Item, where: str) -> None:
+        match kind := _kind(item):
+            case "message":
+                self._add_message(item, where)
+            case "function_call":
+                self._add_call(item, where)
+            case "function_call_output":
+                self._add_result(item, where)
+            case "reasoning":
+                self._thoughts += _thoughts(item)
+            case _:
+                raise RequestError(
+                    f"{where} is of the type {str(kind)[:60]!r}, which elbowroom does not take. It takes message, "
+                    "function_call, function_call_output, reasoning and item_reference: leave the others out.",
+                    param=f"{where}.type",
+                )
+
+    def _add_message(self, item: Item, where: str) -> None:
+        role = item.get("role")
+        if role not in ROLES:
+            raise RequestError(
+                f"{where}.role has to be user, assistant, system or developer. A tool's result is an item of the type "
+                "function_call_output.",
+                param=f"{where}.role",
+            )
+        content = item.get("content")
+        if role == "assistant":
+            self._say("".join(_texts(content, f"{where}.content")), item.get("id"))
+            return
+        self._thoughts.clear()
+        parts = _parts(content, f"{where}.content")
+        if role == "user" and all(part["type"] == "text" for part in parts) and len(parts) == 1:
+            self.messages.append({"role": "user", "content": parts[0]["text"]})
+        else:  # also a system's: `instructions` alone, which are of one request, stand as a text
+            self.messages.append({"role": role, "content": parts})
+
+    def _say(self, text: str, item_id: Any) -> None:
+        said_in = answer_of_item(item_id)
+        answer = self._answer()
+        before = answer["content"]
+        if before and text and not (text[0].isspace() or (said_in and said_in == self._said_in)):
+            before += BETWEEN_ANSWERS
+        answer["content"] = before + text
+        self._said_in = said_in
+
+    def _add_call(self, item: Item, where: str) -> None:
+        function = {name: _text(item, name, where) for name in ("name", "arguments")}
+        call = {"id": _text(item, "call_id", where), "type": "function", "function": function}
+        self._answer().setdefault("tool_calls", []).append(call)
+
+    def _add_result(self, item: Item, where: str) -> None:
+        self._thoughts.clear()
+        parts = _parts(item.get("output"), f"{where}.output")
+        is_text = all(part["type"] == "text" for part in parts)
+        content = "\n".join(part["text"] for part in parts) if is_text else parts
+        self.messages.append({"role": "tool", "tool_call_id": _text(item, "call_id", where), "content": content})
+
+    def _answer(self) -> dict[str, Any]:
+        """Return the assistant's message that is being put together, with the thoughts that came before."""
+        if not self.messages or self.messages[-1]["role"] != "assistant":
+            self.messages.append({"role": "assistant", "content": ""})
+            self._said_in = ""
+        answer = self.messages[-1]
+        if self._thoughts:
+            answer["reasoning_content"] = answer.get("reasoning_content", "") + "".join(self._thoughts)
+            self._thoughts.clear()
+        return answer
+
+
+def answer_of_item(item_id: Any) -> str:
+    """Return from which response an item of ours is, without the prefix of its id; empty for others."""
+    text = item_id if isinstance(item_id, str) else ""
+    return text.split("_")[1] if text.count("_") == 2 else ""
+
+
+def _thoughts(item: Item) -> list[str]:
+    """Return what a reasoning item has thought: in full, or else its summary; what is encrypted cannot be read."""
+    for name in ("content", "summary"):
+        parts = item.get(name)
+        said = [part.get("text") for part in parts if isinstance(part, Mapping)] if isinstance(parts, Sequence) else []
+        if texts := [text for text in said if isinstance(text, str)]:
+            return texts
+    return []
+
+
+def _texts(content: Any, where: str) -> list[str]:
+    texts = [part.get("text") for part in _parts(content, where)]
+    if not all(isinstance(text, str) for text in texts):
+        raise RequestError(f"{where} has to be text: an assistant sends no images.", param=where)
+    return [text for text in texts if isinstance(text, str)]
+
+
+def _parts(content: Any, where: str) -> list[dict[str, Any]]:
+    """Return content as the parts of a chat message."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        raise RequestError(f"{where} has to be a text or a list of parts.", param=where)
+    return [_part(part, f"{where}[{index}]") for index, part in enumerate(content)]
+
+
+def _part(part: Any, where: str) -> dict[str, Any]:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if isinstance(kind, str) and kind in TEXT_PARTS:
+        return {"type": "text", "text": _text(part, TEXT_PARTS[kind], where)}
+    if kind == "input_image":
+        return _image(part, where)
+    why = NOT_SENT_ON.get(kind, "It has to be input_text or input_image.") if isinstance(kind, str) else ""
+    raise RequestError(f"{where} is no part that elbowroom takes. {why or 'It has to be an object.'}", param=where)
+
+
+def _image(part: Item, where: str) -> dict[str, Any]:
+    url = part.get("image_url")
+    if not isinstance(url, str):
+        raise RequestError(
+            f"{where}.image_url has to be an address or a data: URL; elbowroom has no files to which file_id could "
+            "refer.",
+            param=f"{where}.image_url",
+        )
+    detail = part.get("detail")
+    return {"type": "image_url", "image_url": {"url": url, **({"detail": detail} if isinstance(detail, str) else {})}}
+
+
+def _text(item: Item, name: str, where: str) -> str:
+    value = item.get(name)
+    if not isinstance(value, str):
+        raise RequestError(f"{where}.{name} has to be a text.", param=f"{where}.{name}")
+    return value

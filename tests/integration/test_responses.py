@@ -1,0 +1,267 @@
+"""Responses that go on from others: whose they are, what they remember, and what becomes of those that end early."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chatting import AGENT, MODEL, RAW_MODEL, elbowroom_with_studio, eventually
+from note_reader import SECRET, knows, note_reader, prompt_of, reading
+from patient_counting import wait_for_counts
+from request_checks import assert_fits
+from responding import respond, said_to, send, stream_events, text_in
+from serving import serve, settings_for
+from small_window import ANSWER, QUESTION, history, orders_of, small_window, turns_of
+
+from elbowroom.demo import Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
+from elbowroom.server.keys import SHARED
+from elbowroom.server.responses_encode import response_id_of
+
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
+
+
+async def test_after_a_restart(tmp_path: Path) -> None:
+    """What a response has said is there after a restart, and the next one goes on from it in the same conversation."""
+    async with SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=32_768)]) as studio:
+        settings = settings_for(studio.base_url, agents=AGENT)
+        studio.enqueue(Script(Reasoning("Hm."), "One."), "Two.")
+        async with serve(tmp_path, settings) as served:
+            first = await respond(served, "First?")
+        async with serve(tmp_path, settings) as served:
+            kept = await send(served, f"/{first['id']}", "GET")
+            assert kept["output"] == first["output"]
+            assert (kept["status"], kept["model"]) == ("completed", "writer")
+            await respond(served, "Second?", previous_response_id=first["id"])
+            assert said_to(studio.chats[1].body) == [("user", "First?"), ("assistant", "One."), ("user", "Second?")]
+            async with served.http.get(f"{served.url}/v1/conversations") as response:
+                assert len((await response.json())["data"]) == 1
+
+
+async def test_branches(tmp_path: Path) -> None:
+    """Two requests may go on from the same response; neither knows of the other."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue("One.", "Left.", "Right.", "Further left.")
+        first = await respond(served, "First?")
+        left = await respond(served, "Left?", previous_response_id=first["id"])
+        await respond(served, "Right?", previous_response_id=first["id"])
+        await respond(served, "On?", previous_response_id=left["id"])
+        assert [text for _, text in said_to(studio.chats[2].body)] == ["First?", "One.", "Right?"]
+        assert [text for _, text in said_to(studio.chats[3].body)] == ["First?", "One.", "Left?", "Left.", "On?"]
+
+
+async def test_of_another_person(tmp_path: Path) -> None:
+    """To all others a response is not there: not to read, go on from, stop, delete or refer to."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue("Secret.")
+        first = await respond(served, owner="ada")
+        for path, method in (("", "GET"), ("", "DELETE"), ("/cancel", "POST")):
+            refused = await send(served, f"/{first['id']}{path}", method, owner="bob")
+            assert refused["status_code"] == 404
+        refused = await send(served, model="writer", input="a", previous_response_id=first["id"], owner="bob")
+        assert (refused["status_code"], refused["error"]["code"]) == (404, "previous_response_not_found")
+        reference = {"type": "item_reference", "id": first["output"][0]["id"]}
+        refused = await send(served, model="writer", input=[reference], owner="bob")
+        assert (refused["status_code"], refused["error"]["code"]) == (400, "item_not_found")
+        assert len(studio.chats) == 1
+        assert text_in(await send(served, f"/{first['id']}", "GET", owner="ada")) == "Secret."
+
+
+async def test_the_owner_may_stand_in_the_body(tmp_path: Path) -> None:
+    """Who names himself in the body goes on from his own responses."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue("One.", "Two.")
+        first = await respond(served, safety_identifier="ada")
+        second = await respond(served, safety_identifier="ada", previous_response_id=first["id"])
+        assert second["previous_response_id"] == first["id"]
+        refused = await send(served, model="writer", input="a", previous_response_id=first["id"], user="bob")
+        assert refused["status_code"] == 404
+
+
+async def test_what_an_agent_has_read(tmp_path: Path) -> None:
+    """Results of the agent's own tools are put back behind the response before, and the client never sees them."""
+    async with note_reader(tmp_path) as (served, studio):
+        studio.enqueue(Script(Reasoning("Look."), "I look.", *reading("a.md", "").steps), "It says a lot.", "Fine.")
+        first = await respond(served, "What does it say?")
+        assert SECRET not in str(first)
+        assert text_in(first) == "I look.\n\nIt says a lot."
+        await respond(served, "Thanks.", previous_response_id=first["id"])
+        assert knows(prompt_of(studio))
+        assert prompt_of(studio)[: len(prompt_of(studio, -2))] == prompt_of(studio, -2)
+
+
+@MODELS
+async def test_a_compaction_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    """A history that outgrows the window is compacted, once for all responses that go on from it."""
+    wait_for_counts(monkeypatch)
+    async with small_window(tmp_path) as (served, studio):
+        events = await stream_events(served, history(12), model=model)
+        assert events[-1]["type"] == "response.completed"
+        first = events[-1]["response"]
+        assert text_in(first) == ANSWER
+        orders = len(orders_of(studio))
+        assert orders > 0
+        second = await respond(served, QUESTION, model=model, previous_response_id=first["id"])
+        assert text_in(second) == ANSWER
+        assert len(orders_of(studio)) == orders
+        before, after = turns_of(studio)
+        assert_fits(after)
+        assert after.body["messages"][: len(before.body["messages"])] == before.body["messages"]
+
+
+async def test_stopped(tmp_path: Path) -> None:
+    """A response that is stopped ends in good order with what it has said, and can be gone on from."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        release = asyncio.Event()
+        studio.enqueue(Script("One two three. ", WaitFor(release), "Four."), "Five.")
+        url, body = f"{served.url}/v1/responses", {"model": "writer", "input": "Count.", "stream": True}
+        async with served.http.post(url, json=body) as streaming:
+            received = b""
+            async for line in streaming.content:
+                received += line
+                if b"three" in line:
+                    break
+            response_id = received.split(b'"id":"')[1].split(b'"')[0].decode()
+            assert (await send(served, f"/{response_id}", "GET"))["status"] == "in_progress"
+            assert (await send(served, f"/{response_id}", "DELETE"))["status_code"] == 409
+            refused = await send(served, model="writer", input="a", previous_response_id=response_id)
+            assert (refused["status_code"], refused["error"]["code"]) == (409, "response_running")
+            stopped = await send(served, f"/{response_id}/cancel")
+            rest = await streaming.content.read()
+        release.set()
+        assert stopped["status"] == "cancelled"
+        assert text_in(stopped).startswith("One two three")
+        assert b"event: response.completed" in rest
+        assert b'"status":"cancelled"' in rest
+        again = await send(served, f"/{response_id}/cancel")
+        assert again["status"] == "cancelled"
+        await respond(served, "Go on.", previous_response_id=response_id)
+        assert [text for _, text in said_to(studio.chats[-1].body)] == ["Count.", text_in(stopped), "Go on."]
+
+
+async def test_one_branch_is_stopped(tmp_path: Path) -> None:
+    """What else is said in the same conversation at the same time goes on."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        first = await respond(served)
+        release = asyncio.Event()
+        studio.enqueue(Script("Left. ", WaitFor(release)), Script("Right. ", WaitFor(release), "Done."))
+        going = [
+            asyncio.create_task(respond(served, side, previous_response_id=first["id"])) for side in ("Left?", "Right?")
+        ]
+        await eventually(lambda: studio.open_requests == 2, "not both are asked")
+        running = served.app[SHARED].running._turns  # what does not stream learns its id with its end
+        await send(served, f"/{response_id_of(running[0].id)}/cancel")
+        release.set()
+        ended = await asyncio.gather(*going)
+        assert sorted(one["status"] for one in ended) == ["cancelled", "completed"]
+
+
+async def test_not_kept(tmp_path: Path) -> None:
+    """With `store` false nothing of it can be asked for again, and the response says so."""
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        response = await respond(served, store=False)
+        assert response["store"] is False
+        assert (await send(served, f"/{response['id']}", "GET"))["status_code"] == 404
+        refused = await send(served, model="writer", input="a", previous_response_id=response["id"])
+        assert "store" in refused["error"]["message"]
+        async with served.http.get(f"{served.url}/v1/conversations") as listed:
+            assert (await listed.json())["data"] == []
+
+
+async def test_deleted(tmp_path: Path) -> None:
+    """The last response of a chain can be deleted, one that others go on from cannot; the first takes all with it."""
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        first = await respond(served, "First?")
+        second = await respond(served, "Second?", previous_response_id=first["id"])
+        refused = await send(served, f"/{first['id']}", "DELETE")
+        assert (refused["status_code"], refused["error"]["code"]) == (409, "response_in_use")
+        deleted = await send(served, f"/{second['id']}", "DELETE")
+        assert deleted == {"id": second["id"], "object": "response", "deleted": True, "status_code": 200}
+        assert (await send(served, f"/{second['id']}", "GET"))["status_code"] == 404
+        assert (await send(served, f"/{first['id']}", "GET"))["status_code"] == 200
+
+
+async def test_the_last_response_takes_its_conversation_with_it(tmp_path: Path) -> None:
+    """Of a conversation with one response nothing is left."""
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        only = await respond(served)
+        assert (await send(served, f"/{only['id']}", "DELETE"))["deleted"] is True
+        async with served.http.get(f"{served.url}/v1/conversations") as listed:
+            assert (await listed.json())["data"] == []
+
+
+async def test_references(tmp_path: Path) -> None:
+    """Items may be referred to by their ids instead of being sent back."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue(Script(Reasoning("Hm."), "Looking.", ToolCall("read_note", {"path": "a"})), "Two.")
+        tools = [{"type": "function", "name": "read_note", "parameters": {"type": "object", "properties": {}}}]
+        first = await respond(served, "First?", tools=tools)
+        *references, call = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+        result = {"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "oats"}
+        asked: list[Any] = [{"role": "user", "content": "First?"}, *references, {"id": call["id"]}, result]
+        await respond(served, asked, tools=tools)
+        question, answer, returned = (one for one in studio.chats[1].body["messages"] if one["role"] != "system")
+        assert (question["content"], answer["content"], returned["content"]) == ("First?", "Looking.", "oats")
+        assert answer["tool_calls"][0]["id"] == returned["tool_call_id"]
+
+
+async def test_what_reaches_the_model(tmp_path: Path) -> None:
+    """Images, formats, limits and choices come in a chat's own form; what is unknown is passed on."""
+    seeing = SimulatedModel(MODEL, type="vlm", loaded_context_length=32_768)
+    async with elbowroom_with_studio(tmp_path, model=seeing) as (served, studio):
+        studio.enqueue('{"a": 1}')
+        schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+        parts = [{"type": "input_text", "text": "What is it?"}, {"type": "input_image", "image_url": PIXEL}]
+        await respond(
+            served,
+            [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts}],
+            model=RAW_MODEL,
+            instructions="Be kind.",
+            text={"format": {"type": "json_schema", "name": "thing", "schema": schema, "strict": True}},
+            max_output_tokens=50,
+            reasoning={"effort": "low"},
+            repeat_penalty=1.1,
+            prompt_cache_key="a",
+            service_tier="auto",
+            include=["reasoning.encrypted_content"],
+        )
+        body = studio.chats[0].body
+        assert body["messages"][-1]["content"] == [
+            {"type": "text", "text": "What is it?"},
+            {"type": "image_url", "image_url": {"url": PIXEL}},
+        ]
+        system = str([one["content"] for one in body["messages"] if one["role"] != "user"])
+        assert "Be kind." in system
+        assert "Be brief." in system
+        assert body["response_format"]["json_schema"] == {"name": "thing", "schema": schema, "strict": True}
+        assert (body["max_tokens"], body["reasoning_effort"], body["repeat_penalty"]) == (50, "low", 1.1)
+        assert not {"input", "prompt_cache_key", "service_tier", "include", "store", "text"} & set(body)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"prompt": {"id": "a"}}, "prompt"),
+        ({"background": True}, "background"),
+        ({"tools": [{"type": "code_interpreter"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"tool_choice": {"type": "mcp"}}, "tool_choice"),
+        ({"text": {"format": {"type": "grammar"}}}, "text.format"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"input": []}, "input"),
+        ({"input": [{"role": "tool", "content": "a"}]}, "input[0].role"),
+        ({"input": [{"type": "web_search_call"}]}, "input[0].type"),
+        ({"input": [{"type": "function_call", "name": "a"}]}, "input[0].arguments"),
+        ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0].content[0]"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].image_url"),
+        ({"input": None}, "input"),
+        ({"include": "all"}, "include"),
+    ],
+)
+async def test_refusals(tmp_path: Path, fields: dict[str, Any], param: str) -> None:
+    """What cannot be done is a 400 that names the field."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        refused = await send(served, **{"model": "writer", "input": "a", **fields})
+        assert (refused["status_code"], refused["error"]["param"]) == (400, param)
+        assert not studio.chats
