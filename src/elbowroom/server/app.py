@@ -24,6 +24,7 @@ from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard
 from elbowroom.server.health import health
 from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS, SHARED, STARTED, TIMING, Timing
 from elbowroom.server.models import list_models, show_model
+from elbowroom.server.page import add_page_routes
 from elbowroom.server.queueing import add_queue_routes
 from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime
@@ -87,6 +88,7 @@ def create_app(
     add_cancel_route(app, BASE, END)
     add_conversation_routes(app, BASE, END)
     add_queue_routes(app, BASE, END)
+    add_page_routes(app)
     return app
 
 

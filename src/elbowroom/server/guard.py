@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from aiohttp import hdrs, web
 
 from elbowroom.errors import Forbidden, RequestError, Unauthorized, UnsupportedMediaType
+from elbowroom.server.page import is_page
 from elbowroom.settings.layers import LoadedSettings
 from elbowroom.settings.live import LiveSettings
 
@@ -87,6 +88,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
     rules = request.app[RULES].get()
     _check_host(request, rules)
+    if is_page(request.path) and request.method == hdrs.METH_GET:
+        return await handler(request)
     _check_origin(request, rules)
     if request.method == hdrs.METH_OPTIONS:
         return web.Response(status=204)

@@ -1,0 +1,104 @@
+// All conversations with their gauges.
+import { api } from "./api.js";
+import { busy, button, empty, h, heading, time, toast, trouble } from "./dom.js";
+import { gauge } from "./gauge.js";
+import { watch } from "./live.js";
+
+const ROUTE = "/v1/conversations";
+export const PHASES = { waiting: "waiting for its turn", reading: "reading", streaming: "writing", compacting: "compacting", tools: "using tools" };
+export const phaseWords = (turn) => PHASES[turn.phase] ?? turn.phase ?? "running";
+
+export async function stop(id, pressed) {
+  await busy(pressed, async () => {
+    await api(`${ROUTE}/${encodeURIComponent(id)}/cancel`, { method: "POST", body: {} });
+    toast("Stopped. What was written is kept.");
+  });
+}
+
+export async function conversationsView({ main, signal }) {
+  const list = h("ul", { class: "cards", "aria-label": "Conversations" });
+  const foot = h("div", { class: "foot" });
+  const state = { search: "", before: "", cards: new Map(), turns: new Map(), round: 0 };
+  const search = h("input", { type: "search", id: "search", maxlength: "400", placeholder: "Search in all that was said", autocomplete: "off" });
+  let waiting = 0;
+  search.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => { state.search = search.value.trim(); load(true); }, 250);
+  });
+  main.append(
+    heading("Conversations"),
+    h("div", { class: "toolbar", role: "search" }, h("label", { for: "search", class: "offscreen" }, "Search conversations"), search,
+      h("p", { class: "legend" }, h("span", { class: "legend-mark" }), "compacted from here, ", h("span", { class: "legend-mark stop" }), "an answer is stopped here")),
+    list, foot);
+
+  async function load(anew) {
+    const round = anew ? ++state.round : state.round;
+    if (anew) state.before = "";
+    const query = new URLSearchParams({ limit: "20" });
+    if (state.search) query.set("q", state.search);
+    if (state.before) query.set("before", state.before);
+    try {
+      const page = await api(`${ROUTE}?${query}`, { signal });
+      if (round !== state.round) return;
+      show(page, anew);
+    } catch (error) {
+      if (error.name !== "AbortError") foot.replaceChildren(trouble(error, () => load(anew)));
+    }
+  }
+
+  function show(page, anew) {
+    const before = state.cards;
+    const focused = anew ? document.activeElement?.closest?.("[data-id]")?.dataset.id : null;
+    if (anew) state.cards = new Map();
+    const cards = page.data.map((row) => {
+      const card = before.get(row.id) ?? conversationCard(row.id);
+      card.show(row);
+      card.live(state.turns.get(row.id));
+      state.cards.set(row.id, card);
+      return card.element;
+    });
+    if (anew) list.replaceChildren(...cards); else list.append(...cards);
+    if (focused) state.cards.get(focused)?.link.focus();
+    state.before = page.next ?? "";
+    const none = state.search
+      ? empty("Nothing found", `In no conversation “${state.search}” was said.`)
+      : empty("No conversation yet", "As soon as a chat program talks to elbowroom, you see here how full its window is. ", h("a", { href: "#/connect" }, "Connect one"), ".");
+    foot.replaceChildren(...(state.cards.size ? [] : [none]), ...(page.has_more ? [button("Show more", () => load(false))] : []));
+  }
+
+  await load(true);
+  watch(signal, (turns) => {
+    const changed = [...turns.keys()].some((id) => !state.turns.has(id)) || [...state.turns.keys()].some((id) => !turns.has(id));
+    state.turns = turns;
+    for (const [id, card] of state.cards) card.live(turns.get(id));
+    if (changed) load(true);
+  });
+}
+
+function conversationCard(id) {
+  const meter = gauge(null, "Fill of the window");
+  const link = h("a", { href: `#/conversations/${encodeURIComponent(id)}`, class: "card-title" });
+  const about = h("p", { class: "about" });
+  const phase = h("span", { class: "phase" });
+  const stopping = button("Stop", () => stop(id, stopping), "small");
+  const running = h("div", { class: "running", hidden: true }, phase, stopping);
+  const element = h("li", { class: "card conversation", "data-id": id }, h("div", { class: "card-head" }, h("h2", {}, link), running), about, meter.element);
+  return {
+    element, link,
+    show(row) {
+      link.textContent = row.title || "Untitled";
+      const count = row.compaction_count;
+      about.replaceChildren(row.agent || "no agent", " · ", time(row.updated), count ? ` · compacted ${count === 1 ? "once" : `${count} times`}` : "");
+      this.row = row;
+      meter.update(row.context);
+    },
+    live(turn) {
+      running.hidden = !turn;
+      element.classList.toggle("is-running", Boolean(turn));
+      if (!turn) return;
+      phase.textContent = phaseWords(turn);
+      stopping.setAttribute("aria-label", `Stop ${link.textContent}`);
+      if (turn.fill) meter.update(turn.fill);
+    },
+  };
+}
