@@ -20,6 +20,7 @@ from elbowroom.agents.step import Step
 from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.step_usage_of import step_usage_of
 from elbowroom.agents.stream_watch import StreamWatch, size_in_bytes
+from elbowroom.context.conversation import ContextFill
 from elbowroom.context.decisions import Compact, Decision, Refuse, Send
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
@@ -53,6 +54,8 @@ class ManagedStep:
     size: PromptSize | None = None
     used: list[StepUsage] = field(default_factory=list)
     _generated: int = 0
+    _watch: StreamWatch | None = None
+    _is_reading: bool = False
     _refusal: ContextOverflow | None = None
     _is_limited_by_client: bool = False
     _lacks_room: bool = False
@@ -81,6 +84,13 @@ class ManagedStep:
     def manager(self) -> AgentContextManager:
         """Return what decides."""
         return self.fitting.manager
+
+    def fill(self) -> ContextFill:
+        """Return how full the window is now. What streams is counted when this is asked for, not as it comes."""
+        budget, generated = self.manager.budget, 0
+        if self._is_reading:
+            generated = self._watch.generated if self._watch else self.counter.text(self.step.generated)
+        return ContextFill(self.manager.filled + generated, budget.window, budget.trigger, budget.stop_at)
 
     async def run(self) -> Reply:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
@@ -205,6 +215,7 @@ class ManagedStep:
                 self._is_limited_by_client = self._left_for_client <= self.manager.budget.window - size.at_most
                 if can_stop:
                     watch = StreamWatch(self.manager, self.counter.running.fresh(), self._said, ticket)
+                self._watch, self._is_reading = watch, True
                 may_be_empty = not self._recovery.is_near_edge(size.at_most)
                 try:
                     await self.step.attempt(self.provider, body, self.info, watch, ticket, may_be_empty=may_be_empty)
@@ -216,9 +227,11 @@ class ManagedStep:
 
     def _note_use(self, prompt: int) -> None:
         """Note what the last request has used, whose prompt has so many tokens by our count."""
+        self._is_reading = False
         if self.step.usage is not None or self.step.generated:
             used = step_usage_of(self.step.usage, prompt, self.step.generated, self.counter.text)
             self.used.append(used)
+            self.manager.filled = used.total
 
     def _entered(self, prompt: int, tokens: int) -> AbstractAsyncContextManager[Ticket | None]:
         compactor, window = self.fitting.compactor, self.manager.budget.window

@@ -2,12 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from elbowroom.agents.answer import AnswerEvent, Notice
+from elbowroom.context.conversation import ContextFill
 
 ENDING_SECONDS: Final = 5.0
 """How long a turn that is stopped may take to end: what it has begun is closed in milliseconds, as a rule."""
@@ -43,8 +44,9 @@ class ConversationStatus:
 class RunningTurn:
     """One turn that a person may stop, in the task that entered it. `name` is what the client calls its conversation.
 
-    `is_stopped` tells that a person has: what was said until then is the answer. `wants_last_words` tells that the
-    model is to say then what was left undone.
+    `agent` and `model` are who answers now, and `filling` tells how full the model's window is at the moment; it is
+    None where that is not looked after. `is_stopped` tells that a person has stopped it: what was said until then is
+    the answer. `wants_last_words` tells that the model is to say then what was left undone.
     """
 
     owner: str
@@ -52,6 +54,9 @@ class RunningTurn:
     name: str
     task: "asyncio.Task[object]"
     ended: "asyncio.Future[None]"
+    agent: str = ""
+    model: str = ""
+    filling: Callable[[], ContextFill] | None = None
     since: float = field(default_factory=time.time)
     phase: Phase = "waiting"
     is_stopped: bool = False
@@ -91,6 +96,15 @@ class RunningTurn:
         with self.stoppable():
             yield
 
+    def answered_by(self, agent: str, model: str, filling: Callable[[], ContextFill] | None) -> None:
+        """Take note of who answers now, and of what tells how full the window is."""
+        self.agent, self.model, self.filling = agent, model, filling
+
+    @property
+    def fill(self) -> ContextFill | None:
+        """Return how full the window is now; None where nobody knows."""
+        return self.filling() if self.filling is not None else None
+
     def saw(self, events: Sequence[AnswerEvent]) -> None:
         """Take note of what the client is shown."""
         last = events[-1]
@@ -114,11 +128,13 @@ class RunningTurns:
         self._turns: list[RunningTurn] = []
 
     @contextmanager
-    def entered(self, owner: str, conversation: str, name: str = "") -> Iterator[RunningTurn]:
+    def entered(
+        self, owner: str, conversation: str, name: str = "", *, agent: str = "", model: str = ""
+    ) -> Iterator[RunningTurn]:
         """Run a turn in the current task; a person who stops it ends the block, and whatever follows it goes on."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # turns run in tasks
-        turn = RunningTurn(owner, conversation, name, task, asyncio.get_running_loop().create_future())
+        turn = RunningTurn(owner, conversation, name, task, asyncio.get_running_loop().create_future(), agent, model)
         self._turns.append(turn)
         try:
             with turn.stoppable():
@@ -127,9 +143,14 @@ class RunningTurns:
             self._turns.remove(turn)
             turn.ended.set_result(None)
 
+    def of(self, owner: str, conversation: str | None = None) -> list[RunningTurn]:
+        """Return the owner's turns that run, or those of one conversation, the one that has run longest first."""
+        own = (turn for turn in self._turns if turn.owner == owner)
+        return [turn for turn in own if conversation in (None, turn.conversation)]
+
     def find(self, owner: str, conversation: str) -> str | None:
         """Return the id of the running conversation with this id, or else with this name."""
-        own = [turn for turn in self._turns if turn.owner == owner]
+        own = self.of(owner)
         for turn in own:
             if turn.conversation == conversation:
                 return conversation
@@ -137,7 +158,7 @@ class RunningTurns:
 
     def status(self, owner: str, conversation: str) -> ConversationStatus:
         """Tell whether the conversation with this id is being answered, and how far that is."""
-        turns = [turn for turn in self._turns if (turn.owner, turn.conversation) == (owner, conversation)]
+        turns = self.of(owner, conversation)
         if not turns:
             return ConversationStatus("idle")
         return ConversationStatus("running", turns[0].since, turns[0].phase, len(turns))
@@ -148,7 +169,7 @@ class RunningTurns:
         One that does not end within some seconds is no longer waited for. Whoever leaves while he waits here has
         stopped them all the same.
         """
-        turns = [turn for turn in self._turns if (turn.owner, turn.conversation) == (owner, conversation)]
+        turns = self.of(owner, conversation)
         for turn in turns:
             turn.stop(last_words=last_words)
         if turns:

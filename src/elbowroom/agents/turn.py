@@ -152,10 +152,12 @@ class Turn:
         self._asked = shape, info, step
         self._is_in("prefill")
         if not self.target.provider.manages_context:
+            self._is_asked(info, None)
             await self._remember(_rough_size)
             return await self._unmanaged(shape, info, step)
         managed = await self._managed(shape, info, step)
         self._last[:], self._usages_before = [managed], len(self.answer.usages)
+        self._is_asked(info, managed.fill)
         try:
             reply = await managed.run()
         finally:
@@ -281,6 +283,10 @@ class Turn:
     def _is_in(self, phase: Phase) -> None:
         if self.settings.running is not None:
             self.settings.running.phase = phase
+
+    def _is_asked(self, info: ModelInfo, filling: Callable[[], ContextFill] | None) -> None:
+        if self.settings.running is not None:
+            self.settings.running.answered_by(self.target.name, info.id, filling)
 
     def _note_use(self, managed: ManagedStep) -> None:
         """Keep what the requests of a step have used together, and what the last of them has filled."""

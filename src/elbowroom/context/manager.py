@@ -35,15 +35,18 @@ class Statistics:
 class AgentContextManager:
     """Counts and decides for one request; makes no calls and is shared with no other request.
 
-    `prompt` is the size of the prompt last sent, in tokens. A restart is a model call that is cut or blocked and sent
-    again after a compaction: at most `max_restarts` for each step. A strike is a compaction that brought nothing, or
-    to which the pruning agent gave nothing: after two of them it is not asked again within the request.
+    `prompt` is the size of the prompt last sent, in tokens; `filled` is what the window is known to hold, or is about
+    to: a prompt that was measured, was sent or has become shorter, later with the reply behind it. A restart is a model
+    call that is cut or blocked and sent again after a compaction: at most `max_restarts` for each step. A strike is a
+    compaction that brought nothing, or to which the pruning agent gave nothing: after two of them it is not asked again
+    within the request.
     """
 
     budget: Budget
     max_restarts: int = 3
     auto: bool = True
     prompt: int = 0
+    filled: int = 0
     restarts_of_step: int = 0
     strikes: int = 0
     statistics: Statistics = field(default_factory=Statistics)
@@ -51,6 +54,7 @@ class AgentContextManager:
 
     def before_request(self, measure: Measure) -> Decision:
         """Check 1: decide about a prompt that has just been measured."""
+        self.filled = measure.prompt
         decision = plan_step(measure, self.budget, auto=self.auto)
         if isinstance(decision, Compact) and self.strikes >= MOST_STRIKES:
             return replace(decision, asks_pruner=False)
@@ -62,7 +66,7 @@ class AgentContextManager:
 
     def sent(self, prompt: int) -> None:
         """Note the size of a prompt that goes to the model now."""
-        self.prompt = prompt
+        self.prompt = self.filled = prompt
         self.statistics.input_tokens += prompt
 
     def before_tool_results(self, prompt: int, rest: int, sizes: Sequence[int]) -> ToolVerdict:
@@ -104,7 +108,7 @@ class AgentContextManager:
         """Note a compaction, with the sizes of the prompt before and after it; what was measured before is void."""
         self.statistics.compactions += 1
         self.statistics.freed_tokens += before - after
-        self.prompt = after
+        self.prompt = self.filled = after
         if rung in ("digest", "last messages") or before - after < least_gain(before):
             self.strikes += 1
 

@@ -26,7 +26,9 @@ async def answered(app: web.Application, target: Target, chat: ChatRequest, sink
     live = await settings.shared.recording.begin(target, chat)
     named(live.conversation)
     try:
-        with settings.shared.running.entered(live.owner, live.conversation, chat.caller.chat_id) as turn:
+        with settings.shared.running.entered(
+            live.owner, live.conversation, chat.caller.chat_id, agent=target.name, model=target.model
+        ) as turn:
 
             def seen(events: Sequence[AnswerEvent]) -> Awaitable[None]:
                 turn.saw(events)

@@ -23,6 +23,7 @@ from elbowroom.server.failures import translate_failures
 from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard
 from elbowroom.server.health import health
 from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS, SHARED, STARTED, TIMING, Timing
+from elbowroom.server.live import add_live_route
 from elbowroom.server.models import list_models, show_model
 from elbowroom.server.page import add_page_routes
 from elbowroom.server.queueing import add_queue_routes
@@ -88,6 +89,7 @@ def create_app(
     add_cancel_route(app, BASE, END)
     add_conversation_routes(app, BASE, END)
     add_queue_routes(app, BASE, END)
+    add_live_route(app)
     add_page_routes(app)
     return app
 

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import hdrs, web
@@ -53,7 +54,7 @@ async def list_conversations(request: web.Request) -> web.Response:
     if len(search) > LONGEST_SEARCH:
         raise RequestError(f"The search is longer than the {LONGEST_SEARCH} characters it may have.", param="q")
     limit = _whole_number(request, "limit", USUAL_ROWS, MOST_ROWS)
-    kept, owner, before = _conversations(request), _owner(request), _moment(request, "before")
+    kept, owner, before = _conversations(request), owner_asking(request), _moment(request, "before")
     rows = await kept.rows(owner, search=search, before=before, limit=limit + 1)
     page = first_page(rows, limit)
     if rows and not page:  # more than a page of them was used at one moment: no cursor could tell them apart
@@ -88,7 +89,7 @@ async def delete_conversation(request: web.Request) -> web.Response:
     queue = request.app[SHARED].queue
     await queue.load()
     queue.clear(row.id)
-    if not await _conversations(request).delete(_owner(request), row.id):
+    if not await _conversations(request).delete(owner_asking(request), row.id):
         raise _unknown(request)
     return _answer({"id": row.id, "object": "conversation.deleted", "deleted": True})
 
@@ -131,7 +132,7 @@ def _conversations(request: web.Request) -> Conversations:
     return request.app[SHARED].store.conversations
 
 
-def _owner(request: web.Request) -> str:
+def owner_asking(request: web.Request) -> str:
     """Return whose conversations are meant. Raises Forbidden where they may be anybody's who gives no name."""
     caller = caller_without_chat(request)
     if not caller.may_have_hidden:
@@ -143,25 +144,28 @@ def _owner(request: web.Request) -> str:
 
 
 async def _row(request: web.Request) -> ConversationRow:
-    row = await _conversations(request).find(_owner(request), conversation_name(request.match_info["id"]))
+    row = await _conversations(request).find(owner_asking(request), conversation_name(request.match_info["id"]))
     if row is None:
         raise _unknown(request)
     return row
 
 
 async def _read(request: web.Request) -> Conversation:
-    found = await _conversations(request).read(_owner(request), conversation_name(request.match_info["id"]))
+    found = await _conversations(request).read(owner_asking(request), conversation_name(request.match_info["id"]))
     if found is None:
         raise _unknown(request)
     return found
 
 
 def _status(request: web.Request, row: ConversationRow) -> ConversationStatus:
-    return request.app[SHARED].running.status(_owner(request), row.id)
+    return request.app[SHARED].running.status(owner_asking(request), row.id)
 
 
 def _described_row(request: web.Request, row: ConversationRow) -> dict[str, Any]:
-    return describe_row(row, _status(request, row).status)
+    """Return a conversation as it is now: while it is being answered, with what fills its window at the moment."""
+    turns = request.app[SHARED].running.of(owner_asking(request), row.id)
+    live = turns[0].fill if turns else None
+    return describe_row(replace(row, fill=live or row.fill), "running" if turns else "idle")
 
 
 def _unknown(request: web.Request) -> NotFound:
