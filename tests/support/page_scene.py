@@ -82,12 +82,12 @@ TALKS: Final = (
 
 
 def says(body: Body) -> str:
-    """Answer a question with as many sentences as it asks for at its end, an order to prune with a plan."""
+    """Answer a question with as many sentences as its talk has, an order to prune with a plan."""
     if is_prune_order(body):
         keep = list(listed_groups(body))[-1:]
         return json.dumps({"retain": "Measures are metric.", "summary": SUMMARY, "keep": keep})
     asked = text_of(body["messages"][-1])
-    return answer(int(found) if (found := asked.rpartition("~")[2]).isdigit() else 3)
+    return answer(next((talk.sentences for talk in TALKS if asked in talk.questions), 3))
 
 
 def answer(sentences: int) -> str:
@@ -111,7 +111,7 @@ async def hold(served: Served, talk: Talk) -> None:
     """Hold a conversation as a chat program does, which sends all of it each time."""
     messages: list[Body] = []
     for question in talk.questions:
-        messages.append({"role": "user", "content": f"{question} ~{talk.sentences}"})
+        messages.append({"role": "user", "content": question})
         body = {"model": talk.agent, "messages": messages}
         async with served.http.post(served.chat_url, json=body, headers={"X-Conversation-Id": talk.name}) as response:
             replied = await response.json()

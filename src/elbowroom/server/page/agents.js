@@ -41,7 +41,7 @@ function agentCard(agent) {
 }
 
 export function compactionPanel(settings, options) {
-  const place = h("section", { class: "panel", "aria-labelledby": "compaction-title" });
+  const place = h("section", { class: "panel split", "aria-labelledby": "compaction-title" });
   const show = (now) => {
     const [title, about] = SECTIONS.compaction;
     const properties = now.schema.$defs.CompactionSettings?.properties ?? {};

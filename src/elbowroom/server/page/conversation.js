@@ -9,7 +9,7 @@ import { watch } from "./live.js";
 export async function conversationView({ main, signal, id }) {
   const route = `/v1/conversations/${encodeURIComponent(id)}`;
   let shown = await api(route, { signal });
-  const meter = gauge(shown.context, "Fill of the window");
+  const meter = gauge(shown.context, null);
   meter.element.classList.add("large");
   const phase = h("span", { class: "phase" });
   const stopping = button("Stop", () => stop(shown.id, stopping));
@@ -159,7 +159,7 @@ function messageItem({ message, created, status, hidden, reasoning, agent }) {
 function content({ content: said, role }) {
   const text = typeof said === "string" ? said : (said ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n");
   if (!text) return null;
-  const body = h(role === "tool" ? "pre" : "div", { class: "said" }, text.slice(0, 4000));
-  const rest = text.length > 4000 && button(`Show all ${number(text.length)} characters`, () => { body.textContent = text; rest.remove(); }, "small");
+  const body = h(role === "tool" ? "pre" : "div", { class: "said" }, text.slice(0, 1500));
+  const rest = text.length > 1500 && button(`Show all ${number(text.length)} characters`, () => { body.textContent = text; rest.remove(); }, "small");
   return [body, rest];
 }

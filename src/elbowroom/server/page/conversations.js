@@ -1,6 +1,6 @@
 // All conversations with their gauges.
 import { api } from "./api.js";
-import { busy, button, empty, h, heading, time, toast, trouble } from "./dom.js";
+import { busy, button, empty, h, heading, percent, time, toast, trouble } from "./dom.js";
 import { gauge } from "./gauge.js";
 import { watch } from "./live.js";
 
@@ -20,6 +20,7 @@ export async function conversationsView({ main, signal }) {
   const foot = h("div", { class: "foot" });
   const state = { search: "", before: "", cards: new Map(), turns: new Map(), round: 0 };
   const search = h("input", { type: "search", id: "search", maxlength: "400", placeholder: "Search in all that was said", autocomplete: "off" });
+  const legend = h("p", { class: "legend", hidden: true });
   let waiting = 0;
   search.addEventListener("input", () => {
     clearTimeout(waiting);
@@ -28,7 +29,7 @@ export async function conversationsView({ main, signal }) {
   main.append(
     heading("Conversations"),
     h("div", { class: "toolbar", role: "search" }, h("label", { for: "search", class: "offscreen" }, "Search conversations"), search,
-      h("p", { class: "legend" }, h("span", { class: "legend-mark" }), "compacted from here, ", h("span", { class: "legend-mark stop" }), "an answer is stopped here")),
+      legend),
     list, foot);
 
   async function load(anew) {
@@ -60,10 +61,16 @@ export async function conversationsView({ main, signal }) {
     if (anew) list.replaceChildren(...cards); else list.append(...cards);
     if (focused) state.cards.get(focused)?.link.focus();
     state.before = page.next ?? "";
+    explain(page.data.find((row) => row.context)?.context.thresholds);
     const none = state.search
       ? empty("Nothing found", `In no conversation “${state.search}” was said.`)
       : empty("No conversation yet", "As soon as a chat program talks to elbowroom, you see here how full its window is. ", h("a", { href: "#/connect" }, "Connect one"), ".");
     foot.replaceChildren(...(state.cards.size ? [] : [none]), ...(page.has_more ? [button("Show more", () => load(false))] : []));
+  }
+
+  function explain(marks) {
+    legend.hidden = !marks;
+    if (marks) legend.replaceChildren(h("span", { class: "legend-mark" }), `${percent(marks.trigger)} compacted`, h("span", { class: "legend-mark stop" }), `${percent(marks.stop)} answer stopped`);
   }
 
   await load(true);
@@ -76,13 +83,13 @@ export async function conversationsView({ main, signal }) {
 }
 
 function conversationCard(id) {
-  const meter = gauge(null, "Fill of the window");
   const link = h("a", { href: `#/conversations/${encodeURIComponent(id)}`, class: "card-title" });
   const about = h("p", { class: "about" });
+  const meter = gauge(null, about);
   const phase = h("span", { class: "phase" });
   const stopping = button("Stop", () => stop(id, stopping), "small");
   const running = h("div", { class: "running", hidden: true }, phase, stopping);
-  const element = h("li", { class: "card conversation", "data-id": id }, h("div", { class: "card-head" }, h("h2", {}, link), running), about, meter.element);
+  const element = h("li", { class: "card conversation", "data-id": id }, h("div", { class: "card-head" }, h("h2", {}, link), running), meter.element);
   return {
     element, link,
     show(row) {

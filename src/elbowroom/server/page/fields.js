@@ -266,7 +266,7 @@ function rows(field) {
 function group(field) {
   const inner = Object.entries(field.schema.properties).map(([key, schema]) => fieldOf({
     ...field, schema, path: [...field.path, key], key, value: field.value?.[key], isFixed: false,
-    hint: { ...hintOf([...field.path.slice(-1), key]), ...hintOf([...field.path, key]), rare: false }, required: false }));
+    hint: hintOf([...field.path, key]), required: false }));
   if (field.schema.additionalProperties === true) {
     const others = Object.fromEntries(Object.entries(field.value ?? {}).filter(([key]) => !(key in field.schema.properties)));
     inner.push({ ...rows({ ...field, id: `${field.id}-more`, label: field.hint.more ?? "Others", hint: {}, value: others, typed: true }), key: null });

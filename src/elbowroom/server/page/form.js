@@ -20,7 +20,7 @@ export class Form {
       (hint.rare ? rare : shown).push(field.element);
     }
     const folded = rare.length ? h("details", { class: "more" }, h("summary", {}, "More settings"), h("div", { class: "fields" }, rare)) : null;
-    this.element = h("form", { class: "form", novalidate: true, autocomplete: "off", onsubmit: (event) => { event.preventDefault(); this.submit(onsubmit); } },
+    this.element = h("form", { class: isNew ? "form new" : "form", novalidate: true, autocomplete: "off", onsubmit: (event) => { event.preventDefault(); this.submit(onsubmit); } },
       h("div", { class: "fields" }, shown), folded, this.said,
       h("div", { class: "actions save" }, this.save, more));
     this.element.addEventListener("input", () => this.mark());

@@ -1,12 +1,12 @@
 // How full a window is: a bar with marks where a conversation is compacted and where an answer is stopped.
 import { h, number, percent } from "./dom.js";
 
-export function gauge(fill, label) {
+export function gauge(fill, about) {
   const bar = h("div", { class: "bar-fill" });
   const marks = [h("span", { class: "mark" }), h("span", { class: "mark stop" })];
-  const track = h("div", { class: "gauge", role: "meter", "aria-label": label, "aria-valuemin": "0" }, bar, marks);
+  const track = h("div", { class: "gauge", role: "meter", "aria-label": "Fill of the window", "aria-valuemin": "0" }, bar, marks);
   const numbers = h("p", { class: "numbers" });
-  const element = h("div", { class: "gauge-box" }, track, numbers);
+  const element = h("div", { class: "gauge-box" }, track, h("div", { class: "under" }, about, numbers));
   const update = (now) => {
     const known = now && now.window > 0;
     track.classList.toggle("unknown", !known);

@@ -1,5 +1,5 @@
 // All other settings: a form for each table of the schema, a list for each list of tables.
-import { empty, h, heading } from "./dom.js";
+import { h, heading } from "./dom.js";
 import { Form } from "./form.js";
 import { SECTIONS } from "./hints.js";
 import { resolved } from "./fields.js";
@@ -14,13 +14,13 @@ export async function preferencesView({ main }) {
   const tables = Object.keys(settings.schema.properties).filter((name) => !ELSEWHERE.includes(name) && resolved(settings.schema.properties[name], settings.schema).properties);
   const sections = [...tables, "mcp_servers"].sort((one, other) => place(one) - place(other));
   main.append(heading("Settings"), h("p", { class: "about" }, "Kept in ", h("code", {}, settings.path), ". Whoever prefers it edits the file; both count at once."),
-    sections.map((name) => (name === "mcp_servers" ? mcpPanel(settings) : tablePanel(name, settings, options))));
+    ...sections.map((name) => (name === "mcp_servers" ? mcpPanel(settings) : tablePanel(name, settings, options))));
 }
 
 const place = (name) => (ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length);
 
 function tablePanel(name, settings, options) {
-  const panel = h("section", { class: "panel", "aria-labelledby": `title-${name}` });
+  const panel = h("section", { class: "panel split", "aria-labelledby": `title-${name}` });
   const show = (now) => {
     const schema = resolved(now.schema.properties[name], now.schema);
     const [title, about] = SECTIONS[name] ?? [schema.title ?? name, ""];
@@ -41,8 +41,8 @@ function mcpPanel(settings) {
   const rows = servers.map((server) => h("li", {},
     h("a", { href: `#/settings/mcp/${encodeURIComponent(server.name)}` }, server.name),
     h("span", { class: "about" }, ` ${server.url || (server.command ?? []).join(" ")}`), server.enabled === false && h("span", { class: "badge" }, "off")));
-  return h("section", { class: "panel", "aria-labelledby": "title-mcp" },
-    h("div", { class: "card-head" }, h("h2", { id: "title-mcp" }, "MCP servers"), h("a", { class: "button small", href: "#/settings/mcp/+new" }, "Add server")),
-    h("p", { class: "about" }, "Servers of tools that agents may use."),
-    rows.length ? h("ul", { class: "plain" }, rows) : empty("None yet", "For example a server for your files or your calendar."));
+  return h("section", { class: "panel split", "aria-labelledby": "title-mcp" },
+    h("h2", { id: "title-mcp" }, "MCP servers"), h("p", { class: "about" }, "Servers of tools that agents may use."),
+    h("div", { class: "fields" }, rows.length ? h("ul", { class: "plain" }, rows) : h("p", { class: "about" }, "None yet."),
+      h("div", {}, h("a", { class: "button", href: "#/settings/mcp/+new" }, "Add server"))));
 }
