@@ -11,9 +11,9 @@ const one = (id) => `/api/agents/${encodeURIComponent(id)}`;
 export async function agentsView({ main }) {
   const settings = await loadSettings();
   const options = await loadOptions(settings);
-  const list = h("ul", { class: "cards", "aria-label": "Agents" }, options.agents.map(agentCard));
+  const list = h("ul.cards", { "aria-label": "Agents" }, options.agents.map(agentCard));
   main.append(
-    heading("Agents", h("a", { class: "button primary", href: "#/agents/+new" }, "New agent")),
+    heading("Agents", h("a.button.primary", { href: "#/agents/+new" }, "New agent")),
     options.agents.length ? list : empty("No agent yet", "An agent is a model with instructions and tools. Chat programs see it as a model of its own."),
     compactionPanel(settings, options));
 }
@@ -34,14 +34,14 @@ function agentCard(agent) {
     }
   }));
   const facts = [agent.model, agent.tools.length + agent.mcp.length ? `tools: ${[...agent.tools, ...agent.mcp].join(", ")}` : null].filter(Boolean).join(" · ");
-  return h("li", { class: "card" },
-    h("div", { class: "card-head" }, h("h2", {}, h("a", { class: "card-title", href: `#/agents/${encodeURIComponent(agent.id)}` }, agent.name || agent.id)), h("label", { class: "switch" }, box, words)),
-    h("p", { class: "about" }, facts),
-    agent.instructions && h("p", { class: "excerpt" }, agent.instructions.slice(0, 200)));
+  return h("li.card",
+    h("div.card-head", h("h2", h("a.card-title", { href: `#/agents/${encodeURIComponent(agent.id)}` }, agent.name || agent.id)), h("label.switch", box, words)),
+    h("p.about", facts),
+    agent.instructions && h("p.excerpt", agent.instructions.slice(0, 200)));
 }
 
 export function compactionPanel(settings, options) {
-  const place = h("section", { class: "panel split", "aria-labelledby": "compaction-title" });
+  const place = h("section.panel.split", { "aria-labelledby": "compaction-title" });
   const show = (now) => {
     const [title, about] = SECTIONS.compaction;
     const properties = now.schema.$defs.CompactionSettings?.properties ?? {};
@@ -52,7 +52,7 @@ export function compactionPanel(settings, options) {
       onsubmit: async (patch) => show(await saveSettings({ compaction: patch })),
     });
     const held = place.contains(document.activeElement);
-    place.replaceChildren(h("h2", { id: "compaction-title" }, title), h("p", { class: "about" }, about), form.element);
+    place.replaceChildren(h("h2", { id: "compaction-title" }, title), h("p.about", about), form.element);
     if (held) form.save.focus();
   };
   show(settings);

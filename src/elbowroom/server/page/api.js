@@ -56,9 +56,9 @@ export async function api(path, options) {
 
 async function askForToken(wasWrong) {
   const input = h("input", { id: "token", type: "password", autocomplete: "off", required: true, "aria-describedby": "token-help" });
-  const body = h("div", { class: "field" },
+  const body = h("div.field",
     h("label", { for: "token" }, "Token"), input,
-    h("p", { class: "help", id: "token-help" },
+    h("p.help", { id: "token-help" },
       wasWrong ? "That is not the token. " : "", "The one that is set as server.token. It is kept in this browser tab only."));
   const answer = await ask({ title: "This elbowroom asks for its token", body, focus: input, actions: [["Not now", "", "quiet"], ["Use token", "ok", "primary"]] });
   if (answer !== "ok" || !input.value) return false;

@@ -35,7 +35,7 @@ async function show() {
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#/${section}`) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
-  const place = h("div", { class: "view" });
+  const place = h("div.view");
   main.setAttribute("aria-busy", "true");
   try {
     const named = pattern.exec(path)?.[1];

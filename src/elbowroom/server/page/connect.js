@@ -11,12 +11,12 @@ const HEADERS = {
 };
 const CAPABILITIES = "DEFAULT_MODEL_METADATA='{\"capabilities\":{\"builtin_tools\":false,\"usage\":true}}'";
 const PLUGINS = [
-  ["Copilot", "/v1", "Settings, Models, add a custom model; provider “OpenAI format”. Leave “Enable CORS” off, or answers come in one piece."],
-  ["Smart Composer", "", "Provider “LM Studio”. It adds /v1 by itself, so the address goes in without it. Model IDs are typed by hand."],
-  ["Smart Composer, OpenAI compatible", "/v1", "Provider “OpenAI compatible”. Model IDs are typed by hand."],
-  ["AI Providers (for Local GPT)", "/v1", "Provider “OpenAI”, or “LM Studio”."],
+  ["Copilot", "/v1", "Add a custom model, provider “OpenAI format”. With “Enable CORS” answers come in one piece."],
+  ["Smart Composer", "", "Provider “LM Studio”, which adds /v1 by itself. Model IDs are typed by hand."],
+  ["Smart Composer, OpenAI compatible", "/v1", "Provider “OpenAI compatible”."],
+  ["AI Providers (for Local GPT)", "/v1", "Provider “OpenAI”."],
   ["Smart Connections", "/v1/chat/completions", "Custom API, OpenAI format. It wants the whole path."],
-  ["Text Generator", "/v1", "Provider “Custom”, or “OpenAI Chat” with its own base path. Its custom provider does not stream."],
+  ["Text Generator", "/v1", "“OpenAI Chat” with its own base path. The custom provider does not stream."],
   ["BMO Chatbot", "/v1", "REST API URL, in its settings."],
   ["SystemSculpt", "/v1", "Add a custom provider."],
 ];
@@ -26,40 +26,40 @@ export async function connectView({ main, signal }) {
   const docker = `${location.protocol}//host.docker.internal${location.port ? `:${location.port}` : ""}/v1`;
   main.append(
     heading("Connect"),
-    h("p", { class: "lead" }, "Any program that speaks to OpenAI can speak to elbowroom. This is its address:"),
+    h("p", { }, "Any program that speaks to OpenAI can speak to elbowroom. This is its address:"),
     copyable(`${root}/v1`, "base address"),
-    h("p", { class: "about" }, "API key: your token if one is set, anything otherwise. Models: your agents, and every model as provider/model."),
+    h("p.about", "API key: your token if one is set, anything otherwise. Models: your agents, and every model as provider/model."),
     await testPanel(signal),
-    h("section", { class: "panel", "aria-labelledby": "title-webui" },
+    h("section.panel", { "aria-labelledby": "title-webui" },
       h("h2", { id: "title-webui" }, "Open WebUI"),
-      h("ol", { class: "steps" },
-        h("li", {}, "Admin Panel, Settings, Connections: add an OpenAI API connection with this URL.", copyable(`${root}/v1`, "URL for Open WebUI"),
-          h("p", { class: "help" }, "In Docker on this computer:"), copyable(docker, "URL for Open WebUI in Docker")),
-        h("li", {}, "Edit the connection and paste this as its headers. Each chat then has its own gauge, and titles and tags never wait in front of it.", copyable(JSON.stringify(HEADERS, null, 2), "headers")),
-        h("li", {}, "Its 36 built-in tools take 5,000 to 6,400 tokens of every chat, most of a window of 8,192. With small windows, switch them off under Capabilities of the model, or for all models in its environment:", copyable(CAPABILITIES, "environment setting")))),
-    h("section", { class: "panel", "aria-labelledby": "title-obsidian" },
+      h("ol.steps",
+        h("li", "Admin Panel, Settings, Connections: add an OpenAI API connection with this URL.", copyable(`${root}/v1`, "URL for Open WebUI"),
+          h("p.help", "In Docker on this computer:"), copyable(docker, "URL for Open WebUI in Docker")),
+        h("li", "Edit the connection and paste this as its headers. Each chat then has its own gauge, and titles and tags never wait in front of it.", copyable(JSON.stringify(HEADERS, null, 2), "headers")),
+        h("li", "Its 36 built-in tools take 5,000 to 6,400 tokens of every chat. With small windows, switch them off under Capabilities of the model, or for all models in its environment:", copyable(CAPABILITIES, "environment setting")))),
+    h("section.panel", { "aria-labelledby": "title-obsidian" },
       h("h2", { id: "title-obsidian" }, "Obsidian"),
-      h("p", { class: "about" }, "Each plugin wants the address in a form of its own. Nothing else has to be set: Obsidian is let in."),
-      h("ul", { class: "plain plugins" }, PLUGINS.map(([name, path, words]) => h("li", {}, h("h3", {}, name), h("p", { class: "about" }, words), copyable(root + path, `address for ${name}`))))));
+      h("p.about", "Each plugin wants the address in a form of its own. Nothing else has to be set: Obsidian is let in."),
+      h("ul.plain.plugins", PLUGINS.map(([name, path, words]) => h("li", h("h3", name), h("p.about", words), copyable(root + path, `address for ${name}`))))));
 }
 
 async function testPanel(signal) {
   const select = h("select", { id: "test-model" });
-  const result = h("ul", { class: "checks", role: "status" });
+  const result = h("ul.checks", { role: "status" });
   const run = button("Test", () => busy(run, () => test(select.value, result, signal)), "primary");
   const fill = async () => {
     const { data } = await api("/v1/models", { signal });
     select.replaceChildren(...data.map(({ id, name }) => h("option", { value: id }, name && name !== id ? `${name} (${id})` : id)));
   };
   await fill().catch(() => {});
-  return h("section", { class: "panel", "aria-labelledby": "title-test" },
+  return h("section.panel", { "aria-labelledby": "title-test" },
     h("h2", { id: "title-test" }, "Does it work?"),
-    h("p", { class: "about" }, "Sends one short question from this browser and reads the answer as it streams."),
-    h("div", { class: "test" }, h("div", { class: "field" }, h("label", { for: "test-model" }, "Model"), select), run), result);
+    h("p.about", "Sends one short question from this browser and reads the answer as it streams."),
+    h("div.test", h("div.field", h("label", { for: "test-model" }, "Model"), select), run), result);
 }
 
 async function test(model, result, signal) {
-  const say = (good, words) => result.append(h("li", { "data-state": good ? "on" : "off" }, h("span", { class: "offscreen" }, good ? "Works: " : "Fails: "), words));
+  const say = (good, words) => result.append(h("li", { "data-state": good ? "on" : "off" }, h("span.offscreen", good ? "Works: " : "Fails: "), words));
   result.replaceChildren();
   try {
     const { version } = await api("/health", { signal });

@@ -11,11 +11,11 @@ export async function conversationView({ main, signal, id }) {
   let shown = await api(route, { signal });
   const meter = gauge(shown.context, null);
   meter.element.classList.add("large");
-  const phase = h("span", { class: "phase" });
+  const phase = h("span.phase");
   const stopping = button("Stop", () => stop(shown.id, stopping));
-  const running = h("div", { class: "running", hidden: true }, phase, stopping);
-  const facts = h("dl", { class: "facts" });
-  const timeline = h("ol", { class: "timeline" });
+  const running = h("div.running", { hidden: true }, phase, stopping);
+  const facts = h("dl.facts");
+  const timeline = h("ol.timeline");
   const compactions = h("section", { "aria-labelledby": "compactions" }, h("h2", { id: "compactions" }, "Compactions"), timeline);
   const messages = messageList(route, signal, () => shown);
   const save = (form) => button(form === "json" ? "Export JSON" : "Export Markdown", (event) => busy(event.currentTarget, () => download(`${route}/export?format=${form}`)), "quiet");
@@ -28,8 +28,8 @@ export async function conversationView({ main, signal, id }) {
     });
   }, "danger quiet");
   const title = heading(shown.title || "Untitled");
-  main.append(h("p", { class: "back" }, h("a", { href: "#/conversations" }, "Conversations")), title, running, meter.element, facts, compactions,
-    messages.element, h("div", { class: "actions spread" }, save("markdown"), save("json"), remove));
+  main.append(h("p.back", h("a", { href: "#/conversations" }, "Conversations")), title, running, meter.element, facts, compactions,
+    messages.element, h("div.actions.spread", save("markdown"), save("json"), remove));
 
   function show() {
     title.querySelector("h1").textContent = shown.title || "Untitled";
@@ -42,7 +42,7 @@ export async function conversationView({ main, signal, id }) {
       ["Tokens read", number(usage.input + usage.cache_read + usage.cache_creation)],
       ["Tokens written", number(usage.output)],
       ["Waiting in the queue", shown.queue_length ? number(shown.queue_length) : null],
-    ].filter(([, value]) => value !== null).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+    ].filter(([, value]) => value !== null).map(([name, value]) => h("div", h("dt", name), h("dd", value))));
     timeline.replaceChildren(...shown.compactions.map((each) => compaction(each, shown.context?.window, route, signal)));
     compactions.hidden = !shown.compactions.length;
   }
@@ -73,26 +73,25 @@ export async function conversationView({ main, signal, id }) {
 // A step of the timeline, with the originals one click away.
 function compaction(each, window, route, signal) {
   const originals = messageList(route, signal, () => null, each.at);
-  const fold = h("details", { class: "originals", ontoggle: () => { if (fold.open && !originals.started) originals.more(); } },
-    h("summary", {}, "The originals, word for word"), originals.element);
+  const fold = h("details.originals", { ontoggle: () => { if (fold.open && !originals.started) originals.more(); } },
+    h("summary", "The originals, word for word"), originals.element);
   const rung = each.rung ?? each.method;
-  const size = (tokens) => `${Math.max(1, (tokens / Math.max(each.before, window ?? 0)) * 100)}%`;
-  const bars = [["before", each.before], ["after", each.after]].map(([name, tokens]) => {
-    const bar = h("span", { class: `size ${name}` });
-    bar.style.width = size(tokens);
-    return h("div", { class: "size-row" }, h("span", { class: "size-name" }, name), h("span", { class: "size-track" }, bar), h("span", { class: "size-number" }, number(tokens)));
+  const sizes = [each.before, each.after].map((tokens) => {
+    const bar = h("span");
+    bar.style.width = `${(tokens / Math.max(each.before, window ?? 0)) * 100}%`;
+    return bar;
   });
   const told = [
     WORDS[rung] ?? rung,
     typeof each.seconds === "number" ? `${each.seconds < 10 ? each.seconds.toFixed(1) : Math.round(each.seconds)} s` : null,
     typeof each.kept === "number" ? `${number(each.kept)} ${each.kept === 1 ? "group" : "groups"} kept word for word` : null,
   ].filter(Boolean).join(" · ");
-  return h("li", {},
-    h("p", { class: "when" }, h("time", { datetime: new Date(each.at * 1000).toISOString() }, moment(each.at))),
-    h("p", { class: "freed" }, h("strong", {}, `${number(each.before - each.after)} tokens freed`), `, ${number(each.before)} to ${number(each.after)}`),
-    h("div", { class: "sizes", "aria-hidden": "true" }, bars),
-    h("p", { class: "about" }, told),
-    each.summary ? h("details", {}, h("summary", {}, "The summary that stands for it"), h("div", { class: "said summary" }, each.summary)) : null,
+  return h("li",
+    h("p.when", h("time", { datetime: new Date(each.at * 1000).toISOString() }, moment(each.at))),
+    h("p.freed", h("strong", `${number(each.before - each.after)} tokens freed`), `, ${number(each.before)} to ${number(each.after)}`),
+    h("div.sizes", { "aria-hidden": "true" }, sizes),
+    h("p.about", told),
+    each.summary ? h("details", h("summary", "The summary that stands for it"), h("div.said.summary", each.summary)) : null,
     fold);
 }
 
@@ -100,13 +99,13 @@ const ROLES = { user: "User", assistant: "Assistant", system: "System", tool: "R
 
 // Messages page by page; until a moment, where only those are meant that were there before it.
 function messageList(route, signal, conversation, until = Infinity) {
-  const list = h("ol", { class: "messages" });
-  const foot = h("div", { class: "foot" });
+  const list = h("ol.messages");
+  const foot = h("div.foot");
   const isWhole = until === Infinity;
-  const hidden = isWhole ? h("label", { class: "check" }, h("input", { type: "checkbox", checked: true, onchange: () => self.refresh() }), "Show what no client has seen") : null;
+  const hidden = isWhole ? h("label.check", h("input", { type: "checkbox", checked: true, onchange: () => self.refresh() }), "Show what no client has seen") : null;
   const element = isWhole
-    ? h("section", { "aria-labelledby": "messages" }, h("div", { class: "head" }, h("h2", { id: "messages" }, "Messages"), hidden), list, foot)
-    : h("div", {}, list, foot);
+    ? h("section", { "aria-labelledby": "messages" }, h("div.head", h("h2", { id: "messages" }, "Messages"), hidden), list, foot)
+    : h("div", list, foot);
   let after = "", last = 0, count = 0, round = 0;
   const self = {
     element, started: false,
@@ -144,16 +143,16 @@ function messageList(route, signal, conversation, until = Infinity) {
   return self;
 }
 
-const divider = (each) => h("li", { class: "divider" },
-  h("span", {}, `Compacted here, ${number(each.before)} to ${number(each.after)} tokens. A summary stands for what is above.`));
+const divider = (each) => h("li.divider",
+  h("span", `Compacted here, ${number(each.before)} to ${number(each.after)} tokens. A summary stands for what is above.`));
 
 function messageItem({ message, created, status, hidden, reasoning, agent }) {
   const marks = [hidden && "not shown to the client", status === "interrupted" && "interrupted", status === "streaming" && "being written"].filter(Boolean);
   return h("li", { class: `message ${message.role === "user" ? "from-user" : ""}` },
-    h("p", { class: "who" }, h("strong", {}, message.role === "assistant" && agent ? agent : ROLES[message.role] ?? message.role), " ", time(created), marks.map((mark) => h("span", { class: "badge" }, mark))),
-    reasoning && h("details", {}, h("summary", {}, "Thought"), h("div", { class: "said quiet-text" }, reasoning)),
+    h("p.who", h("strong", message.role === "assistant" && agent ? agent : ROLES[message.role] ?? message.role), " ", time(created), marks.map((mark) => h("span.badge", mark))),
+    reasoning && h("details", h("summary", "Thought"), h("div.said.quiet-text", reasoning)),
     content(message),
-    (message.tool_calls ?? []).map((call) => h("details", {}, h("summary", {}, "Called ", h("code", {}, call.function?.name ?? call.type ?? "a tool")), h("pre", { class: "said" }, call.function?.arguments ?? ""))));
+    (message.tool_calls ?? []).map((call) => h("details", h("summary", "Called ", h("code", call.function?.name ?? call.type ?? "a tool")), h("pre.said", call.function?.arguments ?? ""))));
 }
 
 function content({ content: said, role }) {

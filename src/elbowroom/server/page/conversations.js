@@ -16,11 +16,11 @@ export async function stop(id, pressed) {
 }
 
 export async function conversationsView({ main, signal }) {
-  const list = h("ul", { class: "cards", "aria-label": "Conversations" });
-  const foot = h("div", { class: "foot" });
+  const list = h("ul.cards", { "aria-label": "Conversations" });
+  const foot = h("div.foot");
   const state = { search: "", before: "", cards: new Map(), turns: new Map(), round: 0 };
   const search = h("input", { type: "search", id: "search", maxlength: "400", placeholder: "Search in all that was said", autocomplete: "off" });
-  const legend = h("p", { class: "legend", hidden: true });
+  const legend = h("p.legend", { hidden: true });
   let waiting = 0;
   search.addEventListener("input", () => {
     clearTimeout(waiting);
@@ -28,7 +28,7 @@ export async function conversationsView({ main, signal }) {
   });
   main.append(
     heading("Conversations"),
-    h("div", { class: "toolbar", role: "search" }, h("label", { for: "search", class: "offscreen" }, "Search conversations"), search,
+    h("div.toolbar", { role: "search" }, h("label.offscreen", { for: "search" }, "Search conversations"), search,
       legend),
     list, foot);
 
@@ -70,7 +70,7 @@ export async function conversationsView({ main, signal }) {
 
   function explain(marks) {
     legend.hidden = !marks;
-    if (marks) legend.replaceChildren(h("span", { class: "legend-mark" }), `${percent(marks.trigger)} compacted`, h("span", { class: "legend-mark stop" }), `${percent(marks.stop)} answer stopped`);
+    if (marks) legend.replaceChildren(h("span.legend-mark"), `${percent(marks.trigger)} compacted`, h("span.legend-mark.stop"), `${percent(marks.stop)} answer stopped`);
   }
 
   await load(true);
@@ -84,12 +84,12 @@ export async function conversationsView({ main, signal }) {
 
 function conversationCard(id) {
   const link = h("a", { href: `#/conversations/${encodeURIComponent(id)}`, class: "card-title" });
-  const about = h("p", { class: "about" });
+  const about = h("p.about");
   const meter = gauge(null, about);
-  const phase = h("span", { class: "phase" });
+  const phase = h("span.phase");
   const stopping = button("Stop", () => stop(id, stopping), "small");
-  const running = h("div", { class: "running", hidden: true }, phase, stopping);
-  const element = h("li", { class: "card conversation", "data-id": id }, h("div", { class: "card-head" }, h("h2", {}, link), running), meter.element);
+  const running = h("div.running", { hidden: true }, phase, stopping);
+  const element = h("li.card.conversation", { "data-id": id }, h("div.card-head", h("h2", link), running), meter.element);
   return {
     element, link,
     show(row) {

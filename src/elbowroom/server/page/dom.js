@@ -1,15 +1,18 @@
 // Elements, words and numbers. Text only ever becomes a text node, whoever wrote it.
 
-export function h(tag, attributes = {}, ...children) {
+// h("p.about", { id: "x" }, "text", other): an element with classes, attributes, listeners and children.
+export function h(selector, ...given) {
+  const [tag, ...classes] = selector.split(".");
   const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes ?? {})) {
+  element.classList.add(...classes);
+  const attributes = given[0]?.constructor === Object ? given.shift() : {};
+  for (const [name, value] of Object.entries(attributes)) {
     if (value === false || value === null || value === undefined) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name in element && typeof value === "boolean") element[name] = value;
-    else if (name === "value") element.value = value;
+    else if (name === "value" || (name in element && value === true)) element[name] = value;
     else element.setAttribute(name, value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...given.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false && child !== true));
   return element;
 }
 
@@ -43,15 +46,15 @@ export function toast(text, kind = "") {
 
 // What went wrong, beside what it concerns; `again` is offered where another try may help.
 export function trouble(error, again) {
-  return h("div", { class: "trouble", role: "alert" },
-    h("p", {}, error.message || String(error)),
+  return h("div.trouble", { role: "alert" },
+    h("p", error.message || String(error)),
     again && h("button", { type: "button", onclick: again }, "Try again"));
 }
 
-export const empty = (title, ...words) => h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), h("p", {}, ...words));
+export const empty = (title, ...words) => h("div.empty", h("p.empty-title", title), h("p", ...words));
 
 export const heading = (text, ...actions) =>
-  h("div", { class: "head" }, h("h1", { tabindex: "-1" }, text), actions.length ? h("div", { class: "actions" }, ...actions) : null);
+  h("div.head", h("h1", { tabindex: "-1" }, text), actions.length ? h("div.actions", ...actions) : null);
 
 export const button = (text, onclick, kind = "") => h("button", { type: "button", class: kind, onclick }, text);
 
@@ -78,7 +81,7 @@ export function ask({ title, body, actions, focus }) {
   return new Promise((resolve) => {
     const form = h("form", { method: "dialog" },
       h("h2", { id }, title), body,
-      h("div", { class: "actions" }, actions.map(([text, value, kind]) => h("button", { value, class: kind, formnovalidate: value === "" }, text))));
+      h("div.actions", actions.map(([text, value, kind]) => h("button", { value, class: kind, formnovalidate: value === "" }, text))));
     const dialog = h("dialog", { "aria-labelledby": id }, form);
     dialog.addEventListener("cancel", () => { dialog.returnValue = ""; });
     dialog.addEventListener("close", () => {
@@ -93,7 +96,7 @@ export function ask({ title, body, actions, focus }) {
 }
 
 export const confirm = async (title, text, verb) =>
-  (await ask({ title, body: h("p", {}, text), actions: [["Cancel", "", "quiet"], [verb, "yes", "danger"]] })) === "yes";
+  (await ask({ title, body: h("p", text), actions: [["Cancel", "", "quiet"], [verb, "yes", "danger"]] })) === "yes";
 
 export function copyButton(text, label) {
   const pressed = button("Copy", async () => {
@@ -111,7 +114,7 @@ async function copied(text) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    const area = h("textarea", { class: "offscreen", value: text, "aria-hidden": "true" });
+    const area = h("textarea.offscreen", { value: text, "aria-hidden": "true" });
     document.body.append(area);
     area.select();
     const done = document.execCommand("copy");
@@ -121,4 +124,4 @@ async function copied(text) {
 }
 
 export const copyable = (text, label) =>
-  h("div", { class: "copyable" }, h("pre", { tabindex: "0", role: "region", "aria-label": label }, text), copyButton(text, label));
+  h("div.copyable", h("pre", { tabindex: "0", role: "region", "aria-label": label }, text), copyButton(text, label));

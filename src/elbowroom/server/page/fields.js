@@ -46,7 +46,7 @@ const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
 // A label, a control, help and a place for the error, tied together for those who cannot see them.
 function labelled(field, control, { read, initial, inline = false, extra = null, isEmpty = (value) => value === "" || value === null }) {
-  const error = h("p", { class: "error", id: `${field.id}-error`, hidden: true });
+  const error = errorOf(field);
   const help = helpOf(field);
   control.id = field.id;
   control.disabled ||= field.locked;
@@ -55,9 +55,9 @@ function labelled(field, control, { read, initial, inline = false, extra = null,
     const ids = [help?.id, error.hidden ? null : error.id].filter(Boolean).join(" ");
     if (ids) control.setAttribute("aria-describedby", ids); else control.removeAttribute("aria-describedby");
   };
-  const label = h("label", { for: field.id }, field.label, field.hint.unit && h("span", { class: "unit" }, ` (${field.hint.unit})`));
+  const label = h("label", { for: field.id }, field.label, field.hint.unit && h("span.unit", ` (${field.hint.unit})`));
   const element = h("div", { class: `field ${inline ? "inline" : ""} ${field.locked ? "locked" : ""}` },
-    inline ? [h("div", { class: "check" }, control, label)] : [label, control], extra, help, error);
+    inline ? [h("div.check", control, label)] : [label, control], extra, help, error);
   describe();
   return {
     key: field.key, element, control,
@@ -68,8 +68,7 @@ function labelled(field, control, { read, initial, inline = false, extra = null,
       return same(value, initial) ? undefined : value;
     },
     showError: (message) => {
-      error.textContent = message;
-      error.hidden = !message;
+      say(error, message);
       if (message) control.setAttribute("aria-invalid", "true"); else control.removeAttribute("aria-invalid");
       describe();
       return true;
@@ -78,15 +77,23 @@ function labelled(field, control, { read, initial, inline = false, extra = null,
   };
 }
 
+const errorOf = (field) => h("p.error", { id: `${field.id}-error`, hidden: true });
+
+function say(error, message) {
+  error.textContent = message;
+  error.hidden = !message;
+  return true;
+}
+
 function helpOf(field) {
   const parts = [field.hint.help ?? field.schema.description ?? ""];
   if (field.locked) parts.unshift(`Set by ${WORDS[field.source]}; change it there.`);
   const words = parts.filter(Boolean).join(" ");
-  return words ? h("p", { class: "help", id: `${field.id}-help` }, words) : null;
+  return words ? h("p.help", { id: `${field.id}-help` }, words) : null;
 }
 
 function fixed(field) {
-  return { key: field.key, element: h("div", { class: "field" }, h("span", { class: "label" }, field.label), h("code", {}, field.value)),
+  return { key: field.key, element: h("div.field", h("span.label", field.label), h("code", field.value)),
     patch: () => undefined, showError: () => false, focus: () => {} };
 }
 
@@ -160,14 +167,14 @@ function choices(field) {
     const id = `${field.id}-${place}`;
     const box = h("input", { type: "checkbox", id, value: name, disabled: field.locked, "aria-describedby": about ? `${id}-about` : null });
     box.checked = given.includes(name);
-    return { box, row: h("div", { class: "choice" }, box, h("label", { for: id }, label), about && h("span", { class: "help", id: `${id}-about` }, about)) };
+    return { box, row: h("div.choice", box, h("label", { for: id }, label), about && h("span.help", { id: `${id}-about` }, about)) };
   });
   const more = field.hint.more && h("textarea", { rows: 2, id: `${field.id}-more`, spellcheck: "false" });
   if (more) more.value = others.join("\n");
-  const error = h("p", { class: "error", id: `${field.id}-error`, hidden: true });
-  const element = h("fieldset", { class: "field choices", "aria-describedby": `${field.id}-error` }, h("legend", {}, field.label),
-    boxes.length ? h("div", { class: "boxes" }, boxes.map(({ row }) => row)) : h("p", { class: "help" }, "There is none yet."),
-    more && h("div", { class: "field" }, h("label", { for: more.id }, field.hint.more), more), error);
+  const error = errorOf(field);
+  const element = h("fieldset.field.choices", { "aria-describedby": error.id }, h("legend", field.label),
+    boxes.length ? h("div.boxes", boxes.map(({ row }) => row)) : h("p.help", "There is none yet."),
+    more && h("div.field", h("label", { for: more.id }, field.hint.more), more), error);
   const read = () => {
     const chosen = [...boxes.filter(({ box }) => box.checked).map(({ box }) => box.value), ...(more ? more.value.split("\n").map((line) => line.trim()).filter(Boolean) : [])];
     return [...given.filter((name) => chosen.includes(name)), ...chosen.filter((name) => !given.includes(name))];
@@ -175,11 +182,7 @@ function choices(field) {
   return {
     key: field.key, element,
     patch: () => { const value = read(); return same(value, given) ? undefined : value; },
-    showError: (message) => {
-      error.textContent = message;
-      error.hidden = !message;
-      return true;
-    },
+    showError: (message) => say(error, message),
     focus: () => (boxes.find(({ box }) => box.checked)?.box ?? boxes[0]?.box ?? more)?.focus(),
   };
 }
@@ -190,8 +193,8 @@ function secret(field) {
   const control = h("input", { type: "password", autocomplete: "new-password", spellcheck: "false", hidden: state.set,
     placeholder: "env:NAME, file:NAME, or the secret itself" });
   let removed = false;
-  const words = h("span", { class: "secret-state" });
-  const say = () => {
+  const words = h("span.secret-state");
+  const tell = () => {
     words.textContent = removed ? "Will be removed." : !control.hidden ? "" : state.from && state.from !== "literal" ? `Set, from ${state.from}.` : "Set.";
     replace.hidden = !state.set || removed || !control.hidden;
     remove.hidden = !state.set || removed;
@@ -201,14 +204,14 @@ function secret(field) {
     control.hidden = hidden;
     control.value = "";
     removed = isRemoved;
-    say();
+    tell();
     (hidden ? undo.hidden ? replace : undo : control).focus();
     control.dispatchEvent(new Event("input", { bubbles: true }));
   };
   const act = (words, run) => h("button", { type: "button", class: "small", disabled: field.locked, onclick: run, "aria-label": `${words} ${field.label}` }, words);
   const replace = act("Replace", change(false, false)), remove = act("Remove", change(true, true)), undo = act("Keep as it is", change(true, false));
-  say();
-  const extra = h("div", { class: "secret" }, words, replace, remove, undo);
+  tell();
+  const extra = h("div.secret", words, replace, remove, undo);
   return labelled(field, control, { read: () => removed ? null : control.value === "" ? undefined : control.value, initial: undefined, extra, isEmpty: (value) => !value });
 }
 
@@ -216,7 +219,7 @@ function secret(field) {
 function rows(field) {
   const given = field.value ?? {};
   const secrets = field.hint.widget === "secrets";
-  const place = h("div", { class: "rows" });
+  const place = h("div.rows");
   const made = [];
   const add = (key = "", value = "") => {
     const name = h("input", { type: "text", value: key, "aria-label": `${field.label}: ${field.hint.key ?? "Name"}`, placeholder: field.hint.key ?? "Name" });
@@ -225,7 +228,7 @@ function rows(field) {
       placeholder: isSet ? "Set; type to replace" : field.hint.item ?? "Value", "aria-label": `${field.label}: ${field.hint.item ?? "Value"}` });
     const line = { name, item, isSet, key };
     made.push(line);
-    const row = h("div", { class: "row" }, name, item, h("button", { type: "button", class: "small", "aria-label": `Remove ${key || "this row"}`, onclick: () => {
+    const row = h("div.row", name, item, h("button", { type: "button", class: "small", "aria-label": `Remove ${key || "this row"}`, onclick: () => {
       made.splice(made.indexOf(line), 1);
       row.remove();
       place.dispatchEvent(new Event("input", { bubbles: true }));
@@ -236,9 +239,9 @@ function rows(field) {
   };
   const more = h("button", { type: "button", class: "small", onclick: () => add().focus() }, "Add");
   for (const [key, value] of Object.entries(given)) add(key, value);
-  const error = h("p", { class: "error", role: "alert", hidden: true });
+  const error = h("p.error", { role: "alert", hidden: true });
   const help = helpOf(field);
-  const element = h("fieldset", { class: "field" }, h("legend", {}, field.label), help, place, more, error);
+  const element = h("fieldset.field", { "aria-describedby": error.id }, h("legend", field.label), help, place, more, error);
   const parse = (written) => {
     if (!field.typed) return written;
     try { return JSON.parse(written); } catch { return written; }
@@ -257,7 +260,7 @@ function rows(field) {
       }
       return Object.keys(changes).length ? changes : undefined;
     },
-    showError: (message) => { error.textContent = message; error.hidden = !message; return true; },
+    showError: (message) => say(error, message),
     focus: () => (made[0]?.name ?? more).focus(),
   };
 }
@@ -272,7 +275,7 @@ function group(field) {
     inner.push({ ...rows({ ...field, id: `${field.id}-more`, label: field.hint.more ?? "Others", hint: {}, value: others, typed: true }), key: null });
   }
   const help = helpOf(field);
-  const element = h("details", { class: "group" }, h("summary", {}, field.label), help, h("div", { class: "fields" }, inner.map((one) => one.element)));
+  const element = h("details.group", h("summary", field.label), help, h("div.fields", inner.map((one) => one.element)));
   const patch = () => {
     const changed = {};
     for (const one of inner) {

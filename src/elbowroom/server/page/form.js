@@ -8,8 +8,8 @@ export class Form {
   constructor({ schema, root, values, name, sources = {}, options = {}, isNew = false, onsubmit, verb = "Save", more = [], skip = [], idKey = null }) {
     this.fields = [];
     this.isNew = isNew;
-    this.said = h("p", { class: "form-error", role: "alert", hidden: true });
-    this.save = h("button", { type: "submit", class: "primary" }, verb);
+    this.said = h("p.form-error", { role: "alert", hidden: true });
+    this.save = h("button.primary", { type: "submit" }, verb);
     const context = { root, sources, options, isNew, values };
     const shown = [], rare = [];
     for (const [key, part] of Object.entries(schema.properties ?? {})) {
@@ -19,10 +19,10 @@ export class Form {
       this.fields.push(field);
       (hint.rare ? rare : shown).push(field.element);
     }
-    const folded = rare.length ? h("details", { class: "more" }, h("summary", {}, "More settings"), h("div", { class: "fields" }, rare)) : null;
+    const folded = rare.length ? h("details.more", h("summary", "More settings"), h("div.fields", rare)) : null;
     this.element = h("form", { class: isNew ? "form new" : "form", novalidate: true, autocomplete: "off", onsubmit: (event) => { event.preventDefault(); this.submit(onsubmit); } },
-      h("div", { class: "fields" }, shown), folded, this.said,
-      h("div", { class: "actions save" }, this.save, more));
+      h("div.fields", shown), folded, this.said,
+      h("div.actions.save", this.save, more));
     this.element.addEventListener("input", () => this.mark());
     this.element.addEventListener("change", () => this.mark());
     this.mark();

@@ -2,11 +2,11 @@
 import { h, number, percent } from "./dom.js";
 
 export function gauge(fill, about) {
-  const bar = h("div", { class: "bar-fill" });
-  const marks = [h("span", { class: "mark" }), h("span", { class: "mark stop" })];
-  const track = h("div", { class: "gauge", role: "meter", "aria-label": "Fill of the window", "aria-valuemin": "0" }, bar, marks);
-  const numbers = h("p", { class: "numbers" });
-  const element = h("div", { class: "gauge-box" }, track, h("div", { class: "under" }, about, numbers));
+  const bar = h("div.bar-fill");
+  const marks = [h("span.mark"), h("span.mark.stop")];
+  const track = h("div.gauge", { role: "meter", "aria-label": "Fill of the window", "aria-valuemin": "0" }, bar, marks);
+  const numbers = h("p.numbers");
+  const element = h("div.gauge-box", track, h("div.under", about, numbers));
   const update = (now) => {
     const known = now && now.window > 0;
     track.classList.toggle("unknown", !known);

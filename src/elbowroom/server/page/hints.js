@@ -29,7 +29,7 @@ const HINTS = {
   },
   agents: {
     name: ["Name", "What people see in their chat program."],
-    id: ["ID", "What programs send as the model. Letters, digits, dots and dashes."],
+    id: ["ID", "What programs send as the model."],
     enabled: ["Offered to clients"],
     instructions: ["Instructions", "Told to the model before every conversation.", { widget: "area", rows: 7 }],
     provider: ["Provider", "", { widget: "select", options: "providers" }],
@@ -43,10 +43,8 @@ const HINTS = {
     tool_timeout: ["Longest call of a tool", "", { unit: "seconds", rare: true }],
     tool_name: ["Its name as a tool", "Empty: ask_ and its ID.", { rare: true }],
     tool_description: ["Its description as a tool", "", { widget: "area", rare: true }],
-    sampling: ["Sampling", "Counts where the chat program sends no value of its own.", { rare: true, more: "Other parameters" }],
+    sampling: ["Sampling", "Where the chat program sends no value.", { rare: true, more: "Other parameters" }],
     vault: ["Vault of this agent", "Narrows what the vault settings open.", { rare: true }],
-    "vault.include": ["Only these folders", "One a line. Empty: all."],
-    "vault.exclude": ["Never these folders", "One a line."],
     "vault.write": ["May change notes, where the vault allows it"],
     tool_output: ["Tool results of this agent", "", { rare: true }],
   },
@@ -109,7 +107,7 @@ const HINTS = {
 };
 
 export function hintOf(path) {
-  const [label, help, more] = HINTS[path[0]]?.[path.slice(1).join(".")] ?? [];
+  const [label, help, more] = HINTS[path[0]]?.[path.slice(1).join(".")] ?? HINTS[path.at(-2)]?.[path.at(-1)] ?? [];
   return { label, help: help || undefined, ...more };
 }
 

@@ -25,9 +25,9 @@ export async function showLight(element, text) {
 }
 
 export async function modelsView({ main }) {
-  const place = h("div", {});
+  const place = h("div");
   const again = button("Check again", () => busy(again, show));
-  main.append(heading("Models", again, h("a", { class: "button primary", href: "#/models/+new" }, "Add provider")), place);
+  main.append(heading("Models", again, h("a.button.primary", { href: "#/models/+new" }, "Add provider")), place);
   async function show() {
     try {
       const providers = await loadProviders();
@@ -42,25 +42,25 @@ export async function modelsView({ main }) {
 
 function provider({ id, kind, base_url: address, reachable, error, models }) {
   const state = reachable ? "on" : "off";
-  return h("section", { class: "panel provider", "aria-label": id },
-    h("div", { class: "card-head" },
-      h("h2", {}, h("span", { class: "dot", "data-state": state, "aria-hidden": "true" }), id, h("span", { class: "offscreen" }, reachable ? ", answers" : ", does not answer")),
-      h("a", { class: "button small quiet", href: `#/models/${encodeURIComponent(id)}`, "aria-label": `Edit ${id}` }, "Edit")),
-    h("p", { class: "about" }, `${WORDS[kind] ?? kind} at `, h("code", {}, address), reachable ? " answers." : " does not answer."),
-    error && h("p", { class: "trouble" }, error),
-    models.length ? modelTable(models, id) : reachable && h("p", { class: "about" }, "It offers no model."));
+  return h("section.panel.provider", { "aria-label": id },
+    h("div.card-head",
+      h("h2", h("span.dot", { "data-state": state, "aria-hidden": "true" }), id, h("span.offscreen", reachable ? ", answers" : ", does not answer")),
+      h("a.button.small.quiet", { href: `#/models/${encodeURIComponent(id)}`, "aria-label": `Edit ${id}` }, "Edit")),
+    h("p.about", `${WORDS[kind] ?? kind} at `, h("code", address), reachable ? " answers." : " does not answer."),
+    error && h("p.trouble", error),
+    models.length ? modelTable(models, id) : reachable && h("p.about", "It offers no model."));
 }
 
 const STATES = { loaded: "loaded", "not-loaded": "not loaded" };
 
 function modelTable(models, id) {
-  const rows = models.map((model) => h("tr", {},
+  const rows = models.map((model) => h("tr",
     h("th", { scope: "row" }, model.id, model.state && h("span", { class: `badge ${model.state === "loaded" ? "good" : ""}` }, STATES[model.state] ?? model.state)),
     h("td", { "data-label": "Window" }, model.window ? number(model.window) : "not known"),
     h("td", { "data-label": "At most" }, model.max_window ? number(model.max_window) : "–"),
     h("td", { "data-label": "Known from" }, model.window_source ?? "–")));
-  return h("table", { class: "models" }, h("caption", { class: "offscreen" }, `Models of ${id}; windows in tokens`),
-    h("thead", {}, h("tr", {}, ["Model", "Window", "At most", "Known from"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows));
+  return h("table.models", h("caption.offscreen", `Models of ${id}; windows in tokens`),
+    h("thead", h("tr", ["Model", "Window", "At most", "Known from"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", rows));
 }
 
 // The editor for a row of a list in the settings: of providers, or of MCP servers.

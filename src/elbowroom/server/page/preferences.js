@@ -13,14 +13,14 @@ export async function preferencesView({ main }) {
   const options = await loadOptions(settings);
   const tables = Object.keys(settings.schema.properties).filter((name) => !ELSEWHERE.includes(name) && resolved(settings.schema.properties[name], settings.schema).properties);
   const sections = [...tables, "mcp_servers"].sort((one, other) => place(one) - place(other));
-  main.append(heading("Settings"), h("p", { class: "about" }, "Kept in ", h("code", {}, settings.path), ". Whoever prefers it edits the file; both count at once."),
+  main.append(heading("Settings"), h("p.about", "Kept in ", h("code", settings.path), ". Whoever prefers it edits the file; both count at once."),
     ...sections.map((name) => (name === "mcp_servers" ? mcpPanel(settings) : tablePanel(name, settings, options))));
 }
 
 const place = (name) => (ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length);
 
 function tablePanel(name, settings, options) {
-  const panel = h("section", { class: "panel split", "aria-labelledby": `title-${name}` });
+  const panel = h("section.panel.split", { "aria-labelledby": `title-${name}` });
   const show = (now) => {
     const schema = resolved(now.schema.properties[name], now.schema);
     const [title, about] = SECTIONS[name] ?? [schema.title ?? name, ""];
@@ -29,7 +29,7 @@ function tablePanel(name, settings, options) {
       onsubmit: async (patch) => show(await saveSettings({ [name]: patch })),
     });
     const held = panel.contains(document.activeElement);
-    panel.replaceChildren(h("h2", { id: `title-${name}` }, title), h("p", { class: "about" }, about), form.element);
+    panel.replaceChildren(h("h2", { id: `title-${name}` }, title), h("p.about", about), form.element);
     if (held) form.save.focus();
   };
   show(settings);
@@ -38,11 +38,11 @@ function tablePanel(name, settings, options) {
 
 function mcpPanel(settings) {
   const servers = settings.values.mcp_servers ?? [];
-  const rows = servers.map((server) => h("li", {},
+  const rows = servers.map((server) => h("li",
     h("a", { href: `#/settings/mcp/${encodeURIComponent(server.name)}` }, server.name),
-    h("span", { class: "about" }, ` ${server.url || (server.command ?? []).join(" ")}`), server.enabled === false && h("span", { class: "badge" }, "off")));
-  return h("section", { class: "panel split", "aria-labelledby": "title-mcp" },
-    h("h2", { id: "title-mcp" }, "MCP servers"), h("p", { class: "about" }, "Servers of tools that agents may use."),
-    h("div", { class: "fields" }, rows.length ? h("ul", { class: "plain" }, rows) : h("p", { class: "about" }, "None yet."),
-      h("div", {}, h("a", { class: "button", href: "#/settings/mcp/+new" }, "Add server"))));
+    h("span.about", ` ${server.url || (server.command ?? []).join(" ")}`), server.enabled === false && h("span.badge", "off")));
+  return h("section.panel.split", { "aria-labelledby": "title-mcp" },
+    h("h2", { id: "title-mcp" }, "MCP servers"), h("p.about", "Servers of tools that agents may use."),
+    h("div.fields", rows.length ? h("ul.plain", rows) : h("p.about", "None yet."),
+      h("div", h("a.button", { href: "#/settings/mcp/+new" }, "Add server"))));
 }

@@ -6,13 +6,13 @@ export function editor({ main, back, title, form, remove }) {
   const made = new Form({
     ...form,
     more: [
-      h("a", { href: back[0], class: "button quiet" }, "Cancel"),
+      h("a.button.quiet", { href: back[0] }, "Cancel"),
       remove && button("Delete", async (event) => {
         const pressed = event.currentTarget;
         if (await confirm(remove.title, remove.text, "Delete")) await busy(pressed, remove.run);
       }, "danger quiet"),
     ],
   });
-  main.append(h("p", { class: "back" }, h("a", { href: back[0] }, back[1])), heading(title), made.element);
+  main.append(h("p.back", h("a", { href: back[0] }, back[1])), heading(title), made.element);
   return made;
 }

@@ -20,8 +20,8 @@ export async function saveSettings(patch) {
 export function announce({ restart_needed: waiting = [], warnings = [] }) {
   const banner = document.getElementById("banner");
   const words = [];
-  if (waiting.length) words.push(h("p", {}, h("strong", {}, "Restart elbowroom to apply: "), waiting.join(", "), "."));
-  for (const warning of warnings) words.push(h("p", {}, warning));
+  if (waiting.length) words.push(h("p", h("strong", "Restart elbowroom to apply: "), waiting.join(", "), "."));
+  for (const warning of warnings) words.push(h("p", warning));
   banner.replaceChildren(...words);
   banner.hidden = !words.length;
 }
