@@ -2,11 +2,14 @@
 
     ElbowroomError                     500 server_error
     ├── SettingsError                  500  a wrong settings file, environment variable or flag
+    │   └── WrongSettings              422 invalid_settings, values that are not accepted, each with its path
+    ├── SettingsNotSaved               500 settings_not_saved: the file, and what to do
     ├── RequestError                   400 invalid_request_error
     │   ├── Unauthorized               401 invalid_api_key
     │   ├── Forbidden                  403 a Host or Origin that is not on the list
     │   ├── NotFound                   404
     │   │   └── ModelNotFound          404 model_not_found, with the list of what there is
+    │   ├── Conflict                   409 what is there already stands against it
     │   ├── RequestTimeout             408 headers or body came too slowly
     │   ├── BodyTooLarge               413
     │   ├── UnsupportedMediaType       415
@@ -25,6 +28,7 @@
 say into them. A message says what happened, where, and what the person can do.
 """
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 
@@ -53,6 +57,27 @@ class SettingsError(ElbowroomError):
     """A setting is wrong: the message names where it stands, its key, its value and what is accepted."""
 
     code = "invalid_settings"
+
+
+class WrongSettings(SettingsError):
+    """Values that are not accepted; `fields` are pairs of a path, such as `agents[0].model`, and what is wrong."""
+
+    status = 422
+    type = "invalid_request_error"
+
+    def __init__(self, message: str, fields: Sequence[tuple[str, str]]) -> None:
+        super().__init__(message, param=fields[0][0] if fields else None)
+        self.fields = tuple(fields)
+
+    def as_openai(self) -> dict[str, Any]:
+        """Return the OpenAI error object with the fields beside it."""
+        return {**super().as_openai(), "fields": [{"path": path, "message": text} for path, text in self.fields]}
+
+
+class SettingsNotSaved(ElbowroomError):
+    """The settings file could not be written; nothing was changed."""
+
+    code = "settings_not_saved"
 
 
 class RequestError(ElbowroomError):
@@ -86,6 +111,12 @@ class ModelNotFound(NotFound):
 
     code = "model_not_found"
     param = "model"
+
+
+class Conflict(RequestError):
+    """What was asked for contradicts what there is; the code says which kind of conflict it is."""
+
+    status = 409
 
 
 class RequestTimeout(RequestError):

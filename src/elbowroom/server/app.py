@@ -29,6 +29,7 @@ from elbowroom.server.page import add_page_routes
 from elbowroom.server.queueing import add_queue_routes
 from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime
+from elbowroom.server.settings_routes import add_settings_routes
 from elbowroom.settings.live import LiveSettings
 from elbowroom.store.opening import open_store
 
@@ -90,6 +91,7 @@ def create_app(
     add_conversation_routes(app, BASE, END)
     add_queue_routes(app, BASE, END)
     add_live_route(app)
+    add_settings_routes(app, live, environ)
     add_page_routes(app)
     return app
 

@@ -14,12 +14,12 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 128
 
 
-async def read_json(request: web.Request) -> Any:
-    """Return the parsed body.
+async def read_json(request: web.Request, most: int = MAX_BODY_BYTES) -> Any:
+    """Return the parsed body, of at most so many bytes.
 
     Raises BodyTooLarge, RequestTimeout, or RequestError where it is no JSON or nested too deeply.
     """
-    body = await _read_bytes(request)
+    body = await _read_bytes(request, most)
     try:
         value = json.loads(body.decode("utf-8-sig"), parse_float=_finite, parse_constant=_refuse_constant)
     except RecursionError:
@@ -34,9 +34,9 @@ async def read_json(request: web.Request) -> Any:
     return value
 
 
-async def _read_bytes(request: web.Request) -> bytearray:
-    if (request.content_length or 0) > MAX_BODY_BYTES:
-        raise _too_large()
+async def _read_bytes(request: web.Request, most: int) -> bytearray:
+    if (request.content_length or 0) > most:
+        raise _too_large(most)
     timing = request.app[TIMING]
     body = bytearray()
     try:
@@ -47,14 +47,14 @@ async def _read_bytes(request: web.Request) -> bytearray:
                 if not part:
                     return body
                 body += part
-                if len(body) > MAX_BODY_BYTES:
-                    raise _too_large()
+                if len(body) > most:
+                    raise _too_large(most)
     except TimeoutError:
         raise RequestTimeout("The request's body took too long to arrive.") from None
 
 
-def _too_large() -> BodyTooLarge:
-    return BodyTooLarge(f"The body is larger than the {MAX_BODY_BYTES // 2**20} MiB that elbowroom takes.")
+def _too_large(most: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The body is larger than the {most // 2**20} MiB that elbowroom takes.")
 
 
 def _too_deep() -> RequestError:

@@ -118,7 +118,7 @@ def _arrival(request: web.Request) -> tuple[str, int]:
 
 def _check_origin(request: web.Request, rules: AccessRules) -> None:
     origins = request.headers.getall(hdrs.ORIGIN, [])
-    if not all(rules.allows_origin(origin) for origin in origins):
+    if not all(rules.allows_origin(origin) or _is_own(origin, request) for origin in origins):
         raise Forbidden(
             f"Web pages from {origins[0]!r} may not call elbowroom. "
             "If this one is yours, add its origin to server.allowed_origins."
@@ -128,6 +128,11 @@ def _check_origin(request: web.Request, rules: AccessRules) -> None:
             "A web page of another site asks for this without saying which it is; it may not, since how long the "
             "answer takes tells it something. Open the address by itself instead."
         )
+
+
+def _is_own(origin: str, request: web.Request) -> bool:
+    """Tell whether this is the origin of elbowroom's own page, under the name in Host, which was found to be right."""
+    return origin in (f"http://{request.host}", f"https://{request.host}")
 
 
 def _check_content_type(request: web.Request) -> None:

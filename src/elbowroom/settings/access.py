@@ -8,10 +8,12 @@ from pathlib import Path
 from elbowroom.errors import SettingsError
 from elbowroom.settings.keys import Key, key_text
 from elbowroom.settings.model import Settings
+from elbowroom.settings.problems import Problem, wrong_settings
 from elbowroom.settings.secrets import SecretRef
 
 NEW_TOKEN = "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"  # noqa: S105  # a command, not a token
 SECRET_WORDS = re.compile(r"key|token|secret|passw|auth|credential", re.IGNORECASE)
+HOST_KEY: Key = ("server", "host")
 TOKEN_KEY: Key = ("server", "token")
 
 
@@ -43,27 +45,33 @@ def secrets_of(settings: Settings) -> dict[Key, SecretRef]:
 def check_access(settings: Settings, sources: Mapping[Key, str], folder: Path, environ: Mapping[str, str]) -> None:
     """Refuse settings whose secrets cannot be read, or that open the server to a network without a token.
 
-    Raises SettingsError that says how to mend it.
+    Raises WrongSettings that says how to mend it.
     """
     token = None
     for key, secret in secrets_of(settings).items():
         try:
             value = secret.reveal(folder, environ)
         except SettingsError as error:
-            where = sources.get(key, "default")
-            raise SettingsError(f"{where}: {key_text(key)} = {secret} is not accepted: {error}") from error
+            message = f"{key_text(key)} = {secret} is not accepted: {error}"
+            raise wrong_settings([Problem(key, message, f"{sources.get(key, 'default')}: {message}")]) from error
         if key == TOKEN_KEY:
             token = value
     if token is None and (source := sources.get(TOKEN_KEY)):
-        raise SettingsError(
-            f"{source}: server.token = {settings.server.token} names a variable that is not set. "
-            "Set it, or remove the line."
+        message = (
+            f"server.token = {settings.server.token} names a variable that is not set. Set it, or remove the line."
         )
+        raise wrong_settings([Problem(TOKEN_KEY, message, f"{source}: {message}")])
     if token is None and not is_loopback(settings.server.host):
-        raise SettingsError(
-            f"{sources.get(('server', 'host'), 'server.host')}: listening on {settings.server.host} lets other "
-            "machines in, so it needs a token. Set one and start again:\n"
-            f'  export ELBOWROOM_TOKEN="$({NEW_TOKEN})"'
+        needed = f"listening on {settings.server.host} lets other machines in, so it needs a token."
+        raise wrong_settings(
+            [
+                Problem(
+                    HOST_KEY,
+                    f"{needed[0].upper()}{needed[1:]} Give server.token a value first, or together with this.",
+                    f"{sources.get(HOST_KEY, 'server.host')}: {needed} Set one and start again:\n"
+                    f'  export ELBOWROOM_TOKEN="$({NEW_TOKEN})"',
+                )
+            ]
         )
 
 

@@ -7,8 +7,9 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from elbowroom.settings.fields import Misfit
+from elbowroom.settings.fields import Contradiction, Misfit
 from elbowroom.settings.keys import TABLE_LISTS, TABLES, Key, key_text
+from elbowroom.settings.problems import Problem
 from elbowroom.settings.secrets import HIDDEN, without_secrets
 
 SECRET_KEYS: Final = frozenset({"token", "api_key", "env", "headers"})
@@ -33,30 +34,33 @@ TAKES: Final[Mapping[str, str]] = {
 }
 
 
-def explain(error: ValidationError, data: Mapping[str, Any], sources: Mapping[Key, str], path: Path) -> str:
-    """Return one line for each wrong key; `data` is what was validated, `sources` says where its values stand."""
+def explain(error: ValidationError, data: Mapping[str, Any], sources: Mapping[Key, str], path: Path) -> list[Problem]:
+    """Return what is wrong with each wrong key; `data` is what was validated, `sources` says where its values stand."""
     problems: dict[Key, list[ErrorDetails]] = {}
     for problem in error.errors(include_url=False):
         key = _key_of(problem, data)
         problems.setdefault(key, []).append(problem)
-    return "\n".join(_line(key, found, data, sources.get(key, str(path))) for key, found in problems.items())
+    messages = {key: _message(key, found, data) for key, found in problems.items()}
+    return [Problem(key, text, f"{sources.get(key, path)}: {text}") for key, text in messages.items()]
 
 
 def _key_of(problem: ErrorDetails, data: Mapping[str, Any]) -> Key:
     if problem["type"] == "missing":
         return problem["loc"]
     error = problem.get("ctx", {}).get("error")
-    return error.key if isinstance(error, Misfit) else _key_in(data, problem["loc"])
+    return error.key if isinstance(error, Misfit | Contradiction) else _key_in(data, problem["loc"])
 
 
-def _line(key: Key, problems: list[ErrorDetails], data: Mapping[str, Any], source: str) -> str:
+def _message(key: Key, problems: list[ErrorDetails], data: Mapping[str, Any]) -> str:
     if problems[0]["type"] == "missing":
-        return f"{source}: {key_text(key)} is missing."
+        return f"{key_text(key)} is missing."
+    if isinstance(error := problems[0].get("ctx", {}).get("error"), Contradiction):
+        return f"{error}."
     takes = " or ".join(dict.fromkeys(_what_it_takes(key, problem) for problem in problems))
     value = _value_at(data, key)
     if _holds_tables(value) and problems[0]["type"] == "value_error":
-        return f"{source}: {key_text(key)}: {takes}." if key else f"{source}: {takes}."
-    return f"{source}: {key_text(key)} = {_shown(key, value)} is not accepted; it takes {takes}."
+        return f"{key_text(key)}: {takes}." if key else f"{takes}."
+    return f"{key_text(key)} = {_shown(key, value)} is not accepted; it takes {takes}."
 
 
 def _what_it_takes(key: Key, problem: ErrorDetails) -> str:

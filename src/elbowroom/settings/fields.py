@@ -7,11 +7,12 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 ID_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+ID_TAKES = "letters, digits, dots, dashes and underscores, beginning with a letter or digit"
 
 
 def _checked_id(value: str) -> str:
     if not ID_FORM.fullmatch(value):
-        raise ValueError("letters, digits, dots, dashes and underscores, beginning with a letter or digit")
+        raise ValueError(ID_TAKES)
     return value
 
 
@@ -69,6 +70,14 @@ class Misfit(ValueError):
 
     def __init__(self, key: tuple[str | int, ...], takes: str) -> None:
         super().__init__(takes)
+        self.key = key
+
+
+class Contradiction(ValueError):
+    """A value that contradicts others, told in a sentence of its own; `key` is the value's in the whole file."""
+
+    def __init__(self, key: tuple[str | int, ...], sentence: str) -> None:
+        super().__init__(sentence)
         self.key = key
 
 

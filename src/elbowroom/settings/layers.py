@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -15,9 +15,12 @@ from elbowroom.settings.explain import explain
 from elbowroom.settings.keys import Key
 from elbowroom.settings.mcp_doubts import doubtful_servers
 from elbowroom.settings.model import Settings
-from elbowroom.settings.spelling import unknown_keys
+from elbowroom.settings.problems import wrong_settings
+from elbowroom.settings.spelling import doubtful_sampling, unknown_keys
 from elbowroom.settings.vault_folders import missing_folders
 
+VARIABLE: Final = "environment variable "
+FLAG: Final = "flag --"
 Flags = Mapping[tuple[str, str], str | int | None]
 
 
@@ -47,22 +50,29 @@ def load_settings(path: Path, environ: Mapping[str, str], flags: Flags, *, must_
 
     Raises SettingsError that names the place, the key, the value and what is accepted.
     """
-    data = _read_file(path, must_exist=must_exist)
+    return settings_of(_read_file(path, must_exist=must_exist), path, environ, flags)
+
+
+def settings_of(written: Mapping[str, Any], path: Path, environ: Mapping[str, str], flags: Flags) -> LoadedSettings:
+    """Return the settings that a file at this path with this content would make.
+
+    Raises WrongSettings that names the place, the key, the value and what is accepted.
+    """
+    data = dict(written)
     sources: dict[Key, str] = {key: str(path) for key in _leaves(data)}
-    variables = {key: (value, f"environment variable {name}") for key, (value, name) in variables_of(environ).items()}
-    given = {key: (value, f"flag --{key[1]}") for key, value in flags.items() if value is not None}
-    for (table, field), (value, source) in [*variables.items(), *given.items()]:
-        if isinstance(row := data.setdefault(table, {}), dict):
-            row[field] = value
+    for (table, field), (value, source) in overrides(environ, flags).items():
+        if isinstance(row := data.get(table, {}), dict):
+            data[table] = {**row, field: value}
             sources[table, field] = source
     try:
         settings = Settings.model_validate(data)
     except ValidationError as error:
-        raise SettingsError(explain(error, data, sources, path)) from None
+        raise wrong_settings(explain(error, data, sources, path)) from None
     check_access(settings, sources, path.parent, environ)
     warnings = [
         *unknown_variables(environ),
-        *(f"{path}: {warning}" for warning in unknown_keys(data)),
+        *(f"{path}: {warning}; it is ignored." for _, warning in unknown_keys(data)),
+        *(f"{path}: {warning}" for warning in doubtful_sampling(data)),
         *doubtful_secrets(settings, sources, path.parent, environ),
         *(f"{path}: {warning}" for warning in missing_folders(settings)),
         *(f"{path}: {warning}" for warning in doubtful_servers(settings, path.parent, environ)),
@@ -70,19 +80,31 @@ def load_settings(path: Path, environ: Mapping[str, str], flags: Flags, *, must_
     return LoadedSettings(settings, path, sources, tuple(warnings))
 
 
+def overrides(environ: Mapping[str, str], flags: Flags) -> dict[tuple[str, str], tuple[Any, str]]:
+    """Return the value and the source of each key that the environment or a flag sets, whatever the file says."""
+    variables = {key: (value, f"{VARIABLE}{name}") for key, (value, name) in variables_of(environ).items()}
+    return variables | {key: (value, f"{FLAG}{key[1]}") for key, value in flags.items() if value is not None}
+
+
+def parse_file(content: bytes, path: Path) -> dict[str, Any]:
+    """Return what stands in a settings file. Raises SettingsError where that is no TOML."""
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"The settings file {path} is not UTF-8 text (byte {error.start}).") from None
+    except (ValueError, RecursionError) as error:  # broken syntax, an endless number, brackets in a thousand brackets
+        raise SettingsError(f"The settings file {path} is not valid TOML: {error}.") from None
+
+
 def _read_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return parse_file(path.read_bytes(), path)
     except FileNotFoundError:
         if must_exist:
             raise SettingsError(f"There is no settings file at {path}.") from None
         return {}
     except OSError as error:
         raise SettingsError(f"The settings file {path} cannot be read: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"The settings file {path} is not UTF-8 text (byte {error.start}).") from None
-    except (ValueError, RecursionError) as error:  # broken syntax, an endless number, brackets in a thousand brackets
-        raise SettingsError(f"The settings file {path} is not valid TOML: {error}.") from None
 
 
 def _leaves(value: Any, key: Key = ()) -> Iterator[Key]:

@@ -13,24 +13,25 @@ from elbowroom.settings.secrets import SecretRef
 
 def list_settings(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield one line a value: `server.port = 2345   (default)`."""
-    for key, value in _leaves(loaded.settings, ()):
-        yield f"{key_text(key)} = {_shown(value, environ)}   ({_source_of(loaded, key)})"
+    for key, value in leaves(loaded.settings):
+        yield f"{key_text(key)} = {_shown(value, environ)}   ({source_of(loaded, key)})"
 
 
-def _source_of(loaded: LoadedSettings, key: Key) -> str:
+def source_of(loaded: LoadedSettings, key: Key) -> str:
     """Return where a value comes from; one that is a table itself comes from where its parts do."""
     return next((source for found, source in loaded.sources.items() if found[: len(key)] == key), "default")
 
 
-def _leaves(value: Any, key: Key) -> Iterator[tuple[Key, Any]]:
+def leaves(value: Any, key: Key = ()) -> Iterator[tuple[Key, Any]]:
+    """Yield every value below a table of settings with its key; parameters of `sampling` only where they are set."""
     if isinstance(value, BaseModel):
         for name in [*type(value).model_fields, *(value.model_extra or {})]:
             part = getattr(value, name)
             if part is not None or not isinstance(value, Sampling):
-                yield from _leaves(part, (*key, name))
+                yield from leaves(part, (*key, name))
     elif isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
         for index, item in enumerate(value):
-            yield from _leaves(item, (*key, index))
+            yield from leaves(item, (*key, index))
     else:
         yield key, value
 

@@ -3,10 +3,13 @@
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from elbowroom.errors import SettingsError
-from elbowroom.settings.access import is_loopback, secrets_of
-from elbowroom.settings.layers import Flags, LoadedSettings, load_settings
+from elbowroom.settings.access import TOKEN_KEY, is_loopback, secrets_of
+from elbowroom.settings.keys import Key
+from elbowroom.settings.layers import Flags, LoadedSettings, load_settings, overrides, settings_of
+from elbowroom.settings.problems import Problem, wrong_settings
 
 log = logging.getLogger(__name__)
 Signature = tuple[int, int, int] | None
@@ -15,7 +18,8 @@ Signature = tuple[int, int, int] | None
 class LiveSettings:
     """The last good settings. `current()` costs one `stat` for the file, and one for each file with a secret.
 
-    `address` is the host and port to listen on: those of the start, whatever the file says later.
+    `address` is the host and port to listen on: those of the start, whatever the file says later; `started` are all
+    settings of the start.
 
     Raises SettingsError when made from wrong settings; afterwards a wrong file is logged once and ignored, and so
     is one that has gone.
@@ -37,12 +41,37 @@ class LiveSettings:
         self._seen = {path: seen} | {file: _signature(file) for file in _secret_files(self._loaded)}
         self._had_file = seen is not None
         self.address = self._loaded.settings.server.host, self._loaded.settings.server.port
+        self.started = self._loaded.settings
+        self._has_news = False
+
+    @property
+    def path(self) -> Path:
+        """Return the settings file, whether it exists or not."""
+        return self._path
+
+    @property
+    def locked(self) -> dict[Key, str]:
+        """Return the keys that a flag or the environment sets, each with the name of what sets it."""
+        return {key: source for key, (_, source) in overrides(self._environ, self._flags).items()}
+
+    def would_be(self, data: Mapping[str, Any]) -> LoadedSettings:
+        """Return the settings that would be in force if the file held this.
+
+        Raises WrongSettings, also where a server that is open to others would lose its token.
+        """
+        loaded = settings_of(data, self._path, self._environ, self._flags)
+        self._check_what_stays_open(loaded)
+        return loaded
+
+    def look_again(self) -> None:
+        """Have the next `current()` read the file, however much it looks as before; may be called from any thread."""
+        self._has_news = True
 
     def current(self) -> LoadedSettings:
         """Return the last good settings, after another look at the files."""
         seen, before = {path: _signature(path) for path in self._seen}, self._seen
-        if seen != before:
-            self._seen = seen
+        if seen != before or self._has_news:
+            self._seen, self._has_news = seen, False
             if seen[self._path] is not None or not self._had_file:
                 self._read_again(must_exist=seen[self._path] is not None)
             elif before[self._path] is not None:
@@ -71,10 +100,11 @@ class LiveSettings:
         """Refuse to go without a token while the server still listens to other machines, whatever the file says now."""
         host, _ = self.address
         if not is_loopback(host) and loaded.settings.server.token.reveal(loaded.folder, self._environ) is None:
-            raise SettingsError(
-                f"{self._path}: server.token cannot go while elbowroom listens on {host}, where other machines "
-                "reach it. Stop elbowroom first."
+            message = (
+                f"server.token cannot go while elbowroom listens on {host}, where other machines reach it. "
+                "Stop elbowroom first."
             )
+            raise wrong_settings([Problem(TOKEN_KEY, message, f"{self._path}: {message}")])
 
 
 def _secret_files(loaded: LoadedSettings) -> list[Path]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from elbowroom.settings.fields import Misfit
+from elbowroom.settings.fields import Contradiction, Misfit
 from elbowroom.settings.tool_names import MEMORY_TOOLS, TOOLS, VAULT_TOOLS, VAULT_WRITERS
 
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_references(settings: "Settings") -> None:
-    """Raise Misfit or ValueError for the first name that refers to nothing, stands twice, or leads in a circle."""
+    """Raise Misfit or Contradiction for the first name that refers to nothing, stands twice, or leads in a circle."""
     _refuse_repetition("providers", "id", [provider.id for provider in settings.providers])
     _refuse_repetition("agents", "id", [agent.id for agent in settings.agents])
     _refuse_repetition("agents", "name", [agent.display_name for agent in settings.agents], str.casefold)
@@ -29,9 +29,10 @@ def _check_providers(settings: "Settings") -> None:
     for index, agent in enumerate(settings.agents):
         if agent.provider not in known:
             accepted = " or ".join(map(repr, known)) or "an id of [[providers]], of which there is none"
-            raise ValueError(
+            raise Contradiction(
+                ("agents", index, "provider"),
                 f"agents[{index}].provider = {agent.provider!r} is not accepted; it takes {accepted} "
-                f"(agent {agent.id!r})"
+                f"(agent {agent.id!r})",
             )
 
 
@@ -100,6 +101,7 @@ def _refuse_repetition(
     for index, value in enumerate(values):
         before = first_with.setdefault(compared_as(value), index)
         if before != index:
-            raise ValueError(
-                f"{table}[{index}].{field} = {value!r} is not accepted; {table}[{before}] has the same {field}"
+            raise Contradiction(
+                (table, index, field),
+                f"{table}[{index}].{field} = {value!r} is not accepted; {table}[{before}] has the same {field}",
             )

@@ -10,18 +10,26 @@ from elbowroom.settings.keys import AGENT_TABLES, TABLE_LISTS, TABLES, Key, key_
 from elbowroom.settings.model import Sampling, Settings
 
 
-def unknown_keys(data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each key of an accepted settings file that has no effect, or perhaps not the one meant."""
+def unknown_keys(data: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:
+    """Yield each key of a settings file that has no effect, and a sentence about it without its end."""
     fields_of_tables = {field: f"{table}.{field}" for table, model in TABLES.items() for field in model.model_fields}
     yield from _unknown_in(data, fields_of_tables | {name: name for name in Settings.model_fields}, ())
     for table, model in TABLES.items():
-        yield from _unknown_in(data.get(table, {}), _fields(model), (table,))
+        yield from _unknown_in(data.get(table), _fields(model), (table,))
     for table, model in TABLE_LISTS.items():
         for index, row in enumerate(data.get(table, [])):
             yield from _unknown_in(row, _fields(model), (table, index))
-            yield from _misspelt_sampling(row, (table, index))
             for own, own_model in AGENT_TABLES.items() if table == "agents" else ():
-                yield from _unknown_in(row.get(own, {}), _fields(own_model), (table, index, own))
+                yield from _unknown_in(row.get(own), _fields(own_model), (table, index, own))
+
+
+def doubtful_sampling(data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each parameter of an agent's sampling that is spelt almost as a known one."""
+    known = _fields(Sampling)
+    for index, row in enumerate(data.get("agents", [])):
+        for name in row.get("sampling", {}):
+            if name not in known and (near := did_you_mean(name, known)):
+                yield f"{key_text(('agents', index, 'sampling', name))} is passed on as it stands{near}."
 
 
 def did_you_mean(name: str, known: Mapping[str, str]) -> str:
@@ -35,15 +43,8 @@ def _fields(model: type[BaseModel]) -> dict[str, str]:
     return {name: name for name in model.model_fields}
 
 
-def _unknown_in(row: Mapping[str, Any], known: Mapping[str, str], key: Key) -> Iterator[str]:
-    for name in row:
+def _unknown_in(row: Any, known: Mapping[str, str], key: Key) -> Iterator[tuple[Key, str]]:
+    for name in row if isinstance(row, dict) else ():
         if known.get(name) != name:
-            near = did_you_mean(name, known)
-            yield f"{key_text((*key, name))} is not a setting of this version{near}; it is ignored."
-
-
-def _misspelt_sampling(row: Mapping[str, Any], key: Key) -> Iterator[str]:
-    known = _fields(Sampling)
-    for name in row.get("sampling", {}):
-        if name not in known and (near := did_you_mean(name, known)):
-            yield f"{key_text((*key, 'sampling', name))} is passed on as it stands{near}."
+            unknown = (*key, name)
+            yield unknown, f"{key_text(unknown)} is not a setting of this version{did_you_mean(name, known)}"

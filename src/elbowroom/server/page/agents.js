@@ -63,7 +63,8 @@ export async function agentView({ main, id }) {
   const settings = await loadSettings();
   const options = await loadOptions(settings);
   const isNew = id === "+new";
-  const agent = isNew ? { provider: options.providers?.()[0]?.[0] ?? "lmstudio" } : await api(one(id));
+  const agent = isNew ? { provider: options.providers?.()[0]?.[0] ?? "lmstudio" } : options.agents.find((each) => each.id === id);
+  if (!agent) throw new Error(`There is no agent ${id}.`);
   const schema = settings.schema.$defs.AgentSettings;
   const { name, id: identity, ...others } = schema.properties;
   const leave = (words) => { toast(words); location.hash = "#/agents"; };

@@ -1,0 +1,177 @@
+"""Changes what a TOML file says and leaves everything else in it as a person wrote it."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import tomlkit
+from tomlkit.container import Container
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import Item
+
+from elbowroom.settings.merging import is_same
+from elbowroom.settings.shown import ROW_NAMES
+from elbowroom.settings.toml_blocks import Block, join_blocks, left_behind, new_block, split_blocks
+
+Path = tuple[str, ...]
+Table = Mapping[str, Any]
+ABSENT: Final = object()
+QUOTES: Final = '"""'
+
+
+def rewritten(text: str, wanted: Table) -> str:
+    """Return the text changed so that it says what is wanted; comments, order and form stay where nothing changes.
+
+    Raises ValueError where that is not possible.
+    """
+    lines_end = "\r\n" if "\r\n" in text else "\n"
+    plain = text.replace("\r\n", "\n")
+    try:
+        blocks = _changed_table(split_blocks(plain), (), tomllib.loads(plain), wanted)
+        result = join_blocks(blocks)
+        if is_same(tomllib.loads(result), dict(wanted)):
+            return result.replace("\n", lines_end)
+    except (TOMLKitError, ValueError, RecursionError) as error:
+        raise ValueError(f"it is written in a way that cannot be changed ({error})") from error
+    raise ValueError("it is written in a way that cannot be changed")
+
+
+def _changed_table(blocks: Sequence[Block], path: Path, old: Table, new: Table) -> list[Block]:
+    """Return the blocks of one table, its own first, so that they say `new` instead of `old`."""
+    own = next((block for block in blocks if block.path == path), None)
+    result, in_body, added = list(blocks), {}, []
+    for name in dict.fromkeys([*old, *new]):
+        before, after = old.get(name, ABSENT), new.get(name, ABSENT)
+        if before is not ABSENT and after is not ABSENT and is_same(before, after):
+            continue
+        below = (*path, name)
+        mine = [block for block in result if block is not own and block.path[: len(below)] == below]
+        if mine:
+            result = _with(result, mine, _changed_below(mine, below, before, after))
+            if after is ABSENT or _kind(before) is _kind(after):
+                continue
+            before = ABSENT
+        if before is ABSENT and _kind(after) is not None:
+            added += _new_blocks(below, after)
+        elif _kind(after) is not None and _kind(before) is not _kind(after):
+            in_body[name] = ABSENT
+            added += _new_blocks(below, after)
+        else:
+            in_body[name] = after
+    if in_body:
+        own = own or _put_in_front(result, path)
+        if not path and not own.body:  # below the comment that the file begins with
+            own.lead, own.tail, own.is_new = own.tail, "", True
+        own.body = _changed_body(own.body, in_body)
+    return result + added
+
+
+def _changed_below(blocks: Sequence[Block], path: Path, before: Any, after: Any) -> list[Block]:
+    if after is not ABSENT and _kind(before) is _kind(after):
+        changed = _changed_table if _kind(after) is dict else _changed_rows
+        return changed(blocks, path, before, after)
+    return left_behind(blocks)
+
+
+def _changed_rows(blocks: Sequence[Block], path: Path, old: Sequence[Table], new: Sequence[Table]) -> list[Block]:
+    groups: list[list[Block]] = []
+    for block in blocks:
+        if block.path == path and block.is_row:
+            groups.append([])
+        groups[-1].append(block)
+    result: list[Block] = []
+    places = _places(path, old, new)
+    for row, place in zip(new, places, strict=True):
+        result += _new_row(path, row) if place is None else _changed_table(groups[place], path, old[place], row)
+    for place, group in enumerate(groups):
+        if place not in places:
+            result += left_behind(group)
+    return result
+
+
+def _places(path: Path, old: Sequence[Table], new: Sequence[Table]) -> list[int | None]:
+    """Return for each new row which old one it is: the one of the same name, else the nameless one at its place."""
+    key = ROW_NAMES.get(path[0], "")
+    by_name = {repr(row.get(key, index)): index for index, row in enumerate(old)}
+    found = [by_name.pop(repr(row.get(key, index)), None) for index, row in enumerate(new)]
+    if len(old) != len(new):
+        return found
+    return [index if place is None and index not in found else place for index, place in enumerate(found)]
+
+
+def _new_blocks(path: Path, value: Any) -> list[Block]:
+    if isinstance(value, dict):
+        return _changed_table([new_block(path, is_row=False)], path, {}, value)
+    return [block for row in value for block in _new_row(path, row)]
+
+
+def _new_row(path: Path, row: Table) -> list[Block]:
+    return _changed_table([new_block(path, is_row=True)], path, {}, row)
+
+
+def _with(blocks: Sequence[Block], before: Sequence[Block], after: Sequence[Block]) -> list[Block]:
+    """Return the blocks with others in the place of some, which come together where the first of them was."""
+    place = blocks.index(before[0])
+    rest = [block for block in blocks[place:] if block not in before]
+    return [*blocks[:place], *after, *rest]
+
+
+def _put_in_front(blocks: list[Block], path: Path) -> Block:
+    own = new_block(path, is_row=False)
+    blocks.insert(0, own)
+    return own
+
+
+def _kind(value: Any) -> type | None:
+    """Return dict for a table, list for rows of tables, None for all that is written behind a key."""
+    if isinstance(value, dict):
+        return dict
+    return list if isinstance(value, list) and value and all(isinstance(item, dict) for item in value) else None
+
+
+def _changed_body(body: str, changes: Table) -> str:
+    document = tomlkit.parse(body)
+    _change(document, changes)
+    text = tomlkit.dumps(document)
+    return text if not text or text.endswith("\n") else f"{text}\n"
+
+
+def _change(container: Any, changes: Table) -> None:
+    for name, value in changes.items():
+        if value is ABSENT:
+            del container[name]
+        elif isinstance(value, dict) and isinstance(before := container.get(name), dict):
+            gone = {key: ABSENT for key in before if key not in value}
+            _change(before, {**gone, **value})
+        elif name not in container or not is_same(_plain(container[name]), value):
+            container[name] = _item(value, is_in_line=not isinstance(container, Container))
+
+
+def _plain(value: Any) -> Any:
+    return value.unwrap() if isinstance(value, Item) else value
+
+
+def _item(value: Any, *, is_in_line: bool) -> Item:
+    if isinstance(value, dict):
+        table = tomlkit.inline_table()
+        table.update({name: _item(item, is_in_line=True) for name, item in value.items()})
+        return table
+    if isinstance(value, list):
+        array = tomlkit.array()
+        for item in value:
+            array.append(_item(item, is_in_line=True))
+        return array
+    if isinstance(value, str):
+        return _text(value, is_in_line=is_in_line)
+    item: Item = tomlkit.item(value)
+    return item
+
+
+def _text(value: str, *, is_in_line: bool) -> Item:
+    """Return a text as a person would write it: in several lines where it has them."""
+    if "\n" not in value or "\r" in value or is_in_line:
+        return tomlkit.string(str(value))
+    written = tomlkit.string(str(value), multiline=True).as_string()
+    first_line = "" if value.startswith("\n") else "\n"  # one line break after the quotes does not count
+    item: Item = tomlkit.value(f"{QUOTES}{first_line}{written.removeprefix(QUOTES)}")
+    return item
