@@ -48,7 +48,7 @@ export function compactionPanel(settings, options) {
     const { pruning_agent: first, ...others } = properties;
     const form = new Form({
       schema: { ...now.schema.$defs.CompactionSettings, properties: first ? { pruning_agent: first, ...others } : others },
-      root: now.schema, values: now.values.compaction, name: "compaction", sources: now.sources, options,
+      root: now.schema, values: now.values.compaction, name: "compaction", locked: now.locked, options,
       onsubmit: async (patch) => show(await saveSettings({ compaction: patch })),
     });
     const held = place.contains(document.activeElement);

@@ -19,9 +19,8 @@ const without = (object, key) => Object.fromEntries(Object.entries(object).filte
 
 export function fieldOf(given) {
   const schema = resolved(given.schema, given.root);
-  const source = given.sources[given.path.join(".")];
-  const field = { ...given, schema, id: `field-${++count}`, label: given.hint.label ?? schema.title ?? given.key, source,
-    locked: source === "environment" || source === "flag" };
+  const field = { ...given, schema, id: `field-${++count}`, label: given.hint.label ?? schema.title ?? given.key,
+    locked: given.locked[given.path.join(".")] };
   return makerOf(field)(field);
 }
 
@@ -49,7 +48,7 @@ function labelled(field, control, { read, initial, inline = false, extra = null,
   const error = errorOf(field);
   const help = helpOf(field);
   control.id = field.id;
-  control.disabled ||= field.locked;
+  control.disabled ||= Boolean(field.locked);
   if (field.required) control.setAttribute("aria-required", "true");
   const describe = () => {
     const ids = [help?.id, error.hidden ? null : error.id].filter(Boolean).join(" ");
@@ -87,7 +86,7 @@ function say(error, message) {
 
 function helpOf(field) {
   const parts = [field.hint.help ?? field.schema.description ?? ""];
-  if (field.locked) parts.unshift(`Set by ${WORDS[field.source]}; change it there.`);
+  if (field.locked) parts.unshift(`Set by the ${field.locked}; change it there.`);
   const words = parts.filter(Boolean).join(" ");
   return words ? h("p.help", { id: `${field.id}-help` }, words) : null;
 }
@@ -165,7 +164,7 @@ function choices(field) {
   const others = given.filter((name) => !names.includes(name));
   const boxes = [...known, ...(field.hint.more ? [] : others.map((name) => [name, name, "not known here"]))].map(([name, label, about], place) => {
     const id = `${field.id}-${place}`;
-    const box = h("input", { type: "checkbox", id, value: name, disabled: field.locked, "aria-describedby": about ? `${id}-about` : null });
+    const box = h("input", { type: "checkbox", id, value: name, disabled: Boolean(field.locked), "aria-describedby": about ? `${id}-about` : null });
     box.checked = given.includes(name);
     return { box, row: h("div.choice", box, h("label", { for: id }, label), about && h("span.help", { id: `${id}-about` }, about)) };
   });
@@ -196,6 +195,7 @@ function secret(field) {
   const words = h("span.secret-state");
   const tell = () => {
     words.textContent = removed ? "Will be removed." : !control.hidden ? "" : state.from && state.from !== "literal" ? `Set, from ${state.from}.` : "Set.";
+    if (!state.set && state.from) words.textContent = `Not set: ${state.from} holds nothing.`;
     replace.hidden = !state.set || removed || !control.hidden;
     remove.hidden = !state.set || removed;
     undo.hidden = !state.set || !(removed || !control.hidden);
@@ -208,7 +208,7 @@ function secret(field) {
     (hidden ? undo.hidden ? replace : undo : control).focus();
     control.dispatchEvent(new Event("input", { bubbles: true }));
   };
-  const act = (words, run) => h("button", { type: "button", class: "small", disabled: field.locked, onclick: run, "aria-label": `${words} ${field.label}` }, words);
+  const act = (words, run) => h("button", { type: "button", class: "small", disabled: Boolean(field.locked), onclick: run, "aria-label": `${words} ${field.label}` }, words);
   const replace = act("Replace", change(false, false)), remove = act("Remove", change(true, true)), undo = act("Keep as it is", change(true, false));
   tell();
   const extra = h("div.secret", words, replace, remove, undo);

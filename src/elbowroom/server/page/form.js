@@ -5,12 +5,12 @@ import { hintOf } from "./hints.js";
 
 // What is entered and differs from what was there, as a merge patch; undefined where nothing does.
 export class Form {
-  constructor({ schema, root, values, name, sources = {}, options = {}, isNew = false, onsubmit, verb = "Save", more = [], skip = [], idKey = null }) {
+  constructor({ schema, root, values, name, locked = {}, options = {}, isNew = false, onsubmit, verb = "Save", more = [], skip = [], idKey = null }) {
     this.fields = [];
     this.isNew = isNew;
     this.said = h("p.form-error", { role: "alert", hidden: true });
     this.save = h("button.primary", { type: "submit" }, verb);
-    const context = { root, sources, options, isNew, values };
+    const context = { root, locked, options, isNew, values };
     const shown = [], rare = [];
     for (const [key, part] of Object.entries(schema.properties ?? {})) {
       if (skip.includes(key)) continue;

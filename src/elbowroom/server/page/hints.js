@@ -115,5 +115,4 @@ export const WORDS = {
   plan: "by the pruning agent", retry: "by the pruning agent, at its second try", heuristic: "by code, without a model",
   last: "only the last messages kept", tail: "only the last messages kept",
   lmstudio: "LM Studio", ollama: "Ollama", openai: "OpenAI-compatible",
-  environment: "an environment variable", flag: "a flag of the command",
 };

@@ -25,7 +25,7 @@ function tablePanel(name, settings, options) {
     const schema = resolved(now.schema.properties[name], now.schema);
     const [title, about] = SECTIONS[name] ?? [schema.title ?? name, ""];
     const form = new Form({
-      schema, root: now.schema, values: now.values[name], name, sources: now.sources, options,
+      schema, root: now.schema, values: now.values[name], name, locked: now.locked, options,
       onsubmit: async (patch) => show(await saveSettings({ [name]: patch })),
     });
     const held = panel.contains(document.activeElement);
