@@ -1,4 +1,4 @@
-"""An elbowroom as somebody has it after a few days: agents, models in several states, conversations more or less full."""
+"""An elbowroom as somebody has it after a few days: agents, models in several states, conversations."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -56,9 +56,9 @@ SENTENCES: Final = (
     "Water in the morning, at the root, and rather seldom and much than often and little.",
 )
 SUMMARY: Final = (
-    "The garden is 12 by 8 metres, with a wall on its north side, in a climate where frost ends about 10 May. Agreed so "
-    "far: peppers along the wall, peas from the second week of March, beans away from the onions, a metre between rows. "
-    "The left compost heap is ready. Still open: where the rhubarb goes."
+    "The garden is 12 by 8 metres, with a wall on its north side, in a climate where frost ends about 10 May. "
+    "Agreed so far: peppers along the wall, peas from the second week of March, beans away from the onions, a metre "
+    "between rows. The left compost heap is ready. Still open: where the rhubarb goes."
 )
 
 

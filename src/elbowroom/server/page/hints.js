@@ -112,7 +112,7 @@ export function hintOf(path) {
 }
 
 export const WORDS = {
-  plan: "by the pruning agent", retry: "by the pruning agent, at its second try", heuristic: "by code, without a model",
-  last: "only the last messages kept", tail: "only the last messages kept",
+  plan: "by the pruning agent", retry: "by the pruning agent, at its second try", digest: "by code, without a model",
+  "last messages": "only the last messages kept",
   lmstudio: "LM Studio", ollama: "Ollama", openai: "OpenAI-compatible",
 };
