@@ -19,9 +19,11 @@ def merged(data: Mapping[str, Any], patch: Mapping[str, Any], shown: Mapping[str
     """
     new = dict(data)
     for name, change in patch.items():
-        if name in ROW_NAMES and isinstance(change, dict | list) and _is_rows(change):
+        if name in ROW_NAMES and isinstance(change, dict | list):
             rows = data.get(name, DEFAULT_ROWS.get(name, []))
-            if isinstance(rows, list) and _is_rows(rows):
+            if not _is_rows(change):
+                new[name] = change
+            elif isinstance(rows, list) and _is_rows(rows):
                 _put_rows(new, name, _merged_rows(name, rows, change, shown))
         elif isinstance(change, dict):
             before = data.get(name, {})

@@ -17,7 +17,7 @@ def unknown_keys(data: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:
     for table, model in TABLES.items():
         yield from _unknown_in(data.get(table), _fields(model), (table,))
     for table, model in TABLE_LISTS.items():
-        for index, row in enumerate(data.get(table, [])):
+        for index, row in enumerate(_rows(data, table)):
             yield from _unknown_in(row, _fields(model), (table, index))
             for own, own_model in AGENT_TABLES.items() if table == "agents" else ():
                 yield from _unknown_in(row.get(own), _fields(own_model), (table, index, own))
@@ -41,6 +41,11 @@ def did_you_mean(name: str, known: Mapping[str, str]) -> str:
 
 def _fields(model: type[BaseModel]) -> dict[str, str]:
     return {name: name for name in model.model_fields}
+
+
+def _rows(data: Mapping[str, Any], table: str) -> list[dict[str, Any]]:
+    rows = data.get(table)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _unknown_in(row: Any, known: Mapping[str, str], key: Key) -> Iterator[tuple[Key, str]]:

@@ -154,12 +154,12 @@ def _plain(value: Any) -> Any:
 def _item(value: Any, *, is_in_line: bool) -> Item:
     if isinstance(value, dict):
         table = tomlkit.inline_table()
-        table.update({name: _item(item, is_in_line=True) for name, item in value.items()})
+        table.update({name: _item(part, is_in_line=True) for name, part in value.items()})
         return table
     if isinstance(value, list):
         array = tomlkit.array()
-        for item in value:
-            array.append(_item(item, is_in_line=True))
+        for part in value:
+            array.append(_item(part, is_in_line=True))
         return array
     if isinstance(value, str):
         return _text(value, is_in_line=is_in_line)
