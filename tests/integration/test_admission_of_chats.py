@@ -34,14 +34,20 @@ def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def one_pool(
-    folder: Path, says: Callable[[Body], Script | str], *, window: int = WINDOW, compaction: str = "", **studio: Any
+    folder: Path,
+    says: Callable[[Body], Script | str],
+    *,
+    window: int = WINDOW,
+    compaction: str = "",
+    quiet: float = 0.02,
+    **studio: Any,
 ) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
     """Run both; the model's four slots share one window, and all requests at work fail where it is full."""
     loaded = SimulatedModel(MODEL, loaded_context_length=window)
     pool = Overflow(shared_pool=True)
     async with SimulatedLMStudio([loaded], on_request=says, overflow=pool, **studio) as running:
         settings = settings_for(running.base_url, agents=f"[compaction]\n{compaction}\n{AGENT}")
-        async with serve(folder, settings, timing=Timing(quiet=0.02)) as served:
+        async with serve(folder, settings, timing=Timing(quiet=quiet)) as served:
             yield served, running
             await eventually(lambda: running.open_requests == 0, "requests are left open upstream")
 
@@ -78,16 +84,18 @@ async def test_a_chat_and_its_title(tmp_path: Path, model: str, title_first: boo
     def says(body: Body) -> str:
         return TITLE if is_title(body) else counted(1, 20)
 
-    async with one_pool(tmp_path, says, tokens_per_second=400) as (served, studio):
+    async with one_pool(tmp_path, says, quiet=0.5, tokens_per_second=400) as (served, studio):
         chat = chat_body(1, model=model, exchanges=LONG)
         title = title_body(18, model=model)
 
         async def ask_title() -> tuple[int, Body]:
-            await asyncio.sleep(0 if title_first else 0.02)
+            if not title_first:
+                await eventually(lambda: studio.chats, "the chat is not sent", seconds=30)
             return await ask_whole(served, title)
 
         async def ask_chat() -> tuple[int, Body]:
-            await asyncio.sleep(0.02 if title_first else 0)
+            if title_first:
+                await asyncio.sleep(0.02)
             return await ask_whole(served, chat)
 
         (title_status, titled), (status, answer) = await asyncio.gather(ask_title(), ask_chat())

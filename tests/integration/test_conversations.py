@@ -112,7 +112,20 @@ async def test_one(served: Served) -> None:
             "counted": False,
         },
         "compaction_count": 1,
-        "compactions": [{"at": shown["updated"], "before": 7000, "after": 3000, "method": "plan"}],
+        "compactions": [
+            {
+                "at": shown["updated"],
+                "before": 7000,
+                "after": 3000,
+                "method": "plan",
+                "rung": "plan",
+                "seconds": 2.25,
+                "kept": 4,
+                "messages_kept": 6,
+                "messages_removed": 20,
+                "summary": "They spoke of ```lists```.",
+            }
+        ],
         "message_count": 5,
         "queue_length": 0,
     }

@@ -14,6 +14,7 @@ from serving import Served
 from small_window import history, small_window
 
 from elbowroom.demo import Reasoning, Script, ToolCall, WaitFor
+from elbowroom.demo.script import Step
 
 Turn = dict[str, Any]
 GRAMMAR = {"type": "json_schema", "json_schema": {"name": "any", "schema": {"type": "string"}}}
@@ -51,7 +52,7 @@ async def live_once(served: Served, phase: str, least: int = 0) -> Turn:
 async def test_fill_grows_while_an_answer_streams(tmp_path: Path, model: str, kind: str) -> None:
     """Between two looks it grows by what was said, thought, or said by a grammar, which nobody may stop."""
     words, middle, end = "word " * 300, asyncio.Event(), asyncio.Event()
-    parts = (
+    parts: list[Step | str] = (
         [Reasoning(words), WaitFor(middle), Reasoning(words)] if kind == "thoughts" else [words, WaitFor(middle), words]
     )
     fields: dict[str, Any] = {"response_format": GRAMMAR} if kind == "constrained" else {}

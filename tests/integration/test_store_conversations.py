@@ -30,6 +30,7 @@ from stored_conversations import (
 from elbowroom.context.conversation import (
     Added,
     Change,
+    CompactionDetails,
     CompactionNoted,
     ConversationBegun,
     Conversations,
@@ -190,8 +191,9 @@ async def test_the_same_words_in_two_conversations(conversations: Conversations)
 
 async def test_what_a_conversation_has_used(conversations: Conversations) -> None:
     """Steps are added up, the fill is the last one's, compactions are counted and told one by one."""
-    noted = KeptCompaction(3000, 900, "summary", 5000.0)
-    conversations.note([*whole("c"), CompactionNoted("c", 3000, 900, "summary", 5000.0)])
+    details = CompactionDetails(1.5, 2, 3, 40, "What \ud800 was\0 said.")
+    noted = KeptCompaction(3000, 900, "summary", 5000.0, details)
+    conversations.note([*whole("c"), CompactionNoted("c", 3000, 900, "summary", 5000.0, details)])
     await conversations.settled()
     conversations.note(
         [StepUsed("c-t", "m", StepUsage(1), None, 5001.0), CompactionNoted("c", 900, 1, "digest", 6000.0)]
@@ -413,6 +415,8 @@ async def test_what_is_no_json_is_left_out(conversations: Conversations, caplog:
         StepUsed("t", "m", StepUsage(2**70), None, 1.0),
         StepUsed("t", "m", StepUsage(-1), None, 1.0),
         CompactionNoted("c", 2**70, 1, "digest", 1.0),
+        CompactionNoted("c", 2, 1, "digest", 1.0, CompactionDetails(1.0, 2**70, 1, 1, "")),
+        CompactionNoted("c", 2, 1, "digest", 1.0, CompactionDetails(math.inf, 1, 1, 1, "")),
         ReplyCalled("t.1", {"bad": {1, 2}}),
         Added("t", "bad", {"role": "tool", "content": b"bytes"}, 1.0),
         Queued(queued("\ud800", "c")),

@@ -81,6 +81,9 @@ WORDS = st.sampled_from(["a", "b", "\u00e9", '"', "\n"])
 HEARD = st.sampled_from([user("question"), {"role": "assistant", "content": "yes"}])
 USAGES = st.builds(StepUsage, st.integers(0, 9), is_counted=st.booleans())
 TIMES = st.integers(1, 50).map(float)
+DETAILS = st.builds(
+    kinds.CompactionDetails, TIMES, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), WORDS | st.just("")
+)
 CHANGES = st.one_of(
     st.builds(kinds.ConversationBegun, NAMES, st.just(ME), st.sampled_from(["", "name"]), st.just(AGENT), TIMES),
     st.builds(Heard, NAMES, KEYS, KEYS, HEARD, TIMES),
@@ -92,7 +95,9 @@ CHANGES = st.one_of(
     st.builds(kinds.ReplyEnded, REPLIES, ENDS),
     st.builds(Added, TURNS, st.sampled_from(["a1", "a2"]), WORDS.map(user), TIMES),
     st.builds(kinds.StepUsed, TURNS, WORDS, USAGES, st.none(), TIMES),
-    st.builds(kinds.CompactionNoted, NAMES, st.integers(1, 9), st.just(1), st.just("digest"), TIMES),
+    st.builds(
+        kinds.CompactionNoted, NAMES, st.integers(1, 9), st.just(1), st.just("digest"), TIMES, st.none() | DETAILS
+    ),
     st.builds(kinds.TurnEnded, TURNS, ENDS, KEYS, TIMES),
     st.builds(
         lambda item, name, at: kinds.Queued(QueuedMessage(item, name, user(item), "steer", at)),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from conversation_rows import Stored, put
 from kept_outputs import ME, file_store, text_of, written_down
 from ledger_files import bytes_of, keys_in, query
 from ledger_samples import compaction, conversation, spoken
@@ -17,10 +18,13 @@ from sqlalchemy import create_engine
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
+from stored_conversations import lasting_conversations
 
+from elbowroom.context.conversation import CompactionDetails, CompactionNoted, KeptCompaction
 from elbowroom.store.database import Database
 from elbowroom.store.errors import StoreUnavailable
 from elbowroom.store.message_json import encoded
+from elbowroom.store.owner_key import owner_key
 from elbowroom.store.schema import bring_up_to_date
 from elbowroom.store.sqlite import create_engines
 from elbowroom.store.tables import SCHEMA_VERSION, metadata
@@ -59,6 +63,8 @@ CREATE TABLE memories (
 CREATE INDEX memories_by_age ON memories (room, saved);
 UPDATE schema_version SET version = 2;
 """
+VERSION_3 = (Path(__file__).parents[1] / "support" / "tables_of_version_3.sql").read_text()
+OF_ME = f"UPDATE conversations SET owner = '{owner_key(ME)}';"
 ALEMBIC_IS_LOADED = """
 import asyncio, sys
 from pathlib import Path
@@ -131,7 +137,28 @@ async def test_tables_of_version_2_are_taken_over(tmp_path: Path, caplog: pytest
     assert not caplog.records
 
 
-@pytest.mark.parametrize("scripts", [(), (VERSION_1,), (VERSION_1, VERSION_2)], ids=["new", "1", "2"])
+async def test_tables_of_version_3_are_taken_over(tmp_path: Path) -> None:
+    """A compaction from before there were details is still there, and one with details stands behind it."""
+    path = tmp_path / "elbowroom.db"
+    write(path, VERSION_3)
+    put(path, Stored("c", 1000.0))
+    write(path, OF_ME)
+    details = CompactionDetails(1.5, 2, 3, 40, "They spoke.")
+    async with lasting_conversations(path) as stored:
+        stored.note([CompactionNoted("c", 900, 300, "plan", 2000.0, details)])
+        found = await stored.read(ME, "c")
+    assert found is not None
+    assert found.compactions == (
+        KeptCompaction(2, 1, "digest", 0.0),
+        KeptCompaction(900, 300, "plan", 2000.0, details),
+    )
+    assert differences(path) == []
+    assert query(path, "SELECT version FROM schema_version") == [(SCHEMA_VERSION,)]
+
+
+@pytest.mark.parametrize(
+    "scripts", [(), (VERSION_1,), (VERSION_1, VERSION_2), (VERSION_3,)], ids=["new", "1", "2", "3"]
+)
 async def test_migrations_lead_to_the_tables_that_the_code_describes(tmp_path: Path, scripts: tuple[str, ...]) -> None:
     """Whatever a file begins with, it ends with the same tables, columns, indexes and constraints."""
     path = tmp_path / "elbowroom.db"

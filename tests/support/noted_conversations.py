@@ -9,6 +9,7 @@ from kept_conversations import BEGUN, SEED, call_of
 from elbowroom.context.conversation import (
     Added,
     Change,
+    CompactionDetails,
     CompactionNoted,
     ContextFill,
     ConversationBegun,
@@ -24,6 +25,8 @@ from elbowroom.context.conversation import (
     TurnEnded,
 )
 from elbowroom.context.step_usage import StepUsage
+
+DETAILS = CompactionDetails(2.25, 4, 6, 20, "They spoke of ```lists```.")
 
 
 @dataclass(slots=True)
@@ -85,7 +88,7 @@ class Noted:
 
     def compact(self) -> None:
         """Note a compaction."""
-        self.changes.append(CompactionNoted(self.id, 7000, 3000, "plan", self.at))
+        self.changes.append(CompactionNoted(self.id, 7000, 3000, "plan", self.at, DETAILS))
 
     async def keep(self) -> "Noted":
         """Give all that has happened to the store."""

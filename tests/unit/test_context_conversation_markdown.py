@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kept_conversations import BEGUN, SEED, Told, conversation_of
 
-from elbowroom.context.conversation import Conversation, KeptCompaction
+from elbowroom.context.conversation import CompactionDetails, Conversation, KeptCompaction
 from elbowroom.context.conversation_markdown import fenced, inline, markdown_of, spoken
 
 OWN_LINES = re.compile(
@@ -59,9 +60,11 @@ def test_a_conversation() -> None:
     told.sent("u1", SEED, "What is in *my* list?")
     told.looked_up("t1", "a1", "u1", '{"path":"list.md"}', "- milk\n- ```bread```")
     told.said("t1", "a1", "u1", "Milk.", reasoning="Short.", status="interrupted")
+    details = CompactionDetails(2.25, 4, 6, 20, "They made ```a list```.")
     compaction = KeptCompaction(before=7000, after=3000, rung="plan", at=BEGUN)
+    told_of = replace(compaction, details=details)
     assert (
-        shown(told, title="What is in *my* list?", compactions=[compaction])
+        shown(told, title="What is in *my* list?", compactions=[compaction, told_of])
         == """\
 # What is in \\*my\\* list?
 
@@ -74,6 +77,13 @@ def test_a_conversation() -> None:
 Compacted for the model; what is below is the original:
 
 - 2025-10-09 08:53:20 UTC: 7,000 to 3,000 tokens (plan)
+- 2025-10-09 08:53:20 UTC: 7,000 to 3,000 tokens (plan) in 2.2 s, 6 messages kept, 20 replaced
+
+Summary 2:
+
+````text
+They made ```a list```.
+````
 
 ## 1. System
 

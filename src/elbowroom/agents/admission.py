@@ -86,6 +86,10 @@ class Admission:
         else:
             pool.free(ticket)
 
+    def waiting_for_all(self) -> dict[PoolKey, int]:
+        """Return how many requests wait, for each model that has been asked since the server began."""
+        return {key: self.waiting(key) for key in self._pools}
+
     def background_may_start(self, pool_key: PoolKey) -> bool:
         """Tell whether background work is in nobody's way: nobody waits for the model, and no chat holds any of it."""
         return not self.waiting(pool_key) and not self._pool(pool_key).is_busy_with_chats

@@ -84,7 +84,7 @@ class BehindAnswer:
             job.compacted(None)
             return False
         self.history.replace(outcome.messages, outcome.tail)
-        self.compactor.note(outcome)
+        self.compactor.note(outcome, len(transcript.messages))
         if self.flush is not None:
             self.flush.begin_cycle()
         self.memory.keep_behind(self.history, self.said, Written.by(outcome, self.budget))

@@ -18,7 +18,8 @@ from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.telling import told_meanwhile
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction import Compaction, TaskState
+from elbowroom.context.compaction import Compaction, TaskState, inner_summary
+from elbowroom.context.conversation import CompactionDetails
 from elbowroom.context.decisions import Compact
 from elbowroom.context.ladder import Cannot, Ladder
 from elbowroom.context.progress import Progress
@@ -65,11 +66,12 @@ class Work:
         """Take note of what the pruning agent is asked now."""
         self.asked = progress
 
-    def end(self, name: str, outcome: Compaction | Cannot, before: int) -> None:
-        """Take note of the outcome, and say it in the log."""
+    def end(self, name: str, outcome: Compaction | Cannot, before: int) -> Compaction | Cannot:
+        """Take note of the outcome, and say it in the log; return it with the time that it took."""
         seconds = time.monotonic() - self.began
         _log(name, outcome, before, seconds)
         self.closing = _closing(outcome, seconds)
+        return replace(outcome, seconds=seconds) if isinstance(outcome, Compaction) else outcome
 
     def notice(self) -> Notice:
         """Return what the person can be told now."""
@@ -97,10 +99,20 @@ class Compactor:
         """Return the same for work in the background, of which nobody is told."""
         return replace(self, tell=_tell_nobody, gate=Gate(self.gate.admission, job))
 
-    def note(self, done: Compaction) -> None:
-        """Let the conversation keep that it was compacted."""
-        if self.settings.live is not None:
-            self.settings.live.compacted(done.before, done.after, done.rung)
+    def note(self, done: Compaction, messages: int) -> None:
+        """Let the conversation, which had so many messages, keep that it was compacted and how."""
+        self.settings.shared.observations.compacted(done.rung, done.seconds, done.before - done.after)
+        if self.settings.live is None:
+            return
+        kept = len(done.messages) - bool(done.summary)
+        details = CompactionDetails(
+            done.seconds, done.groups_kept, kept, max(0, messages - kept), inner_summary(done.summary)
+        )
+        self.settings.live.compacted(done.before, done.after, done.rung, details)
+
+    def note_failure(self) -> None:
+        """Take note that the conversation could not be made any shorter."""
+        self.settings.shared.observations.not_compacted()
 
     async def removed_calls(self, keeper: OutputKeeper | None, messages: Sequence[Message]) -> RemovedCalls:
         """Return what is told of the calls in a history once they are gone; `keeper` has kept their results, if any."""
@@ -175,8 +187,7 @@ class Compactor:
             removed=source.removed,
         )
         outcome = await ladder.climb(transcript, before)
-        work.end(self.target.name, outcome, before)
-        return outcome
+        return work.end(self.target.name, outcome, before)
 
     async def await_job(self, job: Job) -> Compaction | Cannot | None:
         """Wait for a compaction that is under way, tell the person, and return what came of it.

@@ -128,12 +128,13 @@ class Fitting:
         if isinstance(outcome, Compaction):
             self.history.replace(outcome.messages, outcome.tail)
             self.manager.compacted(outcome.before, outcome.after, outcome.rung)
-            self.compactor.note(outcome)
+            self.compactor.note(outcome, len(transcript.messages))
             self.memory.keep(self.history, Written.by(outcome, self.manager.budget))
             if self.shape.memories is not None:
                 await self.shape.memories.refresh(self.memory.chain, self.counter.text)
         else:
             self.manager.could_not_compact()
+            self.compactor.note_failure()
         return outcome
 
     async def compact_by_hand(self, info: ModelInfo) -> tuple[int, Compaction | Cannot]:

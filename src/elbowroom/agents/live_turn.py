@@ -12,6 +12,7 @@ from elbowroom.agents.answer import ToolCall
 from elbowroom.context.conversation import (
     Added,
     Change,
+    CompactionDetails,
     CompactionNoted,
     ContextFill,
     Conversations,
@@ -35,7 +36,7 @@ from elbowroom.providers.events import ReasoningDelta, TextDelta
 log = logging.getLogger(__name__)
 MOST_WAITING: Final = 64
 """So many pieces of a reply wait at most before they are noted."""
-LONGEST_WAIT: Final = 0.05
+LONGEST_WAIT: Final = 0.11
 """So many seconds they wait at most; the store, which writes several turns together, has the rest of 250 ms."""
 HANDED_OVER: Final = "The conversation was handed over."
 """The first words of the result by which an agent learns that it is the one to go on."""
@@ -150,10 +151,10 @@ class LiveTurn:
         self.hand_on()
         self._send([StepUsed(self.id, model, usage, fill, time.time())])
 
-    def compacted(self, before: int, after: int, rung: str) -> None:
+    def compacted(self, before: int, after: int, rung: str, details: CompactionDetails | None = None) -> None:
         """Take that the conversation was compacted, which may happen behind the turn's end as well."""
         self.hand_on()
-        self._send([CompactionNoted(self.conversation, before, after, rung, time.time())])
+        self._send([CompactionNoted(self.conversation, before, after, rung, time.time(), details)])
 
     def ended(self, status: Status, key: str) -> None:
         """End the turn, once: `key` is that of its answer as the client has it, empty where it has none."""

@@ -24,6 +24,7 @@ from elbowroom.context.conversation import ContextFill
 from elbowroom.context.decisions import Compact, Decision, Refuse, Send
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.observations import Observations
 from elbowroom.context.step_usage import StepUsage
 from elbowroom.context.tool_calls import as_json
 from elbowroom.context.transcript import Message, text_of
@@ -92,6 +93,15 @@ class ManagedStep:
             generated = self._watch.generated if self._watch else self.counter.text(self.step.generated)
         return ContextFill(self.manager.filled + generated, budget.window, budget.trigger, budget.stop_at)
 
+    @property
+    def _observed(self) -> Observations:
+        return self.fitting.compactor.settings.shared.observations
+
+    @property
+    def name(self) -> str:
+        """Return the model's name with its provider's in front."""
+        return f"{self.provider.id}/{self.info.id}"
+
     async def run(self) -> Reply:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
         self.manager.begin_step()
@@ -107,7 +117,7 @@ class ManagedStep:
                 try:
                     await self.step.attempt(self.provider, body, self.info, ticket=ticket)
                 finally:
-                    self._note_use(size_in_bytes(as_json(body)) // 4)
+                    self._note_use(size_in_bytes(as_json(body)) // 4, is_guess=True)
             return await self.step.close()
         await self.fitting.tell_if_tight(decision, self.info.id)
         fits = await self._fit(decision)
@@ -185,9 +195,13 @@ class ManagedStep:
         has_said = self._visible > said
         if failure is None or isinstance(failure, EmptyReply):
             was_truncated = await self._recovery.was_truncated(size, self.step.usage)
+            if was_truncated:
+                self._observed.truncated(self.name)
             if was_truncated and not has_said and self.manager.can_restart:
                 return True
         if failure is not None and has_said:
+            if isinstance(failure, ContextOverflow):
+                self._observed.overflowed(self.name)
             self._recovery.after_words(failure, size.at_most + (watch.generated if watch else 0))
             raise failure
         if failure is not None:
@@ -222,16 +236,19 @@ class ManagedStep:
                 finally:
                     self._note_use(size.count.tokens)
         except ElbowroomError as failure:
+            self._observed.upstream_failed(self.provider.id, type(failure).__name__)
             return watch, failure
         return watch, None
 
-    def _note_use(self, prompt: int) -> None:
-        """Note what the last request has used, whose prompt has so many tokens by our count."""
+    def _note_use(self, prompt: int, *, is_guess: bool = False) -> None:
+        """Note what the last request has used, whose prompt has so many tokens by our count, or by a guess."""
         self._is_reading = False
         if self.step.usage is not None or self.step.generated:
             used = step_usage_of(self.step.usage, prompt, self.step.generated, self.counter.text)
             self.used.append(used)
             self.manager.filled = used.total
+            if not used.is_counted and not is_guess:
+                self._observed.prompt_counted(self.name, prompt, used.prompt)
 
     def _entered(self, prompt: int, tokens: int) -> AbstractAsyncContextManager[Ticket | None]:
         compactor, window = self.fitting.compactor, self.manager.budget.window
@@ -264,7 +281,11 @@ class ManagedStep:
         """Ask again after a failure before the first word: at once where the prompt fits, else when it has shrunk."""
         if isinstance(failure, ModelUnavailable):  # it was unloaded or has crashed, and reads nothing any more
             self.fitting.compactor.gate.admission.forget(self.pool_key)
+        if isinstance(failure, ContextOverflow):
+            self._observed.overflowed(self.name)
         self._refusal = await self._recovery.after(failure, size.at_most)
+        if self._refusal is not None and not isinstance(failure, ContextOverflow):
+            self._observed.overflowed(self.name)  # it broke down over the prompt
         self.info = self._recovery.info
         if self._refusal is None and self._recovery.fits(size.at_most) and self.manager.may_restart():
             self.step.reply.drop_calls()

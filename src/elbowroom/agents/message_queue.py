@@ -92,6 +92,11 @@ class MessageQueue:
         self._is_stored = True
         self._settling = asyncio.Lock()
 
+    @property
+    def length(self) -> int:
+        """Return how many messages wait in all conversations."""
+        return sum(map(len, self._waiting.values()))
+
     async def load(self) -> None:
         """Take up what an earlier process has left, once; where that takes too long, it comes in later."""
         if self._conversations is None or self._seen is None:

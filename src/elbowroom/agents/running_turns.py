@@ -45,8 +45,9 @@ class RunningTurn:
     """One turn that a person may stop, in the task that entered it. `name` is what the client calls its conversation.
 
     `agent` and `model` are who answers now, and `filling` tells how full the model's window is at the moment; it is
-    None where that is not looked after. `is_stopped` tells that a person has stopped it: what was said until then is
-    the answer. `wants_last_words` tells that the model is to say then what was left undone.
+    None where that is not looked after. `spoke_at` is when its first word or thought came, by the monotonic clock.
+    `is_stopped` tells that a person has stopped it: what was said until then is the answer. `wants_last_words` tells
+    that the model is to say then what was left undone.
     """
 
     owner: str
@@ -59,6 +60,7 @@ class RunningTurn:
     filling: Callable[[], ContextFill] | None = None
     since: float = field(default_factory=time.time)
     phase: Phase = "waiting"
+    spoke_at: float | None = None
     is_stopped: bool = False
     wants_last_words: bool = False
     _is_ending: bool = False
@@ -109,7 +111,9 @@ class RunningTurn:
         """Take note of what the client is shown."""
         last = events[-1]
         if not isinstance(last, Notice):
-            self.phase = "streaming" if self.phase != "last words" else self.phase
+            if self.phase not in ("streaming", "last words"):
+                self.phase = "streaming"
+                self.spoke_at = self.spoke_at or time.monotonic()
         elif last.kind in PHASES_TOLD:
             self.phase = PHASES_TOLD[last.kind]
 
@@ -142,6 +146,10 @@ class RunningTurns:
         finally:
             self._turns.remove(turn)
             turn.ended.set_result(None)
+
+    def phases(self) -> list[Phase]:
+        """Return the phases of all turns, whoever has them."""
+        return [turn.phase for turn in self._turns]
 
     def of(self, owner: str, conversation: str | None = None) -> list[RunningTurn]:
         """Return the owner's turns that run, or those of one conversation, the one that has run longest first."""

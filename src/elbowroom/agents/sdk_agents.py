@@ -95,6 +95,11 @@ class SdkAgents:
             offered = replace(offered, request=replace(offered.request, tools=left))
         return self._made(agent, offered)
 
+    async def _called(self, tool: OwnTool, written: str) -> ToolResult:
+        result = await self.limits.called(tool, written)
+        self.settings.shared.observations.tool_called(has_failed=result.is_error)
+        return result
+
     async def _offered(self, agent: NamedAgent) -> Offered:
         return await offered_to(agent, self.request, self.sink, self.settings, self.run, self._refs)
 
@@ -109,7 +114,7 @@ class SdkAgents:
         declared = {tool.name: tool.kind for tool in offered.tools if tool.kind != "other"}
         self.limits.kinds.update({**declared, **chosen.kinds})
         shown = keeper.shown if keeper else _as_it_is
-        own = [as_function_tool(tool, shown, self.limits.called, turn.returned) for tool in offered.tools]
+        own = [as_function_tool(tool, shown, self._called, turn.returned) for tool in offered.tools]
         handovers = [Handover.by(handoff, partial(self.next, handoff.agent)) for handoff in offered.handoffs]
         of_client = client_function_tools(offered.request) if own or handovers else {}
         return SdkAgent(

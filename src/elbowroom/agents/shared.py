@@ -16,6 +16,7 @@ from elbowroom.agents.recording import Recording
 from elbowroom.agents.running_turns import RunningTurns
 from elbowroom.agents.told_memories import ToldBefore
 from elbowroom.context.conversation import Conversations
+from elbowroom.context.observations import Observations
 from elbowroom.store.opening import Store
 
 
@@ -37,6 +38,7 @@ class Shared:
     only_user: OnlyUser
     flushed_before: FlushedBefore
     queue: MessageQueue
+    observations: Observations
 
     @classmethod
     def over(
@@ -46,6 +48,7 @@ class Shared:
         *,
         quiet_seconds: float = QUIET_SECONDS,
         conversations: Conversations | None = None,
+        observations: Observations | None = None,
     ) -> "Shared":
         """Return all of it at its beginning, but for what the store holds; `toolbox` gives agents their tools.
 
@@ -67,6 +70,7 @@ class Shared:
             only_user=OnlyUser(),
             flushed_before=FlushedBefore(),
             queue=MessageQueue(conversations),
+            observations=observations or Observations(),
         )
 
     async def aclose(self) -> None:

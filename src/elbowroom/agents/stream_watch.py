@@ -9,6 +9,10 @@ from elbowroom.tokens.stream_count import StreamCounter
 
 GROWS_BY: Final = 16
 """An answer that is longer than its reserve takes one sixteenth of the window at a time."""
+EARLY: Final = 2
+"""It asks for that when one in so many parts of what it takes at a time is left,"""
+URGENT: Final = 4
+"""and where it was refused, again when one in so many is: then it has to stop."""
 
 
 class StreamWatch:
@@ -41,11 +45,12 @@ class StreamWatch:
 
     @property
     def generated(self) -> int:
-        """Return how many tokens have come. Nothing is counted before somebody wants to know."""
-        for text in self._uncounted:
-            self._counter.feed(text)
-        self._uncounted.clear()
-        self._counted, self._counted_bytes = self._counter.value, self._bytes
+        """Return how many tokens have come. Nothing is counted before somebody wants to know, and nothing twice."""
+        if self._uncounted:
+            for text in self._uncounted:
+                self._counter.feed(text)
+            self._uncounted.clear()
+            self._counted, self._counted_bytes = self._counter.value, self._bytes
         return self._counted
 
     def end(self) -> None:
@@ -83,7 +88,7 @@ class StreamWatch:
     def _verdict(self) -> StreamVerdict:
         if self._has_ended or self._bytes < self._harmless or self._fits_by_bytes():
             return "go on"
-        generated = self.generated
+        generated, self.lacks_room = self.generated, False
         verdict = self._manager.while_streaming(generated)
         if verdict == "go on":
             verdict = self._beside_others(self._manager.prompt + generated)
@@ -99,6 +104,7 @@ class StreamWatch:
             return False
         if not self._ticket.grow(min(filled + self._grows_by, self._manager.budget.window), insists=False):
             return False
+        self.lacks_room = False
         self._harmless = self._bytes + self._least_left(most)
         return True
 
@@ -113,15 +119,19 @@ class StreamWatch:
         if self._ticket is None or not self.lacks_room:
             return "go on"
         left = self._ticket.tokens - filled
-        if left > self._grows_by // 4:
+        if left > self._grows_by // URGENT:
             return "go on"  # work in the background leaves as soon as it is asked to
         return "stop at a good place" if left > 0 else "stop now"
 
     def _least_left(self, generated: int) -> int:
-        """Return how many tokens can come before there is something to decide; each has at least a byte."""
+        """Return how many tokens can come before there is something to decide; each has at least a byte.
+
+        Who has just been refused more of the window asks again when that has become urgent, not at each token.
+        """
         edge = self._manager.budget.stop_at
         if self._ticket is not None:
-            edge = min(edge, self._ticket.tokens - self._grows_by // 2)
+            spare = self._grows_by // (URGENT if self.lacks_room else EARLY)
+            edge = min(edge, self._ticket.tokens - spare)
         return edge - self._manager.prompt - generated
 
 

@@ -36,6 +36,7 @@ from elbowroom.context.conversation import ContextFill
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.notice_line import without_notices
+from elbowroom.context.observations import Observations
 from elbowroom.context.step_usage import StepUsage
 from elbowroom.context.tool_calls import as_json
 from elbowroom.context.transcript import Message
@@ -189,8 +190,13 @@ class Turn:
             body = shape.body(shape.with_instructions(self._history.messages))
             try:
                 return await step.run(self.target.provider, body, info)
-            except ContextOverflow:
-                if step.reply.text or not self._memory.leave_away(self._history):
+            except ElbowroomError as failure:
+                self._observed.upstream_failed(self.target.provider.id, type(failure).__name__)
+                if (
+                    not isinstance(failure, ContextOverflow)
+                    or step.reply.text
+                    or not self._memory.leave_away(self._history)
+                ):
                     raise
             finally:
                 self._note_rough_use(info, step, body)
@@ -258,6 +264,7 @@ class Turn:
         self.intake.end()
         if not self._last:
             return
+        self._observed.restarted(self._last[0].manager.statistics.restarts)
         try:
             self._leave_memories()
             if not is_handed_over:
@@ -280,6 +287,10 @@ class Turn:
                 background = self.settings.shared.background
                 background.begin(self._memory.key_behind(said), managed.pool_key, behind, conversation)
 
+    @property
+    def _observed(self) -> Observations:
+        return self.settings.shared.observations
+
     def _is_in(self, phase: Phase) -> None:
         if self.settings.running is not None:
             self.settings.running.phase = phase
@@ -290,11 +301,14 @@ class Turn:
 
     def _note_use(self, managed: ManagedStep) -> None:
         """Keep what the requests of a step have used together, and what the last of them has filled."""
-        if self._live is None or not managed.used:
+        if not managed.used:
             return
         budget = managed.manager.budget
         fill = ContextFill(managed.used[-1].total, budget.window, budget.trigger, budget.stop_at)
-        self._live.step_used(managed.info.id, sum(managed.used, StepUsage()), fill)
+        used = sum(managed.used, StepUsage())
+        self._observed.step_used(managed.name, used, fill)
+        if self._live is not None:
+            self._live.step_used(managed.info.id, used, fill)
 
     def _note_rough_use(self, info: ModelInfo, step: Step, body: Mapping[str, Any]) -> None:
         """Keep what a request of a provider has used of which nobody asks to count; one it refused has used nothing."""

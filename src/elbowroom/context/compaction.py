@@ -39,7 +39,8 @@ LAST_WORDS = 300
 class Compaction:
     """A conversation made shorter: its messages, which rung of the ladder did it, sizes in tokens before and after.
 
-    The last `tail` messages are those at the conversation's end, untouched.
+    The last `tail` messages are those at the conversation's end, untouched. `groups_kept` are all that stay word for
+    word, those included, but for system messages; `seconds` is how long it took, for who keeps time.
     """
 
     messages: tuple[Message, ...]
@@ -49,6 +50,8 @@ class Compaction:
     replaced_groups: int
     summary: str
     tail: int
+    groups_kept: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +110,16 @@ def carried_by(summaries: Sequence[Group]) -> Carried:
     """Return what earlier summaries say, joined section by section."""
     found: dict[str, list[str]] = {RETAIN: [], SUMMARY: [], FACTS: [], RESULTS: []}
     for group in summaries:
-        before, *rest = HEADING.split(inner_summary(group))
+        before, *rest = HEADING.split(inner_summary(group.text))
         found[SUMMARY].append(before.strip())
         for title, text in zip(rest[::2], rest[1::2], strict=True):
             found[title].append(text.strip())
     return Carried(*("\n".join(filter(None, texts)) for texts in found.values()))
 
 
-def inner_summary(group: Group) -> str:
-    """Return what an earlier compaction wrote, without its fence, its introduction and its continuation."""
-    inner, fence, rest = group.text.partition(f"<{SUMMARY_TAG}>")[2].rpartition(f"</{SUMMARY_TAG}>")
+def inner_summary(message: str) -> str:
+    """Return what a compaction wrote in its message, without fence, introduction and continuation."""
+    inner, fence, rest = message.partition(f"<{SUMMARY_TAG}>")[2].rpartition(f"</{SUMMARY_TAG}>")
     text = inner if fence else rest
     return (text.partition("\n\n")[2] or text).strip()
 

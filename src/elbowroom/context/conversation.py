@@ -117,6 +117,20 @@ class StepUsed:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionDetails:
+    """What a compaction took and left: its time, what stays word for word, what is gone, and what stands for that.
+
+    `groups_kept` are messages that belong together, system messages apart; `summary` is empty where nothing was told.
+    """
+
+    seconds: float
+    groups_kept: int
+    messages_kept: int
+    messages_removed: int
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
 class CompactionNoted:
     """A compaction; `before` and `after` are sizes of the prompt in tokens, `rung` says how it was done."""
 
@@ -125,6 +139,7 @@ class CompactionNoted:
     after: int
     rung: str
     at: float
+    details: CompactionDetails | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +252,13 @@ class ConversationRow:
 
 @dataclass(frozen=True, slots=True)
 class KeptCompaction:
-    """A compaction of a conversation, as `CompactionNoted`."""
+    """A compaction of a conversation, as `CompactionNoted`; of one from before there were any, `details` are None."""
 
     before: int
     after: int
     rung: str
     at: float
+    details: CompactionDetails | None = None
 
 
 @dataclass(frozen=True, slots=True)

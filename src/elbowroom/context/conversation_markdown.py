@@ -127,9 +127,21 @@ def _head(row: ConversationRow, shown: int, kept: int) -> str:
 
 
 def _compactions(compactions: Sequence[KeptCompaction]) -> Iterator[str]:
-    if compactions:
-        told = (f"- {_moment(each.at)}: {each.before:,} to {each.after:,} tokens ({each.rung})" for each in compactions)
-        yield "Compacted for the model; what is below is the original:\n\n" + "\n".join(told) + "\n\n"
+    if not compactions:
+        return
+    told = "\n".join(f"- {_moment(each.at)}: {_sizes(each)}" for each in compactions)
+    yield f"Compacted for the model; what is below is the original:\n\n{told}\n\n"
+    for number, each in enumerate(compactions, 1):
+        if each.details and each.details.summary:
+            yield f"Summary {number}:\n\n{fenced(each.details.summary)}"
+
+
+def _sizes(compaction: KeptCompaction) -> str:
+    sizes = f"{compaction.before:,} to {compaction.after:,} tokens ({compaction.rung})"
+    if (details := compaction.details) is None:
+        return sizes
+    messages = f"{details.messages_kept:,} messages kept, {details.messages_removed:,} replaced"
+    return f"{sizes} in {details.seconds:.1f} s, {messages}"
 
 
 def _message(number: int, kept: KeptMessage, tools: Mapping[str, str]) -> Iterator[str]:

@@ -43,6 +43,12 @@ class Draft:
         return build(self.division, self.summary, self.kept)
 
     @property
+    def staying(self) -> int:
+        """Return how many groups stay word for word, system messages apart."""
+        others = (*self.division.pinned, *self.kept)
+        return len(others) + sum(group.kind != "system" for group in self.division.tail)
+
+    @property
     def replaced(self) -> int:
         """Return how many groups are gone."""
         return len(self.division.old) - len(self.kept)

@@ -92,7 +92,7 @@ def facts_of(group: Group) -> Iterator[Fact | None]:
     Of a very long message beginning and end are read.
     """
     if is_summary(group):
-        text = inner_summary(group)
+        text = inner_summary(group.text)
         for line in text.split("\n"):  # a tool's text may have other breaks
             if line.startswith("- ") and not OF_OTHERS.match(line):
                 yield from map(_condition, find_constraints(line))

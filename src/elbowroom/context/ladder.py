@@ -201,7 +201,7 @@ class Ladder:
         messages = tuple(draft.messages)
         after = await self.counter.prompt(messages)
         tail = sum(len(group.messages) for group in draft.division.tail)
-        return Compaction(messages, rung, before, after, draft.replaced, draft.summary, tail)
+        return Compaction(messages, rung, before, after, draft.replaced, draft.summary, tail, draft.staying)
 
     def _fault(self, done: Compaction) -> str | None:
         return fault_in(done.before, done.after, self.budget, self.target)

@@ -24,6 +24,8 @@ from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard
 from elbowroom.server.health import health
 from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS, SHARED, STARTED, TIMING, Timing
 from elbowroom.server.live import add_live_route
+from elbowroom.server.metrics import Metrics
+from elbowroom.server.metrics_route import COUNTED, add_metrics_route, count_requests
 from elbowroom.server.models import list_models, show_model
 from elbowroom.server.page import add_page_routes
 from elbowroom.server.queueing import add_queue_routes
@@ -51,12 +53,13 @@ def create_app(
 
     `toolbox` gives agents their tools, in the place of the settings.
     """
-    app = web.Application(middlewares=[translate_failures, guard], client_max_size=MAX_BODY_BYTES)
+    app = web.Application(middlewares=[count_requests, translate_failures, guard], client_max_size=MAX_BODY_BYTES)
     app[SETTINGS] = live
     app[RULES] = CurrentRules(live, environ)
     app[TIMING] = timing or Timing()
     app[RUNNING] = RunningAnswers()
-    store = open_store(live.current().settings.store, environ)
+    app[COUNTED] = counted = Metrics()
+    store = open_store(live.current().settings.store, environ, counted)
     own_tools = SettingsToolbox(live.current, environ, store.memories)
 
     def begin() -> None:
@@ -65,7 +68,9 @@ def create_app(
 
     app[RUNTIME] = AgentRuntime(begin)
     kept = store.conversations if live.current().settings.store.conversations else None
-    app[SHARED] = Shared.over(store, toolbox or own_tools, quiet_seconds=app[TIMING].quiet, conversations=kept)
+    app[SHARED] = Shared.over(
+        store, toolbox or own_tools, quiet_seconds=app[TIMING].quiet, conversations=kept, observations=counted
+    )
     app[STARTED] = int(time.time())
 
     async def open_providers(app: web.Application) -> AsyncIterator[None]:
@@ -91,6 +96,7 @@ def create_app(
     add_conversation_routes(app, BASE, END)
     add_queue_routes(app, BASE, END)
     add_live_route(app)
+    add_metrics_route(app)
     add_settings_routes(app, live, environ)
     add_page_routes(app)
     return app

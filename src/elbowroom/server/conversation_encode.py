@@ -107,12 +107,22 @@ def describe_totals(totals: Totals) -> dict[str, Any]:
 
 
 def describe_compaction(compaction: KeptCompaction) -> dict[str, Any]:
-    """Return a compaction with the sizes of the prompt in tokens."""
+    """Return a compaction with the sizes of the prompt in tokens; details that nobody knows are null.
+
+    `method` and `rung` are the same.
+    """
+    details = compaction.details
     return {
         "at": int(compaction.at),
         "before": compaction.before,
         "after": compaction.after,
         "method": compaction.rung,
+        "rung": compaction.rung,
+        "seconds": round(details.seconds, 3) if details else None,
+        "kept": details.groups_kept if details else None,
+        "messages_kept": details.messages_kept if details else None,
+        "messages_removed": details.messages_removed if details else None,
+        "summary": details.summary if details else None,
     }
 
 

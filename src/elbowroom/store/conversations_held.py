@@ -196,7 +196,7 @@ class HeldConversation:
 
     def compact(self, change: CompactionNoted) -> None:
         """Take in a compaction."""
-        self.compactions.append(KeptCompaction(change.before, change.after, change.rung, change.at))
+        self.compactions.append(KeptCompaction(change.before, change.after, change.rung, change.at, change.details))
 
     def keys(self) -> set[str]:
         """Return the keys of the messages that it has: of the client's, and of the answers of turns."""

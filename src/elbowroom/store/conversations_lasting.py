@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from elbowroom.store.conversations_sql import SqlConversations
     from elbowroom.store.sql_store import SqlStore
 
-LATEST_SECONDS: Final = 0.2
-"""How long what is said waits until it begins to be written: a little less than it may be behind."""
+LATEST_SECONDS: Final = 0.12
+"""How long what is noted waits until it begins to be written: longer than turns hold words back, so that two of their
+handfuls are written together, and with that a little less than what is said may be behind, which is 250 ms."""
 MOST_CHANGES: Final = 64
 """With more than this for each reply that grows it is written at once: about so many tokens a reply may be behind."""
 AGAIN_SECONDS: Final = 15.0

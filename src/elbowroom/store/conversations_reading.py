@@ -10,6 +10,7 @@ from sqlalchemy import Row, Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from elbowroom.context.conversation import (
+    CompactionDetails,
     ContextFill,
     ConversationRow,
     KeptCompaction,
@@ -45,7 +46,7 @@ class ConversationRows:
         found = _conversation(self.conversation)
         found.size = sum(len(part.content) for part in self.parts)
         found.turns = {row.id: _turn(row) for row in self.turns}
-        found.compactions = [KeptCompaction(row.before, row.after, row.rung, row.at) for row in self.compactions]
+        found.compactions = [_compaction(row) for row in self.compactions]
         found.queue = {item.id: item for item in queued(self.queue)}
         for message in held_messages(found, self.messages, self.parts):
             found.messages.append(message)
@@ -110,6 +111,15 @@ def conversation_row(row: Row[Any]) -> ConversationRow:
         Totals(usage, row.steps, row.compactions),
         fill,
     )
+
+
+def _compaction(row: Row[Any]) -> KeptCompaction:
+    details = None
+    if row.seconds is not None:
+        details = CompactionDetails(
+            row.seconds, row.groups_kept, row.messages_kept, row.messages_removed, decoded_text(row.summary)
+        )
+    return KeptCompaction(row.before, row.after, row.rung, row.at, details)
 
 
 def queued(rows: Iterable[Row[Any]]) -> list[QueuedMessage]:

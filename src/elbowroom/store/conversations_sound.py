@@ -57,6 +57,9 @@ def check(change: KeptChange) -> None:
         encoded(text) if name in ANY_TEXT else _check_id(text)
     for name in getattr(change, "ids", ()):
         _check_id(name)
+    if isinstance(change, kinds.CompactionNoted) and change.details:
+        _check_time(change.details.seconds)
+        encoded(change.details.summary)
     _check_time(change.item.at if isinstance(change, kinds.Queued) else getattr(change, "at", 0.0))
     if not all(0 <= tokens <= MOST_TOKENS for tokens in _tokens(change)):
         raise ValueError("there are too many tokens")
@@ -90,13 +93,17 @@ def _size(change: KeptChange) -> int:
         return len(change.text) + OVERHEAD
     if isinstance(change, kinds.Queued):
         return len(encoded(change.item.message)) + OVERHEAD
+    if isinstance(change, kinds.CompactionNoted):
+        return (len(encoded(change.details.summary)) if change.details else 0) + OVERHEAD
     kind = type(change)
     return (len(encoded(getattr(change, MESSAGES[kind]))) if kind in MESSAGES else 0) + OVERHEAD
 
 
 def _tokens(change: KeptChange) -> tuple[int, ...]:
     if isinstance(change, kinds.CompactionNoted):
-        return change.before, change.after
+        kept = change.details
+        counts = (kept.groups_kept, kept.messages_kept, kept.messages_removed) if kept else ()
+        return change.before, change.after, *counts
     if not isinstance(change, StepUsed):
         return ()
     used = change.usage

@@ -1,7 +1,7 @@
 """Changes of conversations as SQL statements, in order; replies grow in parts that are not written anew for ever."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from elbowroom.context import conversation as kinds
@@ -16,6 +16,7 @@ from elbowroom.store.owner_key import owner_key
 from elbowroom.store.tables import LARGEST_PART
 
 MUCH: Final = 200
+DETAILS: Final = tuple(field.name for field in fields(kinds.CompactionDetails))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,7 @@ class Plan:
             after=change.after,
             rung=change.rung,
             at=change.at,
+            **_details(change.details),
         )
         self._write(sql.COMPACT, given)
         self._write(sql.COUNT_COMPACTION, values(conversation=change.conversation))
@@ -273,3 +275,9 @@ def with_sure_tails(changes: Sequence[KeptChange], known: Iterable[str]) -> Iter
         if is_cut or place == len(changes):
             yield changes[start:place]
             start = place
+
+
+def _details(details: kinds.CompactionDetails | None) -> dict[str, Any]:
+    """Return the columns that tell of a compaction more than its sizes."""
+    known = asdict(details) if details else dict.fromkeys(DETAILS)
+    return known | ({"summary": encoded(details.summary)} if details else {})

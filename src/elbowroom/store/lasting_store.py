@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from elbowroom.context.observations import Observations
 from elbowroom.store.errors import UNKNOWN, StoreDamaged, StoreUnavailable
 from elbowroom.store.tracked_tasks import TrackedTasks
 
@@ -68,11 +69,18 @@ class LastingStore:
     the store fails, and once that it works again, and so does `news`; `name` is how the log calls it.
     """
 
-    def __init__(self, name: str, begin: Callable[[], Awaitable["SqlStore"]], patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        begin: Callable[[], Awaitable["SqlStore"]],
+        patience: Patience | None = None,
+        observations: Observations | None = None,
+    ) -> None:
         self.tasks = TrackedTasks()
         self._name = name
         self._begin = begin
         self._patience = patience or Patience()
+        self._observations = observations or Observations()
         self._backlogs: list[tuple[Backlog[Any], asyncio.Lock]] = []
         self._sql: SqlStore | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -90,6 +98,11 @@ class LastingStore:
     def open_soon(self) -> None:
         """Begin to open the database, so that the first request waits less for it."""
         self._begin_to_open()
+
+    @property
+    def is_failing(self) -> bool:
+        """Tell whether what is to be kept is only in memory, since the database does not work."""
+        return self._is_failing
 
     def news(self) -> list[str]:
         """Return what has happened to the store that a person should read about, each sentence once."""
@@ -177,6 +190,7 @@ class LastingStore:
 
     async def _write_to(self, sql: "SqlStore", backlog: Backlog[Any]) -> None:
         for item in backlog.waiting():
+            began = time.monotonic()
             try:
                 await backlog.write(sql, item)
             except StoreDamaged as error:
@@ -186,6 +200,7 @@ class LastingStore:
                 backlog.refused(item)
                 self._fails(error)
                 return
+            self._observations.committed(time.monotonic() - began)
             backlog.written(item)
         self._works()
 
@@ -200,6 +215,7 @@ class LastingStore:
 
     def _fails(self, error: Exception) -> None:
         self._next_try = time.monotonic() + self._patience.again
+        self._observations.store_failed()
         if not self._is_failing:
             self._is_failing = True
             log.error(

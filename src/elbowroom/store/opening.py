@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import LedgerRows
 from elbowroom.context.memories import Memories
+from elbowroom.context.observations import Observations
 from elbowroom.context.tool_output import ToolOutputs
 from elbowroom.context.transcript import Message
 from elbowroom.settings.model import StoreSettings
@@ -60,12 +61,17 @@ class Store:
         """Return what has happened to the database that a person should read about: short sentences, each once."""
         return self._lasting.news() if self._lasting else []
 
+    @property
+    def is_failing(self) -> bool:
+        """Tell whether the database does not work, so that what is new is only in memory."""
+        return self._lasting is not None and self._lasting.is_failing
+
     async def aclose(self) -> None:
         """Finish what is under way and close the store."""
         await self._close()
 
 
-def open_store(settings: StoreSettings, environ: Mapping[str, str]) -> Store:
+def open_store(settings: StoreSettings, environ: Mapping[str, str], observations: Observations | None = None) -> Store:
     """Return the store; nothing is read or loaded before it is used.
 
     Raises SettingsError where `ELBOWROOM_DATA_DIR` is wrong.
@@ -78,7 +84,7 @@ def open_store(settings: StoreSettings, environ: Mapping[str, str]) -> Store:
         store = await asyncio.to_thread(_load)
         return await store.open(path, Limits.of(settings))
 
-    lasting = LastingStore(str(path), begin)
+    lasting = LastingStore(str(path), begin, observations=observations)
     ledger, tool_outputs, memories = LastingLedgerRows(lasting), LastingToolOutputs(lasting), LastingMemories(lasting)
     return Store(ledger, tool_outputs, memories, LastingConversations(lasting), lasting.aclose, lasting)
 

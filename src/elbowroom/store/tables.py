@@ -17,7 +17,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Rises with every change of the tables; a file with a higher one was written by a newer elbowroom."""
 
 alembic_version: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
@@ -199,6 +199,11 @@ compactions: Final = Table(
     Column("after", Integer, nullable=False, comment="tokens"),
     Column("rung", String, nullable=False),
     Column("at", Float, nullable=False, comment="seconds since 1970"),
+    Column("seconds", Float, comment="that it took; null, as those below, for one from before version 4"),
+    Column("groups_kept", Integer, comment="word for word"),
+    Column("messages_kept", Integer),
+    Column("messages_removed", Integer),
+    Column("summary", Text, comment="a JSON text, empty where nothing was told"),
     sqlite_autoincrement=True,
 )
 Index("compactions_by_conversation", compactions.c.conversation)

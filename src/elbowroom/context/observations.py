@@ -1,0 +1,50 @@
+"""What is counted about a running server, for whoever watches over it. Nothing here holds a word of a conversation."""
+
+from elbowroom.context.conversation import ContextFill
+from elbowroom.context.step_usage import StepUsage
+
+
+class Observations:
+    """Takes note of what happens, at most a few times for each model call; this one lets it go.
+
+    A `model` is named as raw models are, with its provider's id in front. Times are in seconds, sizes in tokens.
+    """
+
+    def step_used(self, model: str, used: StepUsage, fill: ContextFill | None) -> None:
+        """A model step has used this, and filled this of its window; None where nobody looks after that."""
+
+    def prompt_counted(self, model: str, ours: int, reported: int) -> None:
+        """A prompt had so many tokens by our count, and so many by the upstream's report."""
+
+    def compacted(self, rung: str, seconds: float, freed: int) -> None:
+        """A conversation was compacted."""
+
+    def not_compacted(self) -> None:
+        """A conversation could not be made any shorter."""
+
+    def restarted(self, times: int) -> None:
+        """A turn had to cut or block model calls so often, and sent them again."""
+
+    def overflowed(self, model: str) -> None:
+        """The engine had no room for a prompt that fits by our count."""
+
+    def truncated(self, model: str) -> None:
+        """The engine has silently read less than it was sent."""
+
+    def tool_called(self, *, has_failed: bool) -> None:
+        """A tool of the server has answered a model's call."""
+
+    def upstream_failed(self, provider: str, error: str) -> None:
+        """A model call ended with an error; `error` is the name of its class."""
+
+    def answered(self, agent: str, kind: str, outcome: str, seconds: float, first_token: float | None) -> None:
+        """An answer has ended, `first_token` after it was asked for, None where nothing was said.
+
+        `kind` is agent, model or task. `outcome` is whole, stopped, left, or the status of an error.
+        """
+
+    def committed(self, seconds: float) -> None:
+        """The store has written something."""
+
+    def store_failed(self) -> None:
+        """The store could not be opened, read or written."""

@@ -1,0 +1,178 @@
+"""Counts what happens in a server in Prometheus' metrics: numbers only, with labels that have few values."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import Metric
+
+from elbowroom import __version__
+from elbowroom.context.conversation import ContextFill
+from elbowroom.context.observations import Observations
+from elbowroom.context.step_usage import StepUsage
+from elbowroom.server.metrics_now import StateNow
+
+SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
+RATIOS: Final = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0, 1.005, 1.01, 1.02, 1.05, 1.1, 1.25, 2.0)
+ANSWERS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+COMMITS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+
+
+class Metrics(Observations):
+    """All metrics of one server, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._about_answers()
+        self._about_windows()
+        self._about_compactions()
+        self._about_the_store()
+        build = self._gauge("build_info", "Which version runs; always 1.", "version")
+        build.labels(__version__).set(1)
+
+    def text(self, now: StateNow) -> bytes:
+        """Return all metrics as text, those with what holds at this moment."""
+        return generate_latest(_Both(self.registry, now))
+
+    def requested(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Take note of an HTTP request; `route` is the pattern of the path, empty for a path that is none."""
+        self._requests.labels(route, method, str(status)).inc()
+        self._request_seconds.labels(route).observe(seconds)
+
+    def step_used(self, model: str, used: StepUsage, fill: ContextFill | None) -> None:
+        """Count the tokens, and take the fill as one more in the model's histogram."""
+        kinds = {"input": used.input, "output": used.output, "cache_read": used.cache_read}
+        for kind, tokens in {**kinds, "cache_creation": used.cache_creation}.items():
+            self._tokens.labels(model, kind).inc(tokens)
+        if fill is not None and fill.window:
+            self._fill.labels(model).observe(fill.tokens / fill.window)
+            self._window.labels(model).set(fill.window)
+
+    def prompt_counted(self, model: str, ours: int, reported: int) -> None:
+        """Take our count as a share of the upstream's."""
+        if reported:
+            self._ratio.labels(model).observe(ours / reported)
+
+    def compacted(self, rung: str, seconds: float, freed: int) -> None:
+        """Count a compaction with its time and its gain."""
+        self._compactions.labels(rung).inc()
+        self._compaction_seconds.labels(rung).observe(seconds)
+        self._freed.inc(max(0, freed))
+
+    def not_compacted(self) -> None:
+        """Count a compaction that reached nothing."""
+        self._not_compacted.inc()
+
+    def restarted(self, times: int) -> None:
+        """Count model calls that were sent again."""
+        self._restarts.inc(times)
+
+    def overflowed(self, model: str) -> None:
+        """Count an alarm."""
+        self._overflows.labels(model).inc()
+
+    def truncated(self, model: str) -> None:
+        """Count an alarm."""
+        self._truncations.labels(model).inc()
+
+    def tool_called(self, *, has_failed: bool) -> None:
+        """Count a call."""
+        self._tools.labels("error" if has_failed else "ok").inc()
+
+    def upstream_failed(self, provider: str, error: str) -> None:
+        """Count an error."""
+        self._upstream_errors.labels(provider, error).inc()
+
+    def answered(self, agent: str, kind: str, outcome: str, seconds: float, first_token: float | None) -> None:
+        """Count an answer with its times."""
+        self._answers.labels(agent, kind, outcome).inc()
+        self._answer_seconds.labels(kind).observe(seconds)
+        if first_token is not None:
+            self._first_token.labels(kind).observe(first_token)
+
+    def committed(self, seconds: float) -> None:
+        """Take the time of a commit."""
+        self._commit_seconds.observe(seconds)
+
+    def store_failed(self) -> None:
+        """Count a failure."""
+        self._store_failures.inc()
+
+    def _about_answers(self) -> None:
+        self._requests = self._counter(
+            "http_requests", "HTTP requests that were answered.", "route", "method", "status"
+        )
+        self._request_seconds = self._histogram(
+            "http_request_duration_seconds", "Time from a request's head to the end of its answer.", ANSWERS, "route"
+        )
+        self._answers = self._counter(
+            "answers",
+            "Answers that have ended, by who gave them and how: whole, stopped, left by the client, or an HTTP status.",
+            "agent",
+            "kind",
+            "outcome",
+        )
+        self._answer_seconds = self._histogram(
+            "answer_duration_seconds", "Time from a chat request to the end of its answer.", ANSWERS, "kind"
+        )
+        self._first_token = self._histogram(
+            "time_to_first_token_seconds", "Time from a chat request to its first word or thought.", ANSWERS, "kind"
+        )
+        self._tools = self._counter("tool_calls", "Calls of tools that the server runs: ok or error.", "outcome")
+        self._upstream_errors = self._counter(
+            "upstream_errors", "Model calls that ended with an error, those that were made good included.",
+            "provider", "error",
+        )  # fmt: skip
+
+    def _about_windows(self) -> None:
+        self._fill = self._histogram(
+            "window_fill_ratio", "Share of the model's window that a step has filled.", SHARES, "model"
+        )
+        self._window = self._gauge("window_tokens", "The window by which the model's last step was planned.", "model")
+        self._tokens = self._counter("tokens", "Tokens that model calls have used.", "model", "kind")
+        self._ratio = self._histogram(
+            "prompt_count_ratio", "Our count of a prompt divided by the upstream's own.", RATIOS, "model"
+        )
+        self._overflows = self._counter(
+            "overflow_alarms", "Prompts that fit by our count and for which the engine had no room.", "model"
+        )
+        self._truncations = self._counter("truncation_alarms", "Prompts that the engine has silently cut.", "model")
+
+    def _about_compactions(self) -> None:
+        self._compactions = self._counter("compactions", "Compactions, by the rung of the ladder that did it.", "rung")
+        self._compaction_seconds = self._histogram(
+            "compaction_duration_seconds", "Time that a compaction took.", ANSWERS, "rung"
+        )
+        self._freed = self._counter("compaction_freed_tokens", "Tokens by which compactions have shortened prompts.")
+        self._not_compacted = self._counter("compaction_failures", "Conversations that could not be made shorter.")
+        self._restarts = self._counter("restarts", "Model calls that were cut or blocked and sent again.")
+
+    def _about_the_store(self) -> None:
+        self._commit_seconds = self._histogram(
+            "store_commit_duration_seconds", "Time until the disk had what was to be kept.", COMMITS
+        )
+        self._store_failures = self._counter("store_failures", "Times that the store could not be opened or written.")
+
+    def _counter(self, name: str, told: str, *labels: str) -> Counter:
+        return Counter(f"elbowroom_{name}", told, labels, registry=self.registry)
+
+    def _gauge(self, name: str, told: str, *labels: str) -> Gauge:
+        return Gauge(f"elbowroom_{name}", told, labels, registry=self.registry)
+
+    def _histogram(self, name: str, told: str, buckets: Iterable[float], *labels: str) -> Histogram:
+        return Histogram(f"elbowroom_{name}", told, labels, registry=self.registry, buckets=tuple(buckets))
+
+
+class _Both:
+    """What was counted, and what holds now."""
+
+    def __init__(self, counted: CollectorRegistry, now: StateNow) -> None:
+        self._counted = counted
+        self._now = now
+
+    def collect(self) -> Iterable[Metric]:
+        """Return all metrics but the moments at which counters began, which the text format has no place for."""
+        for metric in self._counted.collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+        yield from self._now.collect()
