@@ -12,6 +12,7 @@ from pathlib import Path
 
 from elbowroom import __version__
 from elbowroom.errors import ElbowroomError
+from elbowroom.logs.set_up import log_to_terminal, logging_to_file
 from elbowroom.settings.layers import Flags, LoadedSettings, load_settings
 from elbowroom.settings.listing import list_settings
 from elbowroom.settings.live import LiveSettings
@@ -42,7 +43,6 @@ Paste this into Open WebUI, Obsidian or any OpenAI client ({key}):
 Settings of this demo: {path}
 Ctrl-C ends it."""
 TOKEN_VARIABLE = "ELBOWROOM_TOKEN"  # noqa: S105  # a name, not a token
-LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name in the settings may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
-    logging.basicConfig(level=options.log_level.upper(), format=LOG_FORMAT, datefmt="%H:%M:%S")
+    log_to_terminal(options.log_level)
     if options.log_level == "info":  # it tells of each step when a database is made
         logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
@@ -105,7 +105,8 @@ def _serve(options: argparse.Namespace) -> int:
     live = LiveSettings(_path(options), os.environ, _flags(options), must_exist=_is_named(options))
     for warning in live.current().warnings:
         logging.getLogger(__name__).warning("%s", warning)
-    with only_process(database_path(live.current().settings.store, os.environ)):
+    database = database_path(live.current().settings.store, os.environ)
+    with only_process(database), logging_to_file(live.current(), os.environ):
         asyncio.run(serve(live, os.environ))
     return 0
 

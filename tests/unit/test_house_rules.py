@@ -11,7 +11,20 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGE = REPOSITORY / "src" / "elbowroom"
-ROOMS = ["errors", "settings", "vault", "tokens", "providers", "context", "store", "agents", "server", "cli"]
+ROOMS = [
+    "errors",
+    "settings",
+    "logs",
+    "vault",
+    "tokens",
+    "providers",
+    "context",
+    "store",
+    "agents",
+    "doctor",
+    "server",
+    "cli",
+]
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -25,6 +25,7 @@ from elbowroom.context.ladder import Cannot, Ladder
 from elbowroom.context.progress import Progress
 from elbowroom.context.removed_calls import RemovedCalls
 from elbowroom.context.transcript import Message, Transcript
+from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class Compactor:
 
     def note(self, done: Compaction, messages: int) -> None:
         """Let the conversation, which had so many messages, keep that it was compacted and how."""
+        request_facts().compactions += 1
         self.settings.shared.observations.compacted(done.rung, done.seconds, done.before - done.after)
         if self.settings.live is None:
             return

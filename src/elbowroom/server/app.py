@@ -22,13 +22,15 @@ from elbowroom.server.counting import input_tokens
 from elbowroom.server.failures import translate_failures
 from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard
 from elbowroom.server.health import health
-from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS, SHARED, STARTED, TIMING, Timing
+from elbowroom.server.keys import ENVIRONMENT, PROVIDERS, RUNNING, RUNTIME, SETTINGS, SHARED, STARTED, TIMING, Timing
 from elbowroom.server.live import add_live_route
+from elbowroom.server.logs import show_logs
 from elbowroom.server.metrics import Metrics
 from elbowroom.server.metrics_route import COUNTED, add_metrics_route, count_requests
 from elbowroom.server.models import list_models, show_model
 from elbowroom.server.page import add_page_routes
 from elbowroom.server.queueing import add_queue_routes
+from elbowroom.server.request_log import add_request_id, log_request
 from elbowroom.server.running import RunningAnswers
 from elbowroom.server.runtime import AgentRuntime
 from elbowroom.server.settings_routes import add_settings_routes
@@ -53,8 +55,11 @@ def create_app(
 
     `toolbox` gives agents their tools, in the place of the settings.
     """
-    app = web.Application(middlewares=[count_requests, translate_failures, guard], client_max_size=MAX_BODY_BYTES)
+    app = web.Application(
+        middlewares=[log_request, count_requests, translate_failures, guard], client_max_size=MAX_BODY_BYTES
+    )
     app[SETTINGS] = live
+    app[ENVIRONMENT] = environ
     app[RULES] = CurrentRules(live, environ)
     app[TIMING] = timing or Timing()
     app[RUNNING] = RunningAnswers()
@@ -86,7 +91,9 @@ def create_app(
     app.cleanup_ctx.append(open_providers)
     app.on_shutdown.append(end_answers)
     set_up_cors(app)
+    app.on_response_prepare.append(add_request_id)
     app.router.add_get(HEALTH, health)
+    app.router.add_get("/api/logs", show_logs)
     app.router.add_get(f"{BASE}models{END}", list_models)
     app.router.add_get(f"{BASE}models/{{id:.+?}}{END}", show_model)
     app.router.add_post(f"{BASE}chat/completions{END}", chat_completions)

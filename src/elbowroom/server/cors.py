@@ -4,9 +4,10 @@ from aiohttp import hdrs, web
 
 from elbowroom.server.caller import CONVERSATION
 from elbowroom.server.guard import RULES
+from elbowroom.server.request_log import REQUEST_ID
 
 PREFLIGHT_SECONDS = "600"
-EXPOSED = f"{hdrs.RETRY_AFTER}, {CONVERSATION}"
+EXPOSED = f"{hdrs.RETRY_AFTER}, {CONVERSATION}, {REQUEST_ID}"
 """Headers that web pages may read."""
 
 

@@ -1,5 +1,6 @@
 """What handlers find in the application."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -39,6 +40,7 @@ SHARED: web.AppKey[Shared] = web.AppKey("SHARED", Shared)
 RUNTIME: web.AppKey[AgentRuntime] = web.AppKey("RUNTIME", AgentRuntime)
 TIMING: web.AppKey[Timing] = web.AppKey("TIMING", Timing)
 STARTED: web.AppKey[int] = web.AppKey("STARTED", int)
+ENVIRONMENT: web.AppKey[Mapping[str, str]] = web.AppKey("ENVIRONMENT", Mapping)
 
 
 def run_settings_of(app: web.Application) -> RunSettings:

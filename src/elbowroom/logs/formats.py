@@ -1,0 +1,40 @@
+"""How a record is written: for a person at a terminal, and as one line of JSON for programs."""
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any, Final
+
+HUMAN: Final = "%(asctime)s %(levelname)-7s %(message)s"
+FIELDS: Final = "fields"
+"""The attribute of a record that holds what its line of JSON has beside the message."""
+
+
+class HumanFormatter(logging.Formatter):
+    """`12:30:00 INFO    message`; further lines of a message are set in, so that none looks like one of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(HUMAN, datefmt="%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        return super().format(record).replace("\n", "\n    ")
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: `time` (UTC, ISO 8601), `level`, `logger`, `message`, and what else the record has."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record, without the line break at its end."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if request := getattr(record, "request", ""):
+            line["request"] = request
+        line |= getattr(record, FIELDS, {})
+        if record.exc_text:
+            line["trace"] = record.exc_text
+        return json.dumps(line, ensure_ascii=False, default=str)

@@ -1,0 +1,57 @@
+"""What is known of the request that is being answered: in its log line, and its id in every line written for it."""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from elbowroom.logs.quoted_text import ClientWords
+
+
+@dataclass(slots=True)
+class RequestFacts:
+    """One request, filled in while it is answered; tokens are None where nobody has counted them.
+
+    `words` is what no log may repeat: what the client said.
+    """
+
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    agent: str = ""
+    model: str = ""
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    steps: int | None = None
+    finish_reason: str = ""
+    error: str = ""
+    compactions: int = 0
+    words: ClientWords | None = field(default=None, repr=False)
+
+    def take_usage(self, usage: Mapping[str, Any] | None) -> None:
+        """Take the token counts of a usage object in OpenAI's form."""
+        found = usage or {}
+        self.tokens_in = _whole(found.get("prompt_tokens", found.get("input_tokens")))
+        self.tokens_out = _whole(found.get("completion_tokens", found.get("output_tokens")))
+
+
+CURRENT: Final[ContextVar[RequestFacts | None]] = ContextVar("elbowroom_request", default=None)
+
+
+def request_facts() -> RequestFacts:
+    """Return the facts of the request that this task works for; outside of one, facts that nobody reads."""
+    return CURRENT.get() or RequestFacts()
+
+
+@contextmanager
+def requested() -> Iterator[RequestFacts]:
+    """Begin a request: all that is logged inside, and in tasks that are begun inside, carries its id."""
+    token = CURRENT.set(facts := RequestFacts())
+    try:
+        yield facts
+    finally:
+        CURRENT.reset(token)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,109 @@
+"""One line for each request: who was asked, how it ended, what it took. It says nothing of what was said."""
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import hdrs, web
+
+from elbowroom.agents.catalog import Target
+from elbowroom.logs.formats import FIELDS
+from elbowroom.logs.redaction import REDACTOR
+from elbowroom.logs.request_facts import RequestFacts, request_facts, requested
+from elbowroom.logs.set_up import ONLY_IN_FILE
+from elbowroom.server.guard import Handler
+from elbowroom.server.keys import ENVIRONMENT, SETTINGS
+
+log = logging.getLogger(__name__)
+REQUEST_ID: Final = "X-Request-Id"
+CLIENT_LEFT: Final = 499
+"""What is logged as the status of a request whose client has left before it was answered."""
+POLLED: Final = frozenset({"/health", "/metrics", "/api/live", "/api/logs"})
+"""What pages and monitors ask for every few seconds: only where that fails is it worth a line."""
+UNKNOWN: Final = "(unknown)"
+ID: Final = web.RequestKey("ID", str)
+
+
+@dataclass(slots=True)
+class _Ended:
+    status: int = CLIENT_LEFT
+
+
+@web.middleware
+async def log_request(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Give the request an id, which its answer and all lines about it carry, and log how it ended."""
+    REDACTOR.follow(request.app[SETTINGS].current(), request.app[ENVIRONMENT])
+    ended, began = _Ended(), time.monotonic()
+    with requested() as facts:
+        request[ID] = facts.id
+        try:
+            response = await handler(request)
+            ended.status = response.status
+            return response
+        except web.HTTPException as answer:
+            ended.status = answer.status
+            raise
+        finally:
+            _log(request, facts, ended.status, round((time.monotonic() - began) * 1000))
+
+
+async def add_request_id(request: web.Request, response: web.StreamResponse) -> None:
+    """Name the request in its answer; for when the headers are about to be sent."""
+    if request_id := request.get(ID):
+        response.headers.setdefault(REQUEST_ID, request_id)
+
+
+def note_target(target: Target) -> None:
+    """Have the request's line say who is asked."""
+    facts = request_facts()
+    facts.agent = target.agent.id if target.agent else ""
+    facts.model = f"{target.provider.id}/{target.model}"
+
+
+def route_of(request: web.Request) -> str:
+    """Return the route as it is written down, without what a client has put into it."""
+    resource = request.match_info.route.resource
+    if resource is None:
+        return UNKNOWN
+    return resource.canonical.replace("/{base}", "/v1/").removesuffix("{end}")
+
+
+def _log(request: web.Request, facts: RequestFacts, status: int, milliseconds: int) -> None:
+    route = route_of(request)
+    is_polled = status < 400 and (route in POLLED or request.method == hdrs.METH_OPTIONS)
+    fields = {
+        "event": "request",
+        "method": request.method,
+        "route": route,
+        "agent": facts.agent or None,
+        "model": facts.model or None,
+        "status": status,
+        "tokens_in": facts.tokens_in,
+        "tokens_out": facts.tokens_out,
+        "compactions": facts.compactions,
+        "milliseconds": milliseconds,
+    }
+    optional = {"steps": facts.steps, "finish_reason": facts.finish_reason, "error": facts.error}
+    fields |= {name: value for name, value in optional.items() if value}
+    is_answer = facts.steps is not None or status >= 400
+    log.log(
+        logging.DEBUG if is_polled else logging.INFO,
+        "%s",
+        _in_words(request.method, route, facts, status, milliseconds),
+        extra={FIELDS: fields, ONLY_IN_FILE: not is_answer},
+    )
+
+
+def _in_words(method: str, route: str, facts: RequestFacts, status: int, milliseconds: int) -> str:
+    name = facts.agent or facts.model
+    if facts.steps is None or not name:
+        who = f" ({name})" if name else ""
+        why = f", {facts.error}" if facts.error else ""
+        return f"{method} {route}{who}: {status}{why}, {milliseconds} ms"
+    tokens_in = "?" if facts.tokens_in is None else facts.tokens_in
+    tokens_out = "?" if facts.tokens_out is None else facts.tokens_out
+    return (
+        f"{name}: {tokens_in} tokens in, {tokens_out} out, {facts.steps} step(s), {facts.finish_reason}, "
+        f"{milliseconds / 1000:.1f} s"
+    )

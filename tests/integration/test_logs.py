@@ -1,0 +1,226 @@
+"""The log of a server at work: a line for each request, no secrets, nothing of what was said."""
+
+import asyncio
+import io
+import json
+import logging
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import running
+from fake_upstream import fake_upstream
+from serving import Served, serve, settings_for
+
+from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel
+from elbowroom.logs.formats import HumanFormatter
+from elbowroom.logs.redaction import REDACTOR
+from elbowroom.logs.safe_records import SafeRecords
+from elbowroom.logs.set_up import logging_to_file
+from elbowroom.settings.live import LiveSettings
+
+PROMPT = "Planted question about the orchid in the cellar"
+ANSWER = "Planted answer: it wants darkness and old tea"
+TOKEN = "door-sesame-4711"
+KEY = "sk-lm-abcdefgh:12345678901234567890"
+AGENT = '[[agents]]\nid = "writer"\nmodel = "tiny"\ninstructions = "Planted instructions of the house"\n'
+
+
+@pytest.fixture
+async def studio() -> AsyncIterator[SimulatedLMStudio]:
+    """Run a simulated LM Studio that asks for a key."""
+    async with SimulatedLMStudio([SimulatedModel("tiny", loaded_context_length=8192)], api_token=KEY) as studio:
+        yield studio
+
+
+@pytest.fixture
+def terminal() -> Iterator[io.StringIO]:
+    """Have what a person at a terminal sees on stderr."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(HumanFormatter())
+    handler.addFilter(SafeRecords(REDACTOR))
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    yield stream
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+@pytest.fixture
+async def served(studio: SimulatedLMStudio, tmp_path: Path, terminal: io.StringIO) -> AsyncIterator[Served]:
+    """Run elbowroom with a token and a key, and with its log file."""
+    environ = {"ELBOWROOM_DATA_DIR": str(tmp_path), "ELBOWROOM_TOKEN": TOKEN, "LM_API_TOKEN": KEY}
+    text = settings_for(studio.base_url, agents=AGENT)
+    async with serve(tmp_path, text, environ=environ) as served:
+        served.http.headers["Authorization"] = f"Bearer {TOKEN}"
+        with logging_to_file(LiveSettings(served.settings, environ, {}).current(), environ):
+            yield served
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of the log file."""
+    text = (folder / "logs" / "elbowroom.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def requests(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines that tell of a request."""
+    return [line for line in lines(folder) if line.get("event") == "request"]
+
+
+async def test_each_request_has_one_line(served: Served, studio: SimulatedLMStudio, tmp_path: Path) -> None:
+    """With its id, route, agent, model, status, tokens and time; the id is in the answer's header, too."""
+    studio.enqueue(ANSWER)
+    body = {"model": "writer", "messages": [{"role": "user", "content": PROMPT}]}
+    async with served.http.post(served.chat_url, json=body) as response:
+        usage, chat_id = (await response.json())["usage"], response.headers["X-Request-Id"]
+    async with served.http.post(served.chat_url, json={**body, "stream": True}) as response:
+        stream_id = response.headers["X-Request-Id"]
+        await response.read()
+    async with served.http.get(f"{served.url}/models") as response:
+        list_id = response.headers["X-Request-Id"]
+    first, second, third = requests(tmp_path)
+    assert {key: first[key] for key in ("method", "route", "agent", "model", "status", "tokens_in", "tokens_out")} == {
+        "method": "POST",
+        "route": "/v1/chat/completions",
+        "agent": "writer",
+        "model": "lmstudio/tiny",
+        "status": 200,
+        "tokens_in": usage["prompt_tokens"],
+        "tokens_out": usage["completion_tokens"],
+    }
+    assert (first["compactions"], first["finish_reason"]) == (0, "stop")
+    assert first["milliseconds"] >= 0
+    assert (third["route"], third["agent"]) == ("/v1/models", None)
+    assert [first["request"], second["request"], third["request"]] == [chat_id, stream_id, list_id]
+    assert len({chat_id, stream_id, list_id}) == 3
+
+
+async def test_failures_have_their_line_and_their_id(served: Served, studio: SimulatedLMStudio, tmp_path: Path) -> None:
+    """What was refused, what failed in the middle and what is nowhere: each says what went wrong."""
+    studio.enqueue(Script("Once upon", Error("The model has crashed without additional information")))
+    await served.chat_frames("writer", PROMPT)
+    await served.chat("nobody", PROMPT)
+    async with served.http.get(f"{served.url}/v1/nowhere/{TOKEN}") as response:
+        assert response.status == 404
+    async with served.http.get(f"{served.url}/v1/models", headers={"Authorization": "Bearer wrong"}) as response:
+        assert response.status == 401
+        assert response.headers["X-Request-Id"]
+    told = [(line["route"], line["status"], line["error"]) for line in requests(tmp_path)]
+    assert told == [
+        ("/v1/chat/completions", 200, "model_not_loaded"),
+        ("/v1/chat/completions", 404, "model_not_found"),
+        ("(unknown)", 404, "NotFound"),
+        ("/v1/models", 401, "invalid_api_key"),
+    ]
+
+
+async def test_all_lines_of_a_request_carry_its_id(served: Served, studio: SimulatedLMStudio, tmp_path: Path) -> None:
+    """Also those that the agent's run writes, in tasks of its own."""
+    studio.enqueue(Script("Once upon", Error("The model has crashed without additional information")))
+    await served.chat_frames("writer", PROMPT)
+    warning = next(line for line in lines(tmp_path) if line["level"] == "warning")
+    assert warning["request"] == requests(tmp_path)[0]["request"]
+
+
+async def test_neither_secrets_nor_conversations_get_into_a_log(
+    served: Served, studio: SimulatedLMStudio, tmp_path: Path, terminal: io.StringIO
+) -> None:
+    """Not from prompts, answers, instructions, errors that quote them, keys in errors, tokens, or names of clients."""
+    secret = "user-password-99"
+    studio.enqueue(
+        Script(ANSWER),
+        Script(Reply(400, {"error": f"Cannot render: {PROMPT!r}; Authorization: Bearer {KEY}; token={secret}"})),
+        Script(Reply(500, {"error": f"{ANSWER[:10]} http://me:{secret}@host/ while reading: {PROMPT}"})),
+    )
+    for _ in range(3):
+        await served.chat_frames("writer", PROMPT, user="a\nb\x1b[31m")
+    await served.chat(f"{KEY}\n12:00:00 ERROR forged", PROMPT)
+    async with served.http.get(f"{served.url}/v1/models?api_key={secret}") as response:
+        assert response.status == 200
+    async with served.http.get(f"{served.url}/api/logs?tail=1000") as response:
+        shown = await response.text()
+    written = (tmp_path / "logs" / "elbowroom.jsonl").read_text(encoding="utf-8")
+    for text in (written, shown, terminal.getvalue()):
+        assert "tokens in" in text
+        for planted in (PROMPT, PROMPT[8:40], ANSWER, "instructions of the house", TOKEN, KEY, secret, "\x1b"):
+            assert planted not in text
+        assert not re.search("^12:00:00 ERROR forged", text, re.MULTILINE)
+
+
+async def test_the_settings_in_force_are_told_once(served: Served, tmp_path: Path) -> None:
+    """With their sources; secrets and texts for models only as that they are there."""
+    first, *others = lines(tmp_path)
+    assert first["settings"]["providers[0].api_key"].startswith("env:LM_API_TOKEN, set")
+    assert first["settings"]["agents[0].model"].startswith("'tiny' (")
+    assert "characters" in first["settings"]["agents[0].instructions"]
+    assert not [line for line in others if "settings" in line]
+
+
+async def test_the_tail_is_bounded_and_checked(served: Served) -> None:
+    """`tail` is how many lines come, the newest last; nonsense is a 400 that says so."""
+    for _ in range(5):
+        async with served.http.get(f"{served.url}/v1/models") as response:
+            await response.read()
+    async with served.http.get(f"{served.url}/api/logs?tail=2") as response:
+        found = (await response.json())["data"]
+    assert [line["route"] for line in found] == ["/v1/models", "/v1/models"]
+    assert {"time", "level", "message", "request"} <= found[0].keys()
+    for wrong in ("0", "-1", "many", "1.5", ""):
+        async with served.http.get(f"{served.url}/api/logs", params={"tail": wrong}) as response:
+            assert response.status == 400
+            assert (await response.json())["error"]["param"] == "tail"
+
+
+async def test_the_logs_ask_for_the_token(served: Served) -> None:
+    """They are no public page."""
+    async with served.http.get(f"{served.url}/api/logs", headers={"Authorization": "Bearer no"}) as response:
+        assert response.status == 401
+
+
+async def test_a_client_that_leaves_has_its_line(served: Served, studio: SimulatedLMStudio, tmp_path: Path) -> None:
+    """Its status is 499, as nobody was there to be answered."""
+    studio.tokens_per_second = 1
+    studio.enqueue(ANSWER)
+    asked = asyncio.create_task(served.chat("writer", PROMPT))
+    await studio.wait_until(lambda: studio.chats)
+    asked.cancel()
+    await asyncio.wait([asked])
+    await studio.wait_until(lambda: requests(tmp_path))
+    assert requests(tmp_path)[0]["status"] == 499
+
+
+async def test_polling_leaves_no_lines(served: Served, tmp_path: Path) -> None:
+    """What a page asks for every second does not push the rest out of the log."""
+    for path in ("/health", "/api/logs"):
+        async with served.http.get(served.url + path) as response:
+            assert response.status == 200
+    assert requests(tmp_path) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+async def test_the_program_logs_to_its_data_folder(tmp_path: Path) -> None:
+    """`elbowroom serve` does, and one whose log folder cannot be written says so once and serves all the same."""
+    async with fake_upstream({}) as upstream:
+        settings = tmp_path / "settings.toml"
+        settings.write_text(settings_for(upstream.url), encoding="utf-8")
+        variables = {"ELBOWROOM_DATA_DIR": str(tmp_path)}
+        async with running(tmp_path, "serve", "--config", str(settings), variables=variables) as program:
+            await program.address()
+            assert await program.end(signal.SIGTERM) == 0
+        assert lines(tmp_path)[0]["message"] == "The settings in force."
+        other = tmp_path / "other"
+        other.mkdir()
+        (other / "logs").write_text("no folder", encoding="utf-8")
+        variables = {"ELBOWROOM_DATA_DIR": str(other)}
+        async with running(tmp_path, "serve", "--config", str(settings), variables=variables) as program:
+            await program.address()
+            assert await program.end(signal.SIGTERM) == 0
+        assert program.said.count("cannot be written") == 1
