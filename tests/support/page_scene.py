@@ -87,7 +87,7 @@ def says(body: Body) -> str:
         keep = list(listed_groups(body))[-1:]
         return json.dumps({"retain": "Measures are metric.", "summary": SUMMARY, "keep": keep})
     asked = text_of(body["messages"][-1])
-    return answer(next((talk.sentences for talk in TALKS if asked in talk.questions), 3))
+    return answer(next((talk.sentences for talk in TALKS if asked in talk.questions), 26))
 
 
 def answer(sentences: int) -> str:

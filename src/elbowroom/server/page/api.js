@@ -21,8 +21,8 @@ function keepToken(value) {
   try { sessionStorage.setItem(KEY, value); } catch { /* kept in memory, until the page is closed */ }
 }
 
-// Sends a request and returns the response, whatever its status; a 401 asks for the token first.
-export async function send(path, { method = "GET", body, headers = {}, signal } = {}) {
+// Sends a request and returns the response, whatever its status; a 401 asks for the token first, unless it is `quiet`.
+export async function send(path, { method = "GET", body, headers = {}, signal, quiet = false } = {}) {
   for (;;) {
     const used = token();
     const init = { method, signal, headers: { ...headers }, cache: "no-store", redirect: "error" };
@@ -40,6 +40,7 @@ export async function send(path, { method = "GET", body, headers = {}, signal } 
     }
     if (response.status !== 401) return response;
     if (token() !== used) continue;
+    if (quiet && !asking) return response;
     asking ??= askForToken(used !== "").finally(() => { asking = null; });
     if (!(await asking)) return response;
   }

@@ -7,7 +7,7 @@ import { h, heading, trouble } from "./dom.js";
 import { logsView } from "./logs.js";
 import { modelsView, rowView, showLight } from "./models.js";
 import { preferencesView } from "./preferences.js";
-import { announce, loadSettings } from "./settings.js";
+import { loadSettings } from "./settings.js";
 
 const providerView = rowView({ table: "providers", definition: "ProviderSettings", key: "id", back: ["#/models", "Models"], what: "provider",
   gone: "Its models are no longer offered. Agents that use it have to be changed first." });
@@ -69,4 +69,4 @@ addEventListener("hashchange", show);
 addEventListener("beforeunload", (event) => { if (document.querySelector("form.dirty")) event.preventDefault(); });
 await show();
 keepLight();
-loadSettings().then(announce).catch(() => {});
+loadSettings({ quiet: true }).catch(() => {});

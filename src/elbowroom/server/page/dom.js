@@ -4,7 +4,7 @@
 export function h(selector, ...given) {
   const [tag, ...classes] = selector.split(".");
   const element = document.createElement(tag);
-  element.classList.add(...classes);
+  if (classes.length) element.className = classes.join(" ");
   const attributes = given[0]?.constructor === Object ? given.shift() : {};
   for (const [name, value] of Object.entries(attributes)) {
     if (value === false || value === null || value === undefined) continue;
@@ -81,7 +81,7 @@ export function ask({ title, body, actions, focus }) {
   return new Promise((resolve) => {
     const form = h("form", { method: "dialog" },
       h("h2", { id }, title), body,
-      h("div.actions", actions.map(([text, value, kind]) => h("button", { value, class: kind, formnovalidate: value === "" }, text))));
+      h("div.actions", actions.map(([text, value, kind]) => value ? h("button", { value, class: kind }, text) : button(text, () => dialog.close(""), kind))));
     const dialog = h("dialog", { "aria-labelledby": id }, form);
     dialog.addEventListener("cancel", () => { dialog.returnValue = ""; });
     dialog.addEventListener("close", () => {

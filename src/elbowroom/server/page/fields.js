@@ -20,7 +20,7 @@ const without = (object, key) => Object.fromEntries(Object.entries(object).filte
 export function fieldOf(given) {
   const schema = resolved(given.schema, given.root);
   const field = { ...given, schema, id: `field-${++count}`, label: given.hint.label ?? schema.title ?? given.key,
-    locked: given.locked[given.path.join(".")] };
+    lock: given.locked[given.path.join(".")] };
   return makerOf(field)(field);
 }
 
@@ -48,20 +48,20 @@ function labelled(field, control, { read, initial, inline = false, extra = null,
   const error = errorOf(field);
   const help = helpOf(field);
   control.id = field.id;
-  control.disabled ||= Boolean(field.locked);
+  control.disabled ||= Boolean(field.lock);
   if (field.required) control.setAttribute("aria-required", "true");
   const describe = () => {
     const ids = [help?.id, error.hidden ? null : error.id].filter(Boolean).join(" ");
     if (ids) control.setAttribute("aria-describedby", ids); else control.removeAttribute("aria-describedby");
   };
   const label = h("label", { for: field.id }, field.label, field.hint.unit && h("span.unit", ` (${field.hint.unit})`));
-  const element = h("div", { class: `field ${inline ? "inline" : ""} ${field.locked ? "locked" : ""}` },
+  const element = h("div", { class: `field ${inline ? "inline" : ""} ${field.lock ? "locked" : ""}` },
     inline ? [h("div.check", control, label)] : [label, control], extra, help, error);
   describe();
   return {
     key: field.key, element, control,
     patch: () => {
-      if (field.locked) return undefined;
+      if (field.lock) return undefined;
       const value = read();
       if (field.isNew) return isEmpty(value) || same(value, field.schema.default) ? undefined : value;
       return same(value, initial) ? undefined : value;
@@ -86,7 +86,7 @@ function say(error, message) {
 
 function helpOf(field) {
   const parts = [field.hint.help ?? field.schema.description ?? ""];
-  if (field.locked) parts.unshift(`Set by the ${field.locked}; change it there.`);
+  if (field.lock) parts.unshift(`Set by the ${field.lock}; change it there.`);
   const words = parts.filter(Boolean).join(" ");
   return words ? h("p.help", { id: `${field.id}-help` }, words) : null;
 }
@@ -164,7 +164,7 @@ function choices(field) {
   const others = given.filter((name) => !names.includes(name));
   const boxes = [...known, ...(field.hint.more ? [] : others.map((name) => [name, name, "not known here"]))].map(([name, label, about], place) => {
     const id = `${field.id}-${place}`;
-    const box = h("input", { type: "checkbox", id, value: name, disabled: Boolean(field.locked), "aria-describedby": about ? `${id}-about` : null });
+    const box = h("input", { type: "checkbox", id, value: name, disabled: Boolean(field.lock), "aria-describedby": about ? `${id}-about` : null });
     box.checked = given.includes(name);
     return { box, row: h("div.choice", box, h("label", { for: id }, label), about && h("span.help", { id: `${id}-about` }, about)) };
   });
@@ -208,7 +208,7 @@ function secret(field) {
     (hidden ? undo.hidden ? replace : undo : control).focus();
     control.dispatchEvent(new Event("input", { bubbles: true }));
   };
-  const act = (words, run) => h("button", { type: "button", class: "small", disabled: Boolean(field.locked), onclick: run, "aria-label": `${words} ${field.label}` }, words);
+  const act = (words, run) => h("button", { type: "button", class: "small", disabled: Boolean(field.lock), onclick: run, "aria-label": `${words} ${field.label}` }, words);
   const replace = act("Replace", change(false, false)), remove = act("Remove", change(true, true)), undo = act("Keep as it is", change(true, false));
   tell();
   const extra = h("div.secret", words, replace, remove, undo);

@@ -16,7 +16,7 @@ export function watch(signal, tell) {
     asking = true;
     let delay = IDLE;
     try {
-      const { data } = await api("/api/live", { signal });
+      const { data } = await api("/api/live", { signal, quiet: true });
       if (data.length) delay = BUSY;
       tell(new Map(data.map((turn) => [turn.conversation, turn])));
     } catch {

@@ -8,7 +8,7 @@ import { editor } from "./records.js";
 export async function showLight(element, text) {
   let state = "off", words = "No provider answers";
   try {
-    const providers = await loadProviders();
+    const providers = await loadProviders({ quiet: true });
     const up = providers.filter(({ reachable }) => reachable);
     const loaded = up.flatMap(({ models }) => models).filter((model) => model.state === "loaded").length;
     if (up.length) {

@@ -3,8 +3,8 @@ import { api } from "./api.js";
 import { h, toast } from "./dom.js";
 import { WORDS } from "./hints.js";
 
-export async function loadSettings() {
-  const settings = await api("/api/settings");
+export async function loadSettings(options) {
+  const settings = await api("/api/settings", options);
   announce(settings);
   return settings;
 }
@@ -17,7 +17,7 @@ export async function saveSettings(patch) {
 }
 
 // Says on top of every view what waits for a restart and what is odd about the settings.
-export function announce({ restart_needed: waiting = [], warnings = [] }) {
+function announce({ restart_needed: waiting = [], warnings = [] }) {
   const banner = document.getElementById("banner");
   const words = [];
   if (waiting.length) words.push(h("p", h("strong", "Restart elbowroom to apply: "), waiting.join(", "), "."));
@@ -28,7 +28,7 @@ export function announce({ restart_needed: waiting = [], warnings = [] }) {
 
 const each = (result) => result.data ?? [];
 export const loadAgents = async () => each(await api("/api/agents"));
-export const loadProviders = async () => each(await api("/api/providers"));
+export const loadProviders = async (options) => each(await api("/api/providers", options));
 export const loadTools = async () => each(await api("/api/tools"));
 const nothing = () => [];
 
