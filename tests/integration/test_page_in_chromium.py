@@ -252,7 +252,7 @@ async def test_value_of_the_environment_is_locked(tmp_path: Path, browser: Brows
 
 
 async def test_test_button_tells_what_works(tmp_path: Path, browser: Browser) -> None:
-    """With models it reports a stream, without their server it says what is wrong; neither is kept as a conversation."""
+    """With models it reports a stream, without their server what is wrong; neither is kept as a conversation."""
     async with lived_in(tmp_path, talks=[]) as (served, studio):
         async with opened(browser, f"{served.url}/#/connect") as page:
             assert f"{served.url}/v1/chat/completions" in await page.locator("main").inner_text()
@@ -292,8 +292,10 @@ async def test_everything_can_be_done_with_the_keyboard(tmp_path: Path, browser:
         await tab_to(page, "Delete")
         await keys.press("Enter")
         for _ in range(6):
-            assert await page.evaluate("document.activeElement === document.body || "
-                                       "document.querySelector('dialog').contains(document.activeElement)")
+            assert await page.evaluate(
+                "document.activeElement === document.body || "
+                "document.querySelector('dialog').contains(document.activeElement)"
+            )
             await keys.press("Tab")
         await keys.press("Escape")
         await expect(page.get_by_role("dialog")).to_have_count(0)

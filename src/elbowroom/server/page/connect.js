@@ -45,7 +45,7 @@ export async function connectView({ main, signal }) {
 
 async function testPanel(signal) {
   const select = h("select", { id: "test-model" });
-  const result = h("ul.checks", { role: "status" });
+  const result = h("ul.checks");
   const run = button("Test", () => busy(run, () => test(select.value, result, signal)), "primary");
   const fill = async () => {
     const { data } = await api("/v1/models", { signal });
@@ -55,7 +55,7 @@ async function testPanel(signal) {
   return h("section.panel", { "aria-labelledby": "title-test" },
     h("h2", { id: "title-test" }, "Does it work?"),
     h("p.about", "Sends one short question from this browser and reads the answer as it streams."),
-    h("div.test", h("div.field", h("label", { for: "test-model" }, "Model"), select), run), result);
+    h("div.test", h("div.field", h("label", { for: "test-model" }, "Model"), select), run), h("div", { role: "status" }, result));
 }
 
 async function test(model, result, signal) {
@@ -70,17 +70,26 @@ async function test(model, result, signal) {
     if (!data.length) return say(false, "No model is offered. Load one in LM Studio, or make an agent.");
     say(true, data.length === 1 ? "One model is offered." : `${data.length} models are offered.`);
   } catch (error) { return say(false, error.message); }
-  try {
-    say(true, await streamed(model, signal));
-  } catch (error) { say(false, error.message); }
-  return undefined;
+  const waiting = h("li.pending", "Waiting for the first word…");
+  result.append(waiting);
+  const [good, words] = await streamed(model, signal).then((told) => [true, told], (error) => [false, error.message]);
+  waiting.remove();
+  return say(good, words);
 }
 
-// Asks for a short streamed answer and returns in words how it came. It is marked as a task, so that it is not kept.
+// Asks for a short streamed answer, returns in words how it came, and deletes the conversation that this was.
 async function streamed(model, signal) {
   const began = performance.now();
-  const body = { model, stream: true, max_tokens: 64, messages: [{ role: "user", content: "Say hello in one short sentence." }] };
-  const response = await send("/v1/chat/completions", { method: "POST", body, signal, headers: { "X-Elbowroom-Task": "connection_test" } });
+  const name = `test-${crypto.getRandomValues(new Uint32Array(1))[0]}`;
+  const body = { model, stream: true, max_tokens: 64, messages: [{ role: "user", content: `Say hello in one short sentence. (${name})` }] };
+  try {
+    return await read(await send("/v1/chat/completions", { method: "POST", body, signal, headers: { "X-Conversation-Id": name } }), model, began);
+  } finally {
+    await send(`/v1/conversations/${name}`, { method: "DELETE" }).catch(() => {});
+  }
+}
+
+async function read(response, model, began) {
   if (!response.ok) throw new Error((await response.json().catch(() => null))?.error?.message ?? `The answer has the status ${response.status}.`);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "", text = "", pieces = 0, first = 0, done = false;
