@@ -30,6 +30,7 @@ from elbowroom.server.metrics import Metrics
 from elbowroom.server.metrics_route import COUNTED, add_metrics_route, count_requests
 from elbowroom.server.models import list_models, show_model
 from elbowroom.server.passing_on import add_passed_routes
+from elbowroom.server.page import add_page_routes
 from elbowroom.server.queueing import add_queue_routes
 from elbowroom.server.request_log import add_request_id, log_request
 from elbowroom.server.responses import add_response_routes
@@ -110,6 +111,7 @@ def create_app(
     add_lmstudio_routes(app)
     add_response_routes(app, BASE, END)
     add_passed_routes(app, BASE, END)
+    add_page_routes(app)
     return app
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from aiohttp import hdrs, web
 
 from elbowroom.errors import Forbidden, RequestError, Unauthorized, UnsupportedMediaType
+from elbowroom.server.page import is_page
 from elbowroom.settings.layers import LoadedSettings
 from elbowroom.settings.live import LiveSettings
 
@@ -87,6 +88,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
     rules = request.app[RULES].get()
     _check_host(request, rules)
+    if is_page(request.path) and request.method == hdrs.METH_GET:
+        return await handler(request)
     _check_origin(request, rules)
     if request.method == hdrs.METH_OPTIONS:
         return web.Response(status=204)
@@ -115,7 +118,7 @@ def _arrival(request: web.Request) -> tuple[str, int]:
 
 def _check_origin(request: web.Request, rules: AccessRules) -> None:
     origins = request.headers.getall(hdrs.ORIGIN, [])
-    if not all(rules.allows_origin(origin) for origin in origins):
+    if not all(rules.allows_origin(origin) or _is_own(origin, request) for origin in origins):
         raise Forbidden(
             f"Web pages from {origins[0]!r} may not call elbowroom. "
             "If this one is yours, add its origin to server.allowed_origins."
@@ -125,6 +128,11 @@ def _check_origin(request: web.Request, rules: AccessRules) -> None:
             "A web page of another site asks for this without saying which it is; it may not, since how long the "
             "answer takes tells it something. Open the address by itself instead."
         )
+
+
+def _is_own(origin: str, request: web.Request) -> bool:
+    """Tell whether this is the origin of elbowroom's own page, under the name in Host, which was found to be right."""
+    return origin in (f"http://{request.host}", f"https://{request.host}")
 
 
 def _check_content_type(request: web.Request) -> None:

@@ -1,0 +1,94 @@
+"""The page at `/`, where a person sees and changes everything: files of the package, sent as they are."""
+
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Final
+
+from aiohttp import hdrs, web
+
+from elbowroom.errors import NotFound
+
+PAGE: Final = "/"
+PARTS: Final = "/page/"
+START: Final = "index.html"
+TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    hdrs.CACHE_CONTROL: "no-cache",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """A file of the page with the ETag of its bytes, without quotes."""
+
+    body: bytes
+    content_type: str
+    etag: str
+
+
+FILES: web.AppKey[dict[str, PageFile]] = web.AppKey("FILES", dict)
+
+
+def add_page_routes(app: web.Application) -> None:
+    """Add the page and its parts, which are read here once."""
+    app[FILES] = page_files()
+    app.router.add_get(PAGE, show_page)
+    app.router.add_get(PARTS + "{name}", show_part)
+
+
+def is_page(path: str) -> bool:
+    """Tell whether a path leads to the page or a part of it: what everybody may read, for it holds nobody's data."""
+    return path == PAGE or path.startswith(PARTS)
+
+
+def page_files() -> dict[str, PageFile]:
+    """Return the files by their names."""
+    folder = files("elbowroom.server") / "page"
+    return {
+        found.name: _read(found.read_bytes(), TYPES[suffix])
+        for found in folder.iterdir()
+        if (suffix := "." + found.name.rpartition(".")[2]) in TYPES
+    }
+
+
+async def show_page(request: web.Request) -> web.Response:
+    """Answer with the page."""
+    return _answer(request, START)
+
+
+async def show_part(request: web.Request) -> web.Response:
+    """Answer with a script, the style or the icon. Raises NotFound."""
+    return _answer(request, request.match_info["name"])
+
+
+def _answer(request: web.Request, name: str) -> web.Response:
+    file = request.app[FILES].get(name)
+    if file is None:
+        raise NotFound(f"The page has no part {name[:80]!r}.")
+    known = {tag.value for tag in request.if_none_match or ()}
+    is_known = not known.isdisjoint({file.etag, "*"})
+    response = web.Response(status=304) if is_known else web.Response(body=file.body)
+    if not is_known:
+        response.headers[hdrs.CONTENT_TYPE] = file.content_type
+    response.headers.update(HEADERS)
+    response.etag = file.etag
+    return response
+
+
+def _read(body: bytes, content_type: str) -> PageFile:
+    return PageFile(body, content_type, hashlib.sha256(body).hexdigest()[:32])

@@ -1,0 +1,165 @@
+// One conversation: its gauge, how it was compacted, and every message as it was.
+import { api, download } from "./api.js";
+import { busy, button, confirm, empty, h, heading, moment, number, time, toast, trouble } from "./dom.js";
+import { phaseWords, stop } from "./conversations.js";
+import { gauge } from "./gauge.js";
+import { WORDS } from "./hints.js";
+import { watch } from "./live.js";
+
+export async function conversationView({ main, signal, id }) {
+  const route = `/v1/conversations/${encodeURIComponent(id)}`;
+  let shown = await api(route, { signal });
+  const meter = gauge(shown.context, null);
+  meter.element.classList.add("large");
+  const phase = h("span.phase");
+  const stopping = button("Stop", () => stop(shown.id, stopping));
+  const running = h("div.running", { hidden: true }, phase, stopping);
+  const facts = h("dl.facts");
+  const timeline = h("ol.timeline");
+  const compactions = h("section", { "aria-labelledby": "compactions" }, h("h2", { id: "compactions" }, "Compactions"), timeline);
+  const messages = messageList(route, signal, () => shown);
+  const save = (form) => button(form === "json" ? "Export JSON" : "Export Markdown", (event) => busy(event.currentTarget, () => download(`${route}/export?format=${form}`)), "quiet");
+  const remove = button("Delete", async () => {
+    if (!(await confirm("Delete this conversation?", "Its messages, numbers and queue are deleted from elbowroom. Your chat program keeps its own copy.", "Delete"))) return;
+    await busy(remove, async () => {
+      await api(route, { method: "DELETE" });
+      toast("Deleted.");
+      location.hash = "#/conversations";
+    });
+  }, "danger quiet");
+  const title = heading(shown.title || "Untitled");
+  main.append(h("p.back", h("a", { href: "#/conversations" }, "Conversations")), title, running, meter.element, facts, compactions,
+    messages.element, h("div.actions.spread", save("markdown"), save("json"), remove));
+
+  function show() {
+    title.querySelector("h1").textContent = shown.title || "Untitled";
+    meter.update(shown.context);
+    const { usage } = shown;
+    facts.replaceChildren(...[
+      ["Agent", shown.agent || "none"],
+      ["Last used", time(shown.updated)],
+      ["Messages", number(shown.message_count)],
+      ["Tokens read", number(usage.input + usage.cache_read + usage.cache_creation)],
+      ["Tokens written", number(usage.output)],
+      ["Waiting in the queue", shown.queue_length ? number(shown.queue_length) : null],
+    ].filter(([, value]) => value !== null).map(([name, value]) => h("div", h("dt", name), h("dd", value))));
+    timeline.replaceChildren(...shown.compactions.map((each) => compaction(each, shown.context?.window, route, signal)));
+    compactions.hidden = !shown.compactions.length;
+  }
+
+  show();
+  await messages.more();
+  let was = shown.status === "running";
+  watch(signal, async (turns) => {
+    const turn = turns.get(shown.id);
+    running.hidden = !turn;
+    if (turn) {
+      phase.textContent = phaseWords(turn);
+      if (turn.fill) meter.update(turn.fill);
+    }
+    if (Boolean(turn) !== was || turn) {
+      const ended = was && !turn;
+      was = Boolean(turn);
+      const before = shown.compactions.length;
+      shown = await api(route, { signal }).catch(() => shown);
+      if (ended || shown.compactions.length !== before) {
+        show();
+        await messages.refresh();
+      }
+    }
+  });
+}
+
+// A step of the timeline, with the originals one click away.
+function compaction(each, window, route, signal) {
+  const originals = messageList(route, signal, () => null, each.at);
+  const fold = h("details.originals", { ontoggle: () => { if (fold.open && !originals.started) originals.more(); } },
+    h("summary", "The originals, word for word"), originals.element);
+  const rung = each.rung ?? each.method;
+  const sizes = [each.before, each.after].map((tokens) => {
+    const bar = h("span");
+    bar.style.width = `${(tokens / Math.max(each.before, window ?? 0)) * 100}%`;
+    return bar;
+  });
+  const told = [
+    WORDS[rung] ?? rung,
+    typeof each.seconds === "number" ? `${each.seconds < 10 ? each.seconds.toFixed(1) : Math.round(each.seconds)} s` : null,
+    each.messages_removed ? `${number(each.messages_removed)} messages became a summary` : null,
+    typeof each.kept === "number" ? `${number(each.kept)} ${each.kept === 1 ? "group" : "groups"} kept word for word` : null,
+  ].filter(Boolean).join(" · ");
+  return h("li",
+    h("p.when", h("time", { datetime: new Date(each.at * 1000).toISOString() }, moment(each.at))),
+    h("p.freed", h("strong", `${number(each.before - each.after)} tokens freed`), `, ${number(each.before)} to ${number(each.after)}`),
+    h("div.sizes", { "aria-hidden": "true" }, sizes),
+    h("p.about", told),
+    each.summary ? h("details", h("summary", "The summary that stands for it"), h("div.said.summary", each.summary)) : null,
+    fold);
+}
+
+const ROLES = { user: "User", assistant: "Assistant", system: "System", tool: "Result of a tool", developer: "System" };
+
+// Messages page by page; until a moment, where only those are meant that were there before it.
+function messageList(route, signal, conversation, until = Infinity) {
+  const list = h("ol.messages");
+  const foot = h("div.foot");
+  const isWhole = until === Infinity;
+  const hidden = isWhole ? h("label.check", h("input", { type: "checkbox", checked: true, onchange: () => self.refresh() }), "Show what no client has seen") : null;
+  const element = isWhole
+    ? h("section", { "aria-labelledby": "messages" }, h("div.head", h("h2", { id: "messages" }, "Messages"), hidden), list, foot)
+    : h("div", list, foot);
+  let after = "", last = 0, count = 0, round = 0;
+  const self = {
+    element, started: false,
+    async more(limit = 50) {
+      self.started = true;
+      const mine = round;
+      const query = new URLSearchParams({ limit: String(limit), hidden: String(hidden?.firstChild.checked ?? true) });
+      if (after) query.set("after", after);
+      try {
+        const page = await api(`${route}/messages?${query}`, { signal });
+        if (mine !== round) return;
+        const rows = page.data.filter((message) => message.created <= until);
+        for (const message of rows) {
+          for (const each of conversation()?.compactions ?? []) if (each.at > last && each.at <= message.created && last) list.append(divider(each));
+          last = message.created;
+          list.append(messageItem(message));
+        }
+        count += rows.length;
+        after = page.next ?? "";
+        const ended = !after || rows.length < page.data.length;
+        if (ended && isWhole) for (const each of conversation()?.compactions ?? []) if (each.at > last) list.append(divider(each));
+        foot.replaceChildren(...(count ? [] : [empty("No message", "Nothing was kept of it.")]), ...(ended ? [] : [button("Show more messages", () => self.more())]));
+      } catch (error) {
+        if (error.name !== "AbortError") foot.replaceChildren(trouble(error, () => self.more(limit)));
+      }
+    },
+    async refresh() {
+      const limit = Math.min(200, Math.max(50, count + 20));
+      round += 1;
+      after = "", last = 0, count = 0;
+      list.replaceChildren();
+      await self.more(limit);
+    },
+  };
+  return self;
+}
+
+const divider = (each) => h("li.divider",
+  h("span", `Compacted here, ${number(each.before)} to ${number(each.after)} tokens. A summary stands for what is above.`));
+
+function messageItem({ message, created, status, hidden, reasoning, agent }) {
+  const marks = [hidden && "not shown to the client", status === "interrupted" && "interrupted", status === "streaming" && "being written"].filter(Boolean);
+  return h("li", { class: `message ${message.role === "user" ? "from-user" : ""}` },
+    h("p.who", h("strong", message.role === "assistant" && agent ? agent : ROLES[message.role] ?? message.role), " ", time(created), marks.map((mark) => h("span.badge", mark))),
+    reasoning && h("details", h("summary", "Thought"), h("div.said.quiet-text", reasoning)),
+    content(message),
+    (message.tool_calls ?? []).map((call) => h("details", h("summary", "Called ", h("code", call.function?.name ?? call.type ?? "a tool")), h("pre.said", call.function?.arguments ?? ""))));
+}
+
+function content({ content: said, role }) {
+  const text = typeof said === "string" ? said : (said ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n");
+  if (!text) return null;
+  const body = h(role === "tool" ? "pre" : "div", { class: "said" }, text.slice(0, 1500));
+  const rest = text.length > 1500 && button(`Show all ${number(text.length)} characters`, () => { body.textContent = text; rest.remove(); }, "small");
+  return [body, rest];
+}

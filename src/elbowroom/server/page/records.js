@@ -1,0 +1,18 @@
+// The editor of one row of a list: an agent, a provider, an MCP server.
+import { confirm, button, h, heading, busy } from "./dom.js";
+import { Form } from "./form.js";
+
+export function editor({ main, back, title, form, remove }) {
+  const made = new Form({
+    ...form,
+    more: [
+      h("a.button.quiet", { href: back[0] }, "Cancel"),
+      remove && button("Delete", async (event) => {
+        const pressed = event.currentTarget;
+        if (await confirm(remove.title, remove.text, "Delete")) await busy(pressed, remove.run);
+      }, "danger quiet"),
+    ],
+  });
+  main.append(h("p.back", h("a", { href: back[0] }, back[1])), heading(title), made.element);
+  return made;
+}
