@@ -7,9 +7,9 @@ from urllib.parse import quote
 import aiohttp
 
 from elbowroom.errors import UpstreamError
+from elbowroom.providers.chat_endpoint import CONNECT_SECONDS, FIRST_BYTE_SECONDS
 from elbowroom.providers.failures import Source, error_in, error_text, failure_of, failure_of_response, not_json
 from elbowroom.providers.http_api import ANSWER_SECONDS
-from elbowroom.providers.chat_endpoint import CONNECT_SECONDS, FIRST_BYTE_SECONDS
 from elbowroom.providers.posting import connection_failure
 from elbowroom.providers.upstream_json import parse_upstream_json
 

@@ -29,8 +29,8 @@ from elbowroom.server.logs import show_logs
 from elbowroom.server.metrics import Metrics
 from elbowroom.server.metrics_route import COUNTED, add_metrics_route, count_requests
 from elbowroom.server.models import list_models, show_model
-from elbowroom.server.passing_on import add_passed_routes
 from elbowroom.server.page import add_page_routes
+from elbowroom.server.passing_on import add_passed_routes
 from elbowroom.server.queueing import add_queue_routes
 from elbowroom.server.request_log import add_request_id, log_request
 from elbowroom.server.responses import add_response_routes
