@@ -16,7 +16,6 @@ from small_window import small_window
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, WaitFor
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
-PATIENCE = 20_000
 LONG_TALK = Talk("gardener", "garden", [f"What grows in bed {bed}?" for bed in range(12)], 26)
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 

@@ -7,11 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 import pytest
-from playwright.async_api import Browser, Page, Request, async_playwright
+from playwright.async_api import Browser, Page, Request, async_playwright, expect
 
 Scheme = Literal["light", "dark"]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 DESKTOP, PHONE = (1100, 800), (320, 640)
+PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @asynccontextmanager
@@ -59,7 +61,7 @@ async def opened(
 
     context.on("request", note_request)
     page = await context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(PATIENCE_MS)
     page.on("pageerror", lambda error: wrong.append(f"failed: {error}"))
     try:
         await page.goto(url)

@@ -36,10 +36,8 @@ PICTURES: Final = (
     Picture("conversations-dark", "conversations", "dark", size=(1100, 760)),
     Picture("conversation", "conversation", size=(1100, 1000)),
     Picture("agents-dark", "agents", "dark", size=(1100, 1040)),
-    Picture("models", "models", size=(1100, 520)),
     Picture("connect", "connect", size=(1100, 980)),
     Picture("phone", "conversations", size=TALL_PHONE),
-    Picture("phone-dark", "agents", "dark", size=TALL_PHONE),
 )
 
 

@@ -85,7 +85,14 @@ async function streamed(model, signal) {
   try {
     return await read(await send("/v1/chat/completions", { method: "POST", body, signal, headers: { "X-Conversation-Id": name } }), model, began);
   } finally {
-    await send(`/v1/conversations/${name}`, { method: "DELETE" }).catch(() => {});
+    await forget(name).catch(() => {});
+  }
+}
+
+// Deletes a conversation, which may still be putting away its answer.
+async function forget(name) {
+  for (let tries = 0; tries < 20 && (await send(`/v1/conversations/${name}`, { method: "DELETE" })).status === 409; tries++) {
+    await new Promise((resolve) => { setTimeout(resolve, 100); });
   }
 }
 

@@ -135,7 +135,7 @@ function select(field) {
   const list = hint.options && options[hint.options]
     ? options[hint.options]()
     : schema.type === "boolean" ? [["true", "Yes"], ["false", "No"]] : schema.enum.map((value) => [String(value), WORDS[value] ?? String(value)]);
-  const given = field.value === null || field.value === undefined ? field.isNew ? schema.default ?? list[0]?.[0] ?? "" : "" : String(field.value);
+  const given = field.value === null || field.value === undefined ? field.isNew && !schema.nullable ? schema.default ?? list[0]?.[0] ?? "" : "" : String(field.value);
   const all = schema.nullable ? [["", "As usual"], ...list] : list;
   if (!all.some(([value]) => value === String(given))) all.push([String(given), `${given} (unknown)`]);
   const control = h("select", { name: field.key }, all.map(([value, words, off]) => h("option", { value, disabled: Boolean(off) && value !== given }, words)));
