@@ -1,12 +1,16 @@
-"""A program that is killed while it changes the settings leaves the old file or the new one."""
+"""Changes outlive the program: one that is killed leaves the old file or the new one, the next start goes by it."""
 
+import signal
+import socket
 import subprocess
 import sys
 import time
 import tomllib
 from pathlib import Path
 
+import aiohttp
 import pytest
+from command_line import running
 
 from elbowroom.settings.live import LiveSettings
 
@@ -45,3 +49,30 @@ def test_killed_while_it_writes(tmp_path: Path, moment: float) -> None:
     assert settings.server.token.reveal(tmp_path) == f"token-{number}"
     backup = tomllib.loads(path.with_name("settings.toml.bak").read_text(encoding="utf-8"))
     assert int(backup["compaction"]["summary_prompt"].split()[0]) in (number, number - 1)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends programs in another way")
+async def test_the_next_start_goes_by_the_new_address(tmp_path: Path) -> None:
+    """A port that was saved over HTTP is the one on which the program listens when it is started again."""
+    path = tmp_path / "settings.toml"
+    path.write_text("[server]\nport = 0\n", encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = ("serve", "--config", str(path))
+    variables = {"ELBOWROOM_DATA_DIR": str(tmp_path)}
+    async with running(tmp_path, *command, variables=variables) as program, aiohttp.ClientSession() as http:
+        address = await program.address()
+        patch = {"server": {"port": port, "token": "sesame"}}
+        async with http.patch(f"{address}/api/settings", json=patch) as response:
+            assert response.status == 200, await response.text()
+            assert (await response.json())["restart_needed"] == ["server.port"]
+        await program.end(signal.SIGTERM)
+        assert "Settings changed: server.port, server.token." in program.said
+        assert "sesame" not in program.said
+    async with running(tmp_path, *command, variables=variables) as program, aiohttp.ClientSession() as http:
+        assert await program.address() == f"http://127.0.0.1:{port}"
+        headers = {"Authorization": "Bearer sesame"}
+        async with http.get(f"http://127.0.0.1:{port}/api/settings", headers=headers) as response:
+            assert response.status == 200
+            assert (await response.json())["restart_needed"] == []
+        await program.end(signal.SIGTERM)

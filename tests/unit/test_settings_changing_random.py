@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 from settings_file import AGENT
 
 from elbowroom.errors import Conflict, WrongSettings
@@ -15,7 +16,8 @@ from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.model import Sampling
 from elbowroom.settings.shown import shown_values
 
-FIELDS = sorted({name for model in (*TABLES.values(), *TABLE_LISTS.values(), Sampling) for name in model.model_fields})
+MODELS: list[type[BaseModel]] = [*TABLES.values(), *TABLE_LISTS.values(), Sampling]
+FIELDS = sorted({name for model in MODELS for name in model.model_fields})
 NAMES = (
     st.sampled_from([*TABLES, *TABLE_LISTS]) | st.sampled_from(FIELDS) | st.sampled_from(["writer", "set", "from", ""])
 )
