@@ -121,7 +121,7 @@ async def test_short_calls_beside_a_long_chat(tmp_path: Path) -> None:
             answer = await served.chat("writer", message, stream=False, **limit)
             assert answer["choices"][0]["message"]["content"] == ANSWER
             assert [said["role"] for said in studio.chats[-1].body["messages"]] == ["system", "user"]
-        assert studio.chats[0].prompt_tokens > WINDOW * 0.5
+        assert (studio.chats[0].prompt_tokens or 0) > WINDOW * 0.5
         assert not orders_of(studio)
 
 

@@ -10,13 +10,9 @@ from typing import Any
 import openai
 import pytest
 from chatting import AGENT, MODEL, RAW_MODEL, elbowroom_with_studio, eventually, function_spec
-from long_answer import FIRST, LOG, writes_the_log
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from openai.types.chat import ChatCompletionChunk
-from patient_counting import wait_for_counts
-from request_checks import assert_fits
 from serving import Served
-from small_window import orders_of, small_window, turns_of
 
 from elbowroom.demo import (
     Cut,
@@ -243,53 +239,6 @@ async def test_long_history(trio: Trio, model: str) -> None:
     answer = await client.chat.completions.create(model=model, messages=messages)
     assert answer.choices[0].message.content
     assert studio.chats[0].body["messages"][-401:] == messages
-
-
-async def test_compaction_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that is compacted while it is written parses chunk by chunk, reads as one, and has its usage once."""
-    wait_for_counts(monkeypatch)
-    messages: Any = FIRST
-    async with small_window(tmp_path, writes_the_log) as (served, studio), client_of(served) as client:
-        stream = await client.chat.completions.create(
-            model=RAW_MODEL, messages=messages, stream=True, stream_options={"include_usage": True}
-        )
-        *chunks, last = [chunk async for chunk in stream]
-        assert len(turns_of(studio)) > 1, "the answer was written in one go"
-    assert text_in(chunks) == LOG
-    assert len({chunk.id for chunk in chunks}) == 1
-    assert [chunk.choices[0].finish_reason for chunk in chunks[-2:]] == [None, "stop"]
-    told = [chunk.event["data"]["done"] for chunk in chunks if hasattr(chunk, "event")]
-    assert told[0] is False
-    assert told[-1] is True
-    assert all(chunk.usage is None for chunk in chunks)
-    assert last.usage is not None
-
-
-async def test_compaction_in_a_loop_of_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client's own accumulation gives whole calls and the answer, while the history behind them is compacted."""
-    wait_for_counts(monkeypatch)
-    tools: Any = [function_spec("read_note")]
-
-    def reads_six_notes(body: Any) -> Script | str:
-        read = sum(message["role"] == "tool" for message in body["messages"])
-        return (
-            "All six." if "note 5" in str(body["messages"][-1]) else Script(ToolCall("read_note", {"path": f"{read}"}))
-        )
-
-    messages: list[Any] = [{"role": "user", "content": "Read all notes."}]
-    async with small_window(tmp_path, reads_six_notes) as (served, studio), client_of(served) as client:
-        for number in range(7):
-            async with client.chat.completions.stream(model="writer", messages=messages, tools=tools) as stream:
-                said = (await stream.get_final_completion()).choices[0].message
-            messages.append(said.model_dump(exclude_none=True))
-            for call in said.tool_calls or ():
-                told = f"This is note {number}. " + f"On crossing {number} the sea was calm. " * 20
-                messages.append({"role": "tool", "tool_call_id": call.id, "content": told})
-        assert said.content == "All six."
-        assert len({message["tool_call_id"] for message in messages if message["role"] == "tool"}) == 6
-        assert orders_of(studio)
-        for chat in studio.chats:
-            assert_fits(chat)
 
 
 async def test_client_that_closes_its_stream(trio: Trio) -> None:

@@ -12,6 +12,7 @@ from elbowroom.agents.answer import Answer, AnswerEvent, ToolCall
 from elbowroom.errors import ContextOverflow, StreamCut
 from elbowroom.providers.events import ReasoningDelta, TextDelta
 from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
+from elbowroom.settings.model import Notices
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[]))
 EVENTS = st.lists(
@@ -50,6 +51,17 @@ def test_any_events_make_a_clean_stream(batches: list[list[AnswerEvent]], model:
     assert "".join(delta.get("reasoning_content", "") + delta.get("reasoning", "") for delta in deltas) == "".join(
         thoughts
     )
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(ANY_TEXT | st.sampled_from(["data: ", "a data: [DONE]\n\n", "\ndata: {}"]), max_size=8))
+def test_any_text_reaches_readers_that_cut_at_the_mark(texts: list[str]) -> None:
+    """For a client that shows text only, `data: ` stands once in each frame, and the text stays what it was."""
+    encoder = FrameEncoder("m", shows_text_only=True)
+    sent = [encoder.keep_alive(), *(encoder.events([TextDelta(text)]) for text in texts)]
+    stream = b"".join([*sent, encoder.end(Answer(), wants_usage=False, usage_at_finish=False)])
+    assert all(frame.count(b"data: ") == 1 for frame in stream.split(b"\n\n")[:-1])
+    assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks_of(stream)) == "".join(texts)
 
 
 @settings(deadline=None, max_examples=50)
@@ -143,3 +155,26 @@ def test_logprobs_of_all_kinds_are_joined() -> None:
     )
     logprobs = encode_completion(answer, "writer")["choices"][0]["logprobs"]
     assert logprobs == {"content": [1, 2, 3], "refusal": None}
+
+
+@pytest.mark.parametrize(
+    ("notices", "is_told"), [("auto", True), ("content", True), ("comment", False), ("off", False)]
+)
+def test_failure_for_a_client_that_shows_text_only(notices: Notices, is_told: bool) -> None:
+    """It gets the error as every client does, in the text too unless it wants no notices there, and an end."""
+    encoder = FrameEncoder("m", notices, shows_text_only=True)
+    stream = encoder.events([TextDelta("Half")]) + encoder.failure(StreamCut("The line\nis *dead*."))
+    assert stream.endswith(b"\n\ndata: [DONE]\n\n")
+    *chunks, error = chunks_of(stream)
+    assert error["error"]["message"] == "The line\nis *dead*."
+    text = "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks)
+    assert text.strip() == ("Half\n\n> *elbowroom: The line is dead.*" if is_told else "Half")
+
+
+def test_silence_is_filled_before_the_first_word() -> None:
+    """The role comes with what fills the silence, and only once; other clients get a comment and no role."""
+    encoder = FrameEncoder("m", shows_text_only=True)
+    silent, spoken = split_frames(encoder.keep_alive()), split_frames(encoder.events([TextDelta("Yes.")]))
+    deltas = [json.loads(frame)["choices"][0]["delta"] for frame in (*silent, *spoken)]
+    assert deltas == [{"role": "assistant", "content": ""}, {"content": ""}, {"content": "Yes."}]
+    assert FrameEncoder("m").keep_alive() == b": elbowroom\n\n"
