@@ -4,7 +4,7 @@ import copy
 import json
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 import pytest
 
 from elbowroom.agents.client_tools import arrange_tools, shortened, without_tools

@@ -25,7 +25,7 @@ from elbowroom.server.keys import RUNNING, SHARED, catalog_of, run_settings_of
 from elbowroom.server.responses_body import ResponsesRequest, parse_responses_request
 from elbowroom.server.responses_encode import RESPONSE, ResponseEncoder, turn_of
 from elbowroom.server.responses_input import answer_of_item, messages_of, references_in, resolved
-from elbowroom.server.responses_kept import KeptResponse, find_response, unkept
+from elbowroom.server.responses_kept import KeptResponse, find_response, find_responses, unkept
 
 log = logging.getLogger(__name__)
 
@@ -218,8 +218,8 @@ async def _before(request: web.Request, owner: str, response_id: str) -> KeptRes
 async def _referred(shared: Shared, owner: str, references: Sequence[str]) -> dict[str, Any]:
     """Return the items of kept responses that are referred to, by their ids."""
     responses = {RESPONSE + key for item_id in references if (key := answer_of_item(item_id))}
-    found = [await find_response(shared, owner, response_id) for response_id in sorted(responses)]
-    return {item["id"]: item for kept in found if kept is not None for item in kept.items()}
+    found = await find_responses(shared, owner, sorted(responses))
+    return {item["id"]: item for kept in found for item in kept.items()}
 
 
 def _refuse_running(request: web.Request, owner: str, response_id: str) -> None:

@@ -220,7 +220,7 @@ def _tool_choice(choice: Any) -> Any:
         case {"type": "function", "name": str() as name}:
             return {"type": "function", "function": {"name": name}}
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list() as tools}:
-            return mode, {tool.get("name") for tool in tools if isinstance(tool, dict)}
+            return mode, [tool.get("name") for tool in tools if isinstance(tool, dict)]
         case _:
             pass
     raise RequestError(

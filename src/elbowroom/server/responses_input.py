@@ -96,7 +96,7 @@ class _Chat:
 
     def _add_message(self, item: Item, where: str) -> None:
         role = item.get("role")
-        if role not in ROLES:
+        if not isinstance(role, str) or role not in ROLES:
             raise RequestError(
                 f"{where}.role has to be user, assistant, system or developer. A tool's result is an item of the type "
                 "function_call_output.",

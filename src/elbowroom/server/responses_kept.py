@@ -1,7 +1,8 @@
 """Responses as they are kept: the turns of conversations, each with what was said before it."""
 
+import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -82,15 +83,24 @@ class KeptResponse:
 
 async def find_response(shared: Shared, owner: str, response_id: str) -> KeptResponse | None:
     """Return one of the owner's responses that has said something, None where there is none with this id."""
-    conversations, turn = shared.store.conversations, turn_of(response_id)
-    is_running = shared.running.is_running(owner, turn)
-    holder = await conversations.holder(owner, turn)
-    conversation = await conversations.read(owner, holder) if holder is not None else None
-    if conversation is None:
-        return None
-    tree = ConversationTree.of(conversation.messages)
-    node = next((node for node in tree.nodes if node.last.turn == turn), None)
-    return KeptResponse(conversation, tree, node, is_running) if node is not None else None
+    found = await find_responses(shared, owner, [response_id])
+    return found[0] if found else None
+
+
+async def find_responses(shared: Shared, owner: str, response_ids: Iterable[str]) -> list[KeptResponse]:
+    """Return those of the owner's responses with these ids that have said something; each conversation is read once."""
+    kept, found = shared.store.conversations, list[KeptResponse]()
+    read: dict[str, tuple[Conversation, ConversationTree]] = {}
+    for turn in map(turn_of, response_ids):
+        is_running = shared.running.is_running(owner, turn)
+        holder = await kept.holder(owner, turn)
+        if holder is not None and holder not in read and (conversation := await kept.read(owner, holder)) is not None:
+            read[holder] = conversation, await asyncio.to_thread(ConversationTree.of, conversation.messages)
+        if holder is not None and holder in read:
+            conversation, tree = read[holder]
+            nodes = (node for node in tree.nodes if node.last.turn == turn)
+            found += [KeptResponse(conversation, tree, node, is_running) for node in nodes]
+    return found
 
 
 def unkept(response_id: str, status: str) -> dict[str, Any]:
