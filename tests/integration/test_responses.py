@@ -13,6 +13,7 @@ from request_checks import assert_fits
 from responding import respond, said_to, send, stream_events, text_in
 from serving import serve, settings_for
 from small_window import ANSWER, QUESTION, history, orders_of, small_window, turns_of
+from stored_conversations import begun, turn_begun
 
 from elbowroom.demo import Raw, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
 from elbowroom.server.keys import SHARED
@@ -263,6 +264,7 @@ async def test_what_reaches_the_model(tmp_path: Path) -> None:
         ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0].content[0]"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].image_url"),
         ({"input": None}, "input"),
+        ({"input": [{"type": "reasoning", "summary": []}]}, "input"),
         ({"include": "all"}, "include"),
     ],
 )
@@ -318,3 +320,44 @@ async def test_probabilities(tmp_path: Path) -> None:
         top = {"token": "No", "logprob": -1.5, "bytes": [78, 111]}
         assert delta["logprobs"] == [{**token, "top_logprobs": [top]}]
         assert events[-1]["response"]["output"][1]["content"][0]["logprobs"] == delta["logprobs"]
+
+
+async def test_one_that_a_crash_has_ended(tmp_path: Path) -> None:
+    """What had been written of it is there, and the next response goes on from that."""
+    async with SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=32_768)]) as studio:
+        settings = settings_for(studio.base_url, agents=AGENT)
+        async with serve(tmp_path, settings) as served:
+            conversations = served.app[SHARED].store.conversations
+            conversations.note([*begun("conv_1", "First?", owner=""), *turn_begun("turn_1", "conv_1", "conv_1.1")])
+            assert await conversations.settled()
+        async with serve(tmp_path, settings) as served:
+            kept = await send(served, "/resp_1", "GET")
+            assert (kept["status"], text_in(kept)) == ("cancelled", "Let me look.")
+            studio.enqueue("Two.", "Three.")
+            second = await respond(served, "Second?", previous_response_id="resp_1")
+            await respond(served, "Third?", previous_response_id=second["id"])
+            said = [text for _, text in said_to(studio.chats[-1].body)]
+            assert said == ["First?", "Let me look.", "Second?", "Two.", "Third?"]
+
+
+async def test_another_model_goes_on(tmp_path: Path) -> None:
+    """A chain may change its model, and is one conversation all the same."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue("One.", "Two.", "Three.")
+        first = await respond(served, "First?", instructions="Be short.")
+        second = await respond(served, "Second?", model=RAW_MODEL, previous_response_id=first["id"])
+        await respond(served, "Third?", previous_response_id=second["id"])
+        said = [text for _, text in said_to(studio.chats[-1].body)]
+        assert said == ["First?", "One.", "Second?", "Two.", "Third?"]
+        assert "Be short." not in str(studio.chats[-1].body)
+        async with served.http.get(f"{served.url}/v1/conversations") as listed:
+            assert len((await listed.json())["data"]) == 1
+
+
+async def test_with_conversations_switched_off(tmp_path: Path) -> None:
+    """Where the settings keep nothing, a response says that it is not stored."""
+    agents = f"{AGENT}[store]\nconversations = false\n"
+    async with elbowroom_with_studio(tmp_path, agents=agents) as (served, _):
+        response = await respond(served)
+        assert response["store"] is False
+        assert (await send(served, f"/{response['id']}", "GET"))["status_code"] == 404

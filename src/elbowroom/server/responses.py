@@ -24,7 +24,7 @@ from elbowroom.server.event_stream import ClientLeft, EventStream
 from elbowroom.server.keys import RUNNING, SHARED, catalog_of, run_settings_of
 from elbowroom.server.responses_body import ResponsesRequest, parse_responses_request
 from elbowroom.server.responses_encode import RESPONSE, ResponseEncoder, turn_of
-from elbowroom.server.responses_input import answer_of_item, messages_of, references_in, resolved
+from elbowroom.server.responses_input import THOUGHTS, answer_of_item, messages_of, references_in, resolved
 from elbowroom.server.responses_kept import KeptResponse, find_response, find_responses, unkept
 
 log = logging.getLogger(__name__)
@@ -197,11 +197,16 @@ async def _asked(request: web.Request) -> Asked:
     before = await _before(request, owner, asked.previous) if asked.previous is not None else None
     known = await _referred(request.app[SHARED], owner, references_in(asked.input))
     new = messages_of(resolved(asked.input, known))
-    chat = asked.chat([*(before.history() if before is not None else ()), *new])
+    if not new:
+        raise RequestError("input has to hold at least one message, call or result.", param="input")
+    target = await catalog_of(request.app).resolve(asked.model)
+    messages = [*(before.history() if before is not None else ()), *new]
+    if not target.provider.manages_context:  # which may be one that refuses what it does not know
+        messages = [{name: value for name, value in one.items() if name != THOUGHTS} for one in messages]
+    chat = asked.chat(messages)
     caller = with_caller(request, replace(chat, body=asked.body)).caller
     if before is not None:
         caller = replace(caller, chat_id=before.name)
-    target = await catalog_of(request.app).resolve(chat.model)
     if target.is_relay:  # the upstream's stream is read whatever the client wants
         chat = replace(chat, body={**chat.body, "stream": True, "stream_options": {"include_usage": True}})
     return Asked(asked, replace(chat, caller=caller), target)

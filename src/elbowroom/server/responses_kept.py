@@ -16,6 +16,7 @@ from elbowroom.context.transcript import Message, text_of
 from elbowroom.providers.events import ReasoningDelta, TextDelta
 from elbowroom.server.responses_body import NOTHING_REPEATED
 from elbowroom.server.responses_encode import described, response_id_of, turn_of
+from elbowroom.server.responses_input import THOUGHTS
 from elbowroom.server.responses_items import OutputItems
 
 
@@ -118,7 +119,7 @@ def _answer(said: Sequence[KeptMessage]) -> Message:
     texts = [event.text for event in _said(said) if isinstance(event, TextDelta)]
     message = assistant_message("".join(texts), _client_calls(said))
     thoughts = [kept.reasoning for kept in said if kept.reasoning]
-    return {**message, "reasoning_content": thoughts[-1]} if thoughts and "tool_calls" in message else message
+    return {**message, THOUGHTS: thoughts[-1]} if thoughts and "tool_calls" in message else message
 
 
 def _said(said: Sequence[KeptMessage]) -> Iterator[AnswerEvent]:
