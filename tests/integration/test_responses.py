@@ -1,19 +1,21 @@
 """Responses that go on from others: whose they are, what they remember, and what becomes of those that end early."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chatting import AGENT, MODEL, RAW_MODEL, elbowroom_with_studio, eventually
+from chatting import AGENT, MODEL, RAW_MODEL, delta_frame, elbowroom_with_studio, eventually
 from note_reader import SECRET, knows, note_reader, prompt_of, reading
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from responding import respond, said_to, send, stream_events, text_in
 from serving import serve, settings_for
 from small_window import ANSWER, QUESTION, history, orders_of, small_window, turns_of
+from stored_conversations import begun, turn_begun
 
-from elbowroom.demo import Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
+from elbowroom.demo import Raw, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
 from elbowroom.server.keys import SHARED
 from elbowroom.server.responses_encode import response_id_of
 
@@ -247,6 +249,12 @@ async def test_what_reaches_the_model(tmp_path: Path) -> None:
         ({"tools": [{"type": "code_interpreter"}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice"),
+        ({"tool_choice": []}, "tool_choice"),
+        ({"text": {"format": []}}, "text.format"),
+        ({"instructions": ["a"]}, "instructions"),
+        ({"previous_response_id": {}}, "previous_response_id"),
+        ({"tools": {}}, "tools"),
+        ({"tools": ["a"]}, "tools[0].type"),
         ({"text": {"format": {"type": "grammar"}}}, "text.format"),
         ({"temperature": "hot"}, "temperature"),
         ({"input": []}, "input"),
@@ -256,6 +264,7 @@ async def test_what_reaches_the_model(tmp_path: Path) -> None:
         ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0].content[0]"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].image_url"),
         ({"input": None}, "input"),
+        ({"input": [{"type": "reasoning", "summary": []}]}, "input"),
         ({"include": "all"}, "include"),
     ],
 )
@@ -265,3 +274,90 @@ async def test_refusals(tmp_path: Path, fields: dict[str, Any], param: str) -> N
         refused = await send(served, **{"model": "writer", "input": "a", **fields})
         assert (refused["status_code"], refused["error"]["param"]) == (400, param)
         assert not studio.chats
+
+
+async def test_allowed_tools(tmp_path: Path) -> None:
+    """Of tools that are allowed in part the model sees that part."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        tools = [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in ("read", "write")]
+        allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "read"}]}
+        response = await respond(served, tools=tools, tool_choice=allowed, model=RAW_MODEL)
+        assert [tool["function"]["name"] for tool in studio.chats[0].body["tools"]] == ["read"]
+        assert studio.chats[0].body["tool_choice"] == "required"
+        assert response["tool_choice"] == allowed
+        assert [tool["name"] for tool in response["tools"]] == ["read", "write"]
+
+
+async def test_a_chain_behind_one_that_was_stopped(tmp_path: Path) -> None:
+    """What a stopped response had said stays in all that goes on from it."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        release = asyncio.Event()
+        studio.enqueue(Script("One. ", WaitFor(release)), "Two.", "Three.")
+        asking = asyncio.create_task(respond(served, "First?"))
+        await eventually(lambda: studio.chats and studio.chats[0].completion_tokens, "nothing is said")
+        [running] = served.app[SHARED].running._turns
+        await send(served, f"/{response_id_of(running.id)}/cancel")
+        release.set()
+        first = await asking
+        assert first["status"] == "cancelled"
+        second = await respond(served, "Second?", previous_response_id=first["id"])
+        await respond(served, "Third?", previous_response_id=second["id"])
+        said = [text for _, text in said_to(studio.chats[-1].body)]
+        assert said == ["First?", text_in(first), "Second?", "Two.", "Third?"]
+
+
+async def test_probabilities(tmp_path: Path) -> None:
+    """Probabilities of tokens stand at the words that they belong to."""
+    token = {"token": "Yes", "logprob": -0.5, "bytes": [89], "top_logprobs": [{"token": "No", "logprob": -1.5}]}
+    frame = delta_frame({"content": "Yes"}, logprobs=None).replace(
+        b'"finish_reason": null', b'"finish_reason": null, "logprobs": ' + json.dumps({"content": [token]}).encode()
+    )
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue(Script(Reasoning("Hm."), Raw(frame)))
+        events = await stream_events(served, include=["message.output_text.logprobs"], top_logprobs=1)
+        assert studio.chats[0].body["logprobs"] is True
+        [delta] = [event for event in events if event["type"] == "response.output_text.delta"]
+        top = {"token": "No", "logprob": -1.5, "bytes": [78, 111]}
+        assert delta["logprobs"] == [{**token, "top_logprobs": [top]}]
+        assert events[-1]["response"]["output"][1]["content"][0]["logprobs"] == delta["logprobs"]
+
+
+async def test_one_that_a_crash_has_ended(tmp_path: Path) -> None:
+    """What had been written of it is there, and the next response goes on from that."""
+    async with SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=32_768)]) as studio:
+        settings = settings_for(studio.base_url, agents=AGENT)
+        async with serve(tmp_path, settings) as served:
+            conversations = served.app[SHARED].store.conversations
+            conversations.note([*begun("conv_1", "First?", owner=""), *turn_begun("turn_1", "conv_1", "conv_1.1")])
+            assert await conversations.settled()
+        async with serve(tmp_path, settings) as served:
+            kept = await send(served, "/resp_1", "GET")
+            assert (kept["status"], text_in(kept)) == ("cancelled", "Let me look.")
+            studio.enqueue("Two.", "Three.")
+            second = await respond(served, "Second?", previous_response_id="resp_1")
+            await respond(served, "Third?", previous_response_id=second["id"])
+            said = [text for _, text in said_to(studio.chats[-1].body)]
+            assert said == ["First?", "Let me look.", "Second?", "Two.", "Third?"]
+
+
+async def test_another_model_goes_on(tmp_path: Path) -> None:
+    """A chain may change its model, and is one conversation all the same."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue("One.", "Two.", "Three.")
+        first = await respond(served, "First?", instructions="Be short.")
+        second = await respond(served, "Second?", model=RAW_MODEL, previous_response_id=first["id"])
+        await respond(served, "Third?", previous_response_id=second["id"])
+        said = [text for _, text in said_to(studio.chats[-1].body)]
+        assert said == ["First?", "One.", "Second?", "Two.", "Third?"]
+        assert "Be short." not in str(studio.chats[-1].body)
+        async with served.http.get(f"{served.url}/v1/conversations") as listed:
+            assert len((await listed.json())["data"]) == 1
+
+
+async def test_with_conversations_switched_off(tmp_path: Path) -> None:
+    """Where the settings keep nothing, a response says that it is not stored."""
+    agents = f"{AGENT}[store]\nconversations = false\n"
+    async with elbowroom_with_studio(tmp_path, agents=agents) as (served, _):
+        response = await respond(served)
+        assert response["store"] is False
+        assert (await send(served, f"/{response['id']}", "GET"))["status_code"] == 404

@@ -15,7 +15,7 @@ from elbowroom.providers.sse import EventReader
 from elbowroom.providers.upstream_json import parse_upstream_json
 
 DONE = b"[DONE]"
-JSON_TYPES = ("application/json", "text/html")
+WHOLE_TYPES = ("application/json", "text/html", "text/plain")
 
 
 class PassedAnswer:
@@ -35,7 +35,7 @@ class PassedAnswer:
 
     async def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the objects of a stream up to its end, and no faster than they are taken."""
-        if self._response.content_type in JSON_TYPES:
+        if self._response.content_type in WHOLE_TYPES:
             yield await self.whole()
             return
         reader, watch = EventReader(), SilenceWatch(self._response, SILENCE_SECONDS)

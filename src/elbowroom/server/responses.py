@@ -24,8 +24,8 @@ from elbowroom.server.keys import RUNNING, SHARED, catalog_of, run_settings_of
 from elbowroom.server.request_log import note_answer, note_target
 from elbowroom.server.responses_body import ResponsesRequest, parse_responses_request
 from elbowroom.server.responses_encode import RESPONSE, ResponseEncoder, turn_of
-from elbowroom.server.responses_input import answer_of_item, messages_of, references_in, resolved
-from elbowroom.server.responses_kept import KeptResponse, find_response, unkept
+from elbowroom.server.responses_input import THOUGHTS, answer_of_item, messages_of, references_in, resolved
+from elbowroom.server.responses_kept import KeptResponse, find_response, find_responses, unkept
 
 log = logging.getLogger(__name__)
 
@@ -197,11 +197,16 @@ async def _asked(request: web.Request) -> Asked:
     before = await _before(request, owner, asked.previous) if asked.previous is not None else None
     known = await _referred(request.app[SHARED], owner, references_in(asked.input))
     new = messages_of(resolved(asked.input, known))
-    chat = asked.chat([*(before.history() if before is not None else ()), *new])
+    if not new:
+        raise RequestError("input has to hold at least one message, call or result.", param="input")
+    target = await catalog_of(request.app).resolve(asked.model)
+    messages = [*(before.history() if before is not None else ()), *new]
+    if not target.provider.manages_context:  # which may be one that refuses what it does not know
+        messages = [{name: value for name, value in one.items() if name != THOUGHTS} for one in messages]
+    chat = asked.chat(messages)
     caller = with_caller(request, replace(chat, body=asked.body)).caller
     if before is not None:
         caller = replace(caller, chat_id=before.name)
-    target = await catalog_of(request.app).resolve(chat.model)
     if target.is_relay:  # the upstream's stream is read whatever the client wants
         chat = replace(chat, body={**chat.body, "stream": True, "stream_options": {"include_usage": True}})
     return Asked(asked, replace(chat, caller=caller), target)
@@ -218,8 +223,8 @@ async def _before(request: web.Request, owner: str, response_id: str) -> KeptRes
 async def _referred(shared: Shared, owner: str, references: Sequence[str]) -> dict[str, Any]:
     """Return the items of kept responses that are referred to, by their ids."""
     responses = {RESPONSE + key for item_id in references if (key := answer_of_item(item_id))}
-    found = [await find_response(shared, owner, response_id) for response_id in sorted(responses)]
-    return {item["id"]: item for kept in found if kept is not None for item in kept.items()}
+    found = await find_responses(shared, owner, sorted(responses))
+    return {item["id"]: item for kept in found for item in kept.items()}
 
 
 def _refuse_running(request: web.Request, owner: str, response_id: str) -> None:

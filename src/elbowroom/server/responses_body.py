@@ -116,8 +116,6 @@ class ResponsesRequest:
     def chat(self, messages: list[dict[str, Any]]) -> ChatRequest:
         """Return the chat request with these messages, before which the instructions stand. Raises RequestError."""
         leading = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        if not messages:
-            raise RequestError("input has to hold at least one item.", param="input")
         return parse_chat_request(
             {"model": self.model, "messages": [*leading, *messages], "stream": self.stream, **self.fields}
         )
@@ -135,12 +133,12 @@ def parse_responses_request(body: Any) -> ResponsesRequest:
     for name, instead in UNSUPPORTED.items():
         if body.get(name):
             raise RequestError(f"{name} is not supported. {instead}", param=name, code="unsupported_parameter")
-    if body.get("input") is None and not body.get("previous_response_id"):
+    if body.get("input") is None:
         raise RequestError("input is missing: it has to be a text or a list of items.", param="input")
     tools = _tools(body.get("tools"))
     return ResponsesRequest(
         model=model,
-        input=body.get("input") if body.get("input") is not None else [],
+        input=body["input"],
         previous=body.get("previous_response_id") or None,
         instructions=body.get("instructions"),
         stores=body.get("store") is not False,
@@ -220,7 +218,7 @@ def _tool_choice(choice: Any) -> Any:
         case {"type": "function", "name": str() as name}:
             return {"type": "function", "function": {"name": name}}
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list() as tools}:
-            return mode, {tool.get("name") for tool in tools if isinstance(tool, dict)}
+            return mode, [tool.get("name") for tool in tools if isinstance(tool, dict)]
         case _:
             pass
     raise RequestError(

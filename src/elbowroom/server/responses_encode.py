@@ -83,6 +83,8 @@ class ResponseEncoder:
             pass
         if answer.is_interrupted:
             response = self._described("cancelled")
+            if not answer.tool_calls:  # those that were not handed out are never to be run
+                response["output"] = [item for item in response["output"] if item["type"] != "function_call"]
         elif reason := INCOMPLETE.get(answer.finish_reason):
             response = {**self._described("incomplete"), "incomplete_details": {"reason": reason}}
         else:

@@ -9,6 +9,8 @@ Item = Mapping[str, Any]
 TEXT_PARTS: Final = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 """Under which key each kind of part has its text."""
 ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
+THOUGHTS: Final = "reasoning_content"
+"""Where a chat message has what the assistant thought, for servers that know it."""
 BETWEEN_ANSWERS: Final = "\n\n"
 NOT_SENT_ON: Final[Mapping[str, str]] = {
     "input_file": "A local model does not read files: put the file's text into an input_text part.",
@@ -96,7 +98,7 @@ class _Chat:
 
     def _add_message(self, item: Item, where: str) -> None:
         role = item.get("role")
-        if role not in ROLES:
+        if not isinstance(role, str) or role not in ROLES:
             raise RequestError(
                 f"{where}.role has to be user, assistant, system or developer. A tool's result is an item of the type "
                 "function_call_output.",
@@ -141,7 +143,7 @@ class _Chat:
             self._said_in = ""
         answer = self.messages[-1]
         if self._thoughts:
-            answer["reasoning_content"] = answer.get("reasoning_content", "") + "".join(self._thoughts)
+            answer[THOUGHTS] = answer.get(THOUGHTS, "") + "".join(self._thoughts)
             self._thoughts.clear()
         return answer
 

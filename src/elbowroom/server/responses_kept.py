@@ -1,7 +1,8 @@
 """Responses as they are kept: the turns of conversations, each with what was said before it."""
 
+import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -15,6 +16,7 @@ from elbowroom.context.transcript import Message, text_of
 from elbowroom.providers.events import ReasoningDelta, TextDelta
 from elbowroom.server.responses_body import NOTHING_REPEATED
 from elbowroom.server.responses_encode import described, response_id_of, turn_of
+from elbowroom.server.responses_input import THOUGHTS
 from elbowroom.server.responses_items import OutputItems
 
 
@@ -82,15 +84,24 @@ class KeptResponse:
 
 async def find_response(shared: Shared, owner: str, response_id: str) -> KeptResponse | None:
     """Return one of the owner's responses that has said something, None where there is none with this id."""
-    conversations, turn = shared.store.conversations, turn_of(response_id)
-    is_running = shared.running.is_running(owner, turn)
-    holder = await conversations.holder(owner, turn)
-    conversation = await conversations.read(owner, holder) if holder is not None else None
-    if conversation is None:
-        return None
-    tree = ConversationTree.of(conversation.messages)
-    node = next((node for node in tree.nodes if node.last.turn == turn), None)
-    return KeptResponse(conversation, tree, node, is_running) if node is not None else None
+    found = await find_responses(shared, owner, [response_id])
+    return found[0] if found else None
+
+
+async def find_responses(shared: Shared, owner: str, response_ids: Iterable[str]) -> list[KeptResponse]:
+    """Return those of the owner's responses with these ids that have said something; each conversation is read once."""
+    kept, found = shared.store.conversations, list[KeptResponse]()
+    read: dict[str, tuple[Conversation, ConversationTree]] = {}
+    for turn in map(turn_of, response_ids):
+        is_running = shared.running.is_running(owner, turn)
+        holder = await kept.holder(owner, turn)
+        if holder is not None and holder not in read and (conversation := await kept.read(owner, holder)) is not None:
+            read[holder] = conversation, await asyncio.to_thread(ConversationTree.of, conversation.messages)
+        if holder is not None and holder in read:
+            conversation, tree = read[holder]
+            nodes = (node for node in tree.nodes if node.last.turn == turn)
+            found += [KeptResponse(conversation, tree, node, is_running) for node in nodes]
+    return found
 
 
 def unkept(response_id: str, status: str) -> dict[str, Any]:
@@ -108,7 +119,7 @@ def _answer(said: Sequence[KeptMessage]) -> Message:
     texts = [event.text for event in _said(said) if isinstance(event, TextDelta)]
     message = assistant_message("".join(texts), _client_calls(said))
     thoughts = [kept.reasoning for kept in said if kept.reasoning]
-    return {**message, "reasoning_content": thoughts[-1]} if thoughts and "tool_calls" in message else message
+    return {**message, THOUGHTS: thoughts[-1]} if thoughts and "tool_calls" in message else message
 
 
 def _said(said: Sequence[KeptMessage]) -> Iterator[AnswerEvent]:
