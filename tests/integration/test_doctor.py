@@ -150,6 +150,16 @@ async def test_a_port_that_another_program_has(studio: SimulatedLMStudio, tmp_pa
     assert f"server.port = {studio.port + 1}" in found.remedy
 
 
+async def test_an_address_that_is_not_this_machine_s(studio: SimulatedLMStudio, tmp_path: Path) -> None:
+    """Nothing can listen at an address for documentation."""
+    server = 'host = "192.0.2.7"\ntoken = "env:DOOR"'
+    text = settings_for(studio.base_url, server=server).replace("port = 0", "port = 2345")
+    found = only_problem(await examined(tmp_path, text, {"DOOR": "sesame-open"}))
+    assert (found.severity, found.check) == ("fail", "port")
+    assert "192.0.2.7 is no address of this machine" in found.what
+    assert "127.0.0.1" in found.remedy
+
+
 async def test_lm_studio_on_another_port(studio: SimulatedLMStudio, tmp_path: Path, unused_tcp_port: int) -> None:
     """The port that LM Studio has published is what base_url is to be."""
     (tmp_path / "home" / ".internal").mkdir(parents=True)

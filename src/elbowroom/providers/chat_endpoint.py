@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from elbowroom.errors import ElbowroomError, StreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.chat_chunks import ChunkReader
 from elbowroom.providers.events import StreamEvent
 from elbowroom.providers.failures import (
@@ -96,6 +97,7 @@ class ChatEndpoint:
             response.close()
 
     async def _post(self, body: Mapping[str, Any]) -> aiohttp.ClientResponse:
+        request_facts().told(body)
         data = json.dumps(body, separators=(",", ":")).encode()
         try:
             response = await self._connect(data)
