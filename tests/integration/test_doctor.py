@@ -54,6 +54,7 @@ async def test_a_healthy_set_up_has_no_finding(studio: SimulatedLMStudio, tmp_pa
         "clients",
         "lmstudio",
         "windows",
+        "overflow",
         "agents",
         "counting",
         "mcp",
@@ -370,7 +371,7 @@ async def test_an_mcp_server_that_does_not_start(studio: SimulatedLMStudio, tmp_
     findings = await examined(tmp_path, settings_for(studio.base_url, agents=agents))
     found = next(one for one in findings if one.check == "mcp")
     assert found.severity == "fail"
-    assert "writer go without its tools" in found.what
+    assert "without its tools until then: writer" in found.what
     assert "command" in found.remedy
     assert "planted-sesame" not in str(findings)
 
