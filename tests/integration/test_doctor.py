@@ -54,6 +54,7 @@ async def test_a_healthy_set_up_has_no_finding(studio: SimulatedLMStudio, tmp_pa
         "clients",
         "lmstudio",
         "windows",
+        "overflow",
         "agents",
         "counting",
         "mcp",
@@ -148,6 +149,16 @@ async def test_a_port_that_another_program_has(studio: SimulatedLMStudio, tmp_pa
     found = only_problem(await examined(tmp_path, text))
     assert (found.severity, found.check) == ("fail", "port")
     assert f"server.port = {studio.port + 1}" in found.remedy
+
+
+async def test_an_address_that_is_not_this_machine_s(studio: SimulatedLMStudio, tmp_path: Path) -> None:
+    """Nothing can listen at an address for documentation."""
+    server = 'host = "192.0.2.7"\ntoken = "env:DOOR"'
+    text = settings_for(studio.base_url, server=server).replace("port = 0", "port = 2345")
+    found = only_problem(await examined(tmp_path, text, {"DOOR": "sesame-open"}))
+    assert (found.severity, found.check) == ("fail", "port")
+    assert "192.0.2.7 is no address of this machine" in found.what
+    assert "127.0.0.1" in found.remedy
 
 
 async def test_lm_studio_on_another_port(studio: SimulatedLMStudio, tmp_path: Path, unused_tcp_port: int) -> None:
@@ -360,7 +371,7 @@ async def test_an_mcp_server_that_does_not_start(studio: SimulatedLMStudio, tmp_
     findings = await examined(tmp_path, settings_for(studio.base_url, agents=agents))
     found = next(one for one in findings if one.check == "mcp")
     assert found.severity == "fail"
-    assert "writer go without its tools" in found.what
+    assert "without its tools until then: writer" in found.what
     assert "command" in found.remedy
     assert "planted-sesame" not in str(findings)
 

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from command_line import running
 from fake_upstream import fake_upstream
+from own_tools import own_tool
 from serving import Served, serve, settings_for
 
-from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel
+from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel, ToolCall
 from elbowroom.logs.formats import HumanFormatter
 from elbowroom.logs.redaction import REDACTOR
 from elbowroom.logs.safe_records import SafeRecords
@@ -169,6 +170,35 @@ async def test_neither_secrets_nor_conversations_get_into_a_log(
         for planted in (PROMPT, PROMPT[8:40], ANSWER, "instructions of the house", TOKEN, KEY, secret, "\x1b"):
             assert planted not in text
         assert not re.search("^12:00:00 ERROR forged", text, re.MULTILINE)
+
+
+async def test_what_tools_say_does_not_get_into_a_log(tmp_path: Path, terminal: io.StringIO) -> None:
+    """Not by a tool that fails, and not by an engine that quotes a result in its error; names of models stay."""
+    found = "Planted note about the orchid: the key is under the third pot"
+
+    async def read_note() -> str:
+        """Read a note."""
+        return found
+
+    async def break_down() -> str:
+        """Break down."""
+        raise ValueError(found)
+
+    model = "a-model-with-a-long-name-7b"
+    async with SimulatedLMStudio([SimulatedModel(model, loaded_context_length=8192)]) as studio:
+        studio.enqueue(
+            Script(ToolCall("read_note"), ToolCall("break_down")),
+            Script("Well, ", Error(f"{model} cannot read: {found}")),
+        )
+        tools = [own_tool(read_note), own_tool(break_down)]
+        text = settings_for(studio.base_url, agents=AGENT.replace("tiny", model))
+        async with serve(tmp_path, text, toolbox=lambda _: tools) as served:
+            await served.chat_frames("writer", f"{PROMPT} with {model}")
+    said = terminal.getvalue()
+    assert "break_down failed" in said
+    assert re.search(rf"reports an error: {model} cannot .*\[\.\.\.\]$", said, re.MULTILINE)
+    assert found[:24] not in said
+    assert found[24:] not in said
 
 
 async def test_the_settings_in_force_are_told_once(served: Served, tmp_path: Path) -> None:

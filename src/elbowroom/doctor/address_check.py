@@ -18,6 +18,7 @@ from elbowroom.settings.model import ServerSettings
 PORT: Final = "port"
 CLIENTS: Final = "clients"
 EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # read, not bound to
+IN_USE: Final = "the port is in use"
 CONTAINER_MARKS: Final = ("/var/run/docker.sock", "/run/podman/podman.sock", "/.dockerenv")
 
 
@@ -27,26 +28,27 @@ async def check_port(subject: Subject) -> list[Finding]:
     if server.port == 0:
         return [Finding("ok", PORT, "server.port = 0: each start takes another free port.")]
     held = await lock_is_held(subject)
+    cannot_bind = await in_thread(lambda: _cannot_bind(server))
     answer = await fetch(subject.http, f"{_address(server)}/health")
-    cannot_bind = await in_thread(lambda: _cannot_bind(server)) if answer.trouble == "refused" else ""
     return of_port(server, answer, cannot_bind=cannot_bind, held=held)
 
 
 def of_port(server: ServerSettings, answer: Answer, *, cannot_bind: str, held: bool) -> list[Finding]:
-    """Judge the port by what `/health` answers there; `held` says that a server has the data folder."""
+    """Judge the port by what `/health` answers there, and why nothing new can listen there.
+
+    `held` says that a server has the data folder.
+    """
     where = f"server.host = {server.host!r}, server.port = {server.port}"
     if answer.table.get("status") == "ok" and isinstance(answer.table.get("providers"), list):
         return [Finding("ok", PORT, f"elbowroom {answer.table.get('version')} is running at {_address(server)}.")]
-    if answer.trouble != "refused":
+    if cannot_bind == IN_USE or answer.trouble in ("", "no http"):
         what = f"Another program listens on port {server.port}."
         other = server.port + 1 if server.port < 65535 else server.port - 1
         remedy = f"Stop that program, or choose another port: server.port = {other}, and the same port in your clients."
         return [Finding("fail", PORT, what, where, remedy)]
     if cannot_bind:
         what = f"Nothing can listen there: {cannot_bind}."
-        remedy = (
-            "Set server.host to an address of this machine (127.0.0.1 for this machine alone) and a port over 1023."
-        )
+        remedy = "Set server.host to an address of this machine (127.0.0.1 for itself alone), and a port above 1023."
         return [Finding("fail", PORT, what, where, remedy)]
     if held:
         what = f"An elbowroom is running with this data folder, but it does not listen on port {server.port}."
@@ -133,6 +135,7 @@ def _cannot_bind(server: ServerSettings) -> str:
             trial.bind(address)
     except OSError as error:
         known: Mapping[int, str] = {
+            errno.EADDRINUSE: IN_USE,
             errno.EADDRNOTAVAIL: f"{server.host} is no address of this machine",
             errno.EACCES: f"the system keeps port {server.port} for its administrator",
         }

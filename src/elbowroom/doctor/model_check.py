@@ -15,7 +15,9 @@ MODELS: Final = "models"
 WINDOWS: Final = "windows"
 SMALL_WINDOW: Final = 8192
 """Tokens: below it a few tools and an answer leave hardly room for a conversation."""
+OVERFLOW: Final = "overflow"
 ROLLING: Final = "rollingWindow"
+POLICIES: Final = {"truncateMiddle": "loses its middle", "stopAtLimit": "is refused"}
 
 
 async def check_models(subject: Subject) -> list[Finding]:
@@ -32,11 +34,12 @@ async def check_models(subject: Subject) -> list[Finding]:
         if provider.manages_context:
             findings += [found for info in chatting for found in of_window(info, provider.id, settings.kind)]
     loaded = await subject.loaded_models()
-    for provider, info in loaded:
-        findings += of_policy(info, await provider.overflow_policy(info.id))
     if not findings and loaded:
         windows = names([f"{info.id} ({info.loaded_context:,} tokens)" for _, info in loaded])
-        return [Finding("ok", WINDOWS, f"Loaded: {windows}.")]
+        findings = [Finding("ok", WINDOWS, f"Loaded: {windows}.")]
+    for provider, info in loaded:
+        if policy := await provider.overflow_policy(info.id):
+            findings.append(of_policy(info, policy))
     return findings
 
 
@@ -100,15 +103,17 @@ def of_window(info: ModelInfo, provider: str, kind: str) -> list[Finding]:
     return findings
 
 
-def of_policy(info: ModelInfo, policy: str | None) -> list[Finding]:
+def of_policy(info: ModelInfo, policy: str) -> Finding:
     """Judge what the engine does with a prompt that is too long. elbowroom sends none that it knows to be."""
-    if policy != ROLLING:
-        return []
-    what = (
-        "LM Studio's context overflow policy for it is rollingWindow: what does not fit loses its instructions first."
-    )
-    remedy = "Set the policy to 'stop at limit' in the model's settings in LM Studio, so that an overflow is told."
-    return [Finding("warn", "overflow", what, info.id, remedy)]
+    if policy == ROLLING:
+        what = (
+            "LM Studio's context overflow policy for it is rollingWindow: of a prompt that does not fit, the "
+            "instructions are lost first."
+        )
+        remedy = "Set the policy to 'stop at limit' in the model's settings in LM Studio, so that an overflow is told."
+        return Finding("warn", OVERFLOW, what, info.id, remedy)
+    happens = POLICIES.get(policy, "meets a policy that is not known here")
+    return Finding("ok", OVERFLOW, f"{info.id}: {policy}: a prompt that does not fit {happens}; elbowroom sends none.")
 
 
 def _duplicates(info: ModelInfo, where: str) -> Finding:

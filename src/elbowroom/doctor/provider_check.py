@@ -156,6 +156,9 @@ def _nobody(visit: Visit, elsewhere: str) -> Finding:
             what, remedy = "There is no machine of this name.", "Correct base_url."
         case "bad address":
             what, remedy = "base_url is not an address.", "Write it as http://127.0.0.1:1234."
+        case "silent" if is_loopback(urlsplit(visit.url).hostname or ""):
+            what = "Something listens there and does not answer: LM Studio hangs, or is too busy."
+            remedy = "Look at LM Studio's log, and restart it where it goes on."
         case "silent":
             what = "Nothing answers in time: a firewall may be in the way, or the machine is off."
             remedy = "Correct base_url, or allow the port on that machine; LM Studio has to serve on the local network."

@@ -31,8 +31,8 @@ async def check_mcp(subject: Subject) -> list[Finding]:
         offer = await subject.offers.of(server.name)
         where = f"mcp_servers[{index}]: {server.name}"
         if isinstance(offer, str):
-            users_named = f" {names([agent.id for agent in users])} go without its tools." if users else ""
-            what = f"It cannot be used: {offer}.{users_named}"
+            without = f" Agents without its tools until then: {names([agent.id for agent in users])}." if users else ""
+            what = f"It cannot be used: {offer}.{without}"
             started = f"Start it by hand to see what it says: {server.command[0]} ..." if server.command else "Start it"
             remedy = f"{started}, and correct {'command, cwd or env' if server.command else 'url or headers'}."
             findings.append(Finding("fail", MCP, what, where, remedy))
@@ -46,7 +46,7 @@ def of_disabled(server: str, users: list[AgentSettings]) -> list[Finding]:
     """Return that agents name a server that is switched off."""
     if not users:
         return []
-    what = f"{names([agent.id for agent in users])} go without its tools: it is not enabled."
+    what = f"It is not enabled; agents without its tools: {names([agent.id for agent in users])}."
     return [Finding("warn", MCP, what, f"mcp_servers: {server}", "Set enabled = true, or remove it from their mcp.")]
 
 

@@ -1,7 +1,7 @@
 """Takes out of a log line what it repeats of a client's own words: engines quote prompts in their errors."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Self
 
 PIECE: Final = 16
@@ -11,7 +11,7 @@ MOST_CHARACTERS: Final = 1_000_000
 """What is looked through for each line, which takes at most some tenths of a second; no window is that large."""
 TAKEN_OUT: Final = "[...]"
 PICTURE: Final = "data:"
-CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+CONTROL: Final = re.compile(r"[\x01-\x1f\x7f-\x9f\u2028\u2029]")
 FIELDS: Final = ("messages", "input", "prompt", "text", "message", "content")
 """The fields of a body that hold what a client says."""
 
@@ -27,17 +27,26 @@ class ClientWords:
         self._folded: str | None = None
 
     @classmethod
-    def of(cls, body: Any) -> Self:
-        """Return the words in a request's body, whatever that is."""
-        return cls([body[name] for name in FIELDS if name in body] if isinstance(body, dict) else [body])
+    def of(cls, *bodies: Any) -> Self:
+        """Return the words in bodies of requests, whatever those are; those of the last are looked at first."""
+        tables = [body if isinstance(body, dict) else {FIELDS[0]: body} for body in bodies]
+        return cls([table[name] for table in tables for name in FIELDS if name in table])
 
-    def taken_out_of(self, line: str) -> str:
-        """Return the line without what repeats these words.
+    def taken_out_of(self, line: str, names: Sequence[str] = ()) -> str:
+        """Return the line without what repeats these words; `names` in it stay.
 
         A repetition of at least `PIECE + STRIDE` characters is sure to be found.
         """
+        for number, name in enumerate(names):
+            line = line.replace(name, f"\0{number}\0")  # which is in no line and in none of the words
+        line = self._without_repetitions(line)
+        for number, name in enumerate(names):
+            line = line.replace(f"\0{number}\0", name)
+        return line
+
+    def _without_repetitions(self, line: str) -> str:
         if self._folded is None:
-            self._folded = _fold("\0".join(_long_strings(self._texts)))
+            self._folded = _fold("\n".join(_long_strings(self._texts)))
             self._texts = ()
         parts: list[str] = []
         place = 0

@@ -14,7 +14,7 @@ from elbowroom.logs.quoted_text import ClientWords
 class RequestFacts:
     """One request, filled in while it is answered; tokens are None where nobody has counted them.
 
-    `words` is what no log may repeat: what the client said.
+    `words` is what no log may repeat: what the client said, and what an engine was sent for it.
     """
 
     id: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -27,6 +27,21 @@ class RequestFacts:
     error: str = ""
     compactions: int = 0
     words: ClientWords | None = field(default=None, repr=False)
+    _body: Any = field(default=None, repr=False)
+
+    def heard(self, body: Any) -> None:
+        """Take note of the body that the client has sent."""
+        self._body = body
+        self.words = ClientWords.of(body)
+
+    def told(self, body: Any) -> None:
+        """Take note of the body that an engine is sent: with instructions and results of tools, which it may quote."""
+        self.words = ClientWords.of(self._body, body)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names that log lines are to show, whoever says them elsewhere."""
+        return tuple(name for name in (self.model.partition("/")[2], self.agent) if name)
 
     def take_usage(self, usage: Mapping[str, Any] | None) -> None:
         """Take the token counts of a usage object in OpenAI's form."""

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from elbowroom.errors import StreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.failures import Source, failure_of_response
 
 RETRY_AFTER_SECONDS = 0.2
@@ -31,6 +32,7 @@ class Poster:
 
     async def post(self, url: str, body: Mapping[str, Any]) -> aiohttp.ClientResponse:
         """Return a response with the status 200, which the caller closes; any other status is raised."""
+        request_facts().told(body)
         data = json.dumps(body, separators=(",", ":")).encode()
         try:
             response = await self._connect(url, data)

@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 from aiohttp import web
 
 from elbowroom.errors import BodyTooLarge, RequestError, RequestTimeout
-from elbowroom.logs.quoted_text import ClientWords
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.server.keys import TIMING
 
@@ -33,7 +32,7 @@ async def read_json(request: web.Request, most: int = MAX_BODY_BYTES) -> Any:
     except ValueError:  # the one other thing that json.loads refuses
         raise RequestError("The body is not valid JSON for elbowroom: a number in it has too many digits.") from None
     _check_depth(value)
-    request_facts().words = ClientWords.of(value)
+    request_facts().heard(value)
     return value
 
 

@@ -46,6 +46,7 @@ async def log_request(request: web.Request, handler: Handler) -> web.StreamRespo
             ended.status = answer.status
             raise
         finally:
+            facts.words = None  # the line is made of names and numbers
             _log(request, facts, ended.status, round((time.monotonic() - began) * 1000))
 
 
