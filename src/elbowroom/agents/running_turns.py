@@ -44,10 +44,11 @@ class ConversationStatus:
 class RunningTurn:
     """One turn that a person may stop, in the task that entered it. `name` is what the client calls its conversation.
 
+    `is_stopped` tells that a person has: what was said until then is the answer. `wants_last_words` tells that the
+    model is to say then what was left undone.
+
     `agent` and `model` are who answers now, and `filling` tells how full the model's window is at the moment; it is
     None where that is not looked after. `spoke_at` is when its first word or thought came, by the monotonic clock.
-    `is_stopped` tells that a person has stopped it: what was said until then is the answer. `wants_last_words` tells
-    that the model is to say then what was left undone.
     """
 
     owner: str
@@ -175,7 +176,7 @@ class RunningTurns:
         One that does not end within some seconds is no longer waited for. Whoever leaves while he waits here has
         stopped them all the same.
         """
-        turns = self.of(owner, conversation)
+        turns = [turn for turn in self._turns if (turn.owner, turn.conversation) == (owner, conversation)]
         for turn in turns:
             turn.stop(last_words=last_words)
         if turns:
