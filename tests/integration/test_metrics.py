@@ -9,6 +9,7 @@ import pytest
 from cancelling import PATIENCE, ask, stopped_when
 from chatting import MODEL, RAW_MODEL, chat_body, elbowroom_with_studio, eventually
 from own_tools import own_tool
+from patient_counting import wait_for_counts
 from prometheus_client.parser import text_string_to_metric_families
 from raw_http import connected, request_bytes
 from serving import Served, serve, settings_for
@@ -127,6 +128,19 @@ async def test_an_engine_that_has_no_room(tmp_path: Path) -> None:
         assert await value(served, "restarts_total") >= 1
         assert await value(served, "upstream_errors_total", provider="lmstudio") == 1
         assert await value(served, "answers_total", outcome="whole") == 1
+
+
+async def test_an_engine_that_cuts_silently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it reports to have read less than it was sent raises the alarm, and shows in the ratio of the counts."""
+    wait_for_counts(monkeypatch)
+    async with small_window(tmp_path) as (served, studio):
+        counted = studio.tokenizer.count_tokens
+        studio.count_tokens = lambda messages, tools: min(counted(messages, tools), 500)
+        await ask(served, {"model": RAW_MODEL, "messages": history(7), "stream": True})
+        assert await value(served, "truncation_alarms_total", model=RAW_MODEL) == 1
+        assert await value(served, "overflow_alarms_total") == 0
+        assert await value(served, "prompt_count_ratio_count") == 1
+        assert 1.1 < await value(served, "prompt_count_ratio_sum") < 2
 
 
 async def test_tools(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """What `elbowroom status` draws, for terminals of every kind."""
 
+import io
 from typing import Any
 
 import pytest
 
 from elbowroom.status.asking import Place, Snapshot
+from elbowroom.status.command import show
 from elbowroom.status.gauge import bar, drawn
 from elbowroom.status.terminal import Terminal, width
 
@@ -88,6 +90,44 @@ def test_a_title_cannot_steer_the_terminal() -> None:
     told = drawn(snapshot(live=({**TURN, "title": "a\x1b[2Jb\nc\u202ed\x07e\x9bf"},)), Terminal(100, True), now=1)
     assert "a [2Jb c d e f" in told
     assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(told)
+
+
+class Screen(io.TextIOWrapper):
+    """A stream that is a terminal."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(io.BytesIO(), encoding)
+
+    def isatty(self) -> bool:
+        """Tell that it is one."""
+        return True
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_coloured", "is_screen"),
+    [
+        ({}, True, True),
+        ({"NO_COLOR": "1"}, False, True),
+        ({"NO_COLOR": ""}, True, True),
+        ({"TERM": "dumb"}, False, False),
+    ],
+)
+def test_what_a_terminal_can_do(environ: dict[str, str], is_coloured: bool, is_screen: bool) -> None:
+    """Colours and drawing over what was there, unless the person or the terminal says no; none of it in a file."""
+    of_windows = {"WT_SESSION": "1"}
+    terminal = Terminal.of(Screen("utf-8"), {**of_windows, **environ})
+    assert (terminal.is_coloured, terminal.is_screen, terminal.is_unicode) == (is_coloured, is_screen, True)
+    assert not Terminal.of(Screen("latin-1"), of_windows).is_unicode
+    file = Terminal.of(io.TextIOWrapper(io.BytesIO(), "UTF_8"), {**of_windows, **environ})
+    assert (file.is_coloured, file.is_screen, file.is_unicode) == (False, False, True)
+
+
+def test_a_screen_is_drawn_over() -> None:
+    """From its upper left corner on, and what was longer before is gone."""
+    screen = Screen("utf-8")
+    show("one\ntwo\n", screen, is_over=True, is_first=False, environ={"WT_SESSION": "1"})
+    screen.seek(0)
+    assert screen.read() == "\x1b[Hone\x1b[K\ntwo\x1b[K\n\x1b[J"
 
 
 @pytest.mark.parametrize("fill", [None, {}, {"tokens": "x"}, {**FILL, "window": 0}, 7])

@@ -56,11 +56,11 @@ class RunningTurn:
     task: "asyncio.Task[object]"
     ended: "asyncio.Future[None]"
     id: str = ""
+    since: float = field(default_factory=time.time)
+    phase: Phase = "waiting"
     agent: str = ""
     model: str = ""
     filling: Callable[[], ContextFill] | None = None
-    since: float = field(default_factory=time.time)
-    phase: Phase = "waiting"
     spoke_at: float | None = None
     is_stopped: bool = False
     wants_last_words: bool = False
@@ -133,14 +133,12 @@ class RunningTurns:
         self._turns: list[RunningTurn] = []
 
     @contextmanager
-    def entered(
-        self, owner: str, conversation: str, name: str = "", *, turn_id: str = "", agent: str = "", model: str = ""
-    ) -> Iterator[RunningTurn]:
+    def entered(self, owner: str, conversation: str, name: str = "", turn_id: str = "") -> Iterator[RunningTurn]:
         """Run a turn in the current task; a person who stops it ends the block, and whatever follows it goes on."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # turns run in tasks
         ended = asyncio.get_running_loop().create_future()
-        turn = RunningTurn(owner, conversation, name, task, ended, turn_id, agent, model)
+        turn = RunningTurn(owner, conversation, name, task, ended, turn_id)
         self._turns.append(turn)
         try:
             with turn.stoppable():

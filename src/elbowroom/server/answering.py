@@ -10,8 +10,7 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.live_turn import LiveTurn
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.run_settings import RunSettings
-from elbowroom.server.keys import RUNTIME, SHARED, run_settings_of
-from elbowroom.server.observing import Observed, observed
+from elbowroom.server.keys import RUNTIME, run_settings_of
 from elbowroom.server.runtime import AgentRuntime, chat_key
 
 Begun = Callable[[LiveTurn], object]
@@ -26,27 +25,22 @@ async def answered(
     What has happened to the store is told behind the answer, once. Tasks and requests that are relayed are no turns.
     Where it is not kept, nothing of the turn is written. Raises ElbowroomError.
     """
-    settings, runtime, caller = run_settings_of(app), app[RUNTIME], chat.caller
-    with observed(app[SHARED].observations, target, is_task=caller.is_task) as observing:
-        if caller.may_wait:
+    settings, runtime = run_settings_of(app), app[RUNTIME]
+    if chat.caller.may_wait:
+        return await runtime.run(target, chat, sink, settings)
+    with settings.shared.admission.chat(chat_key(target, chat)):  # before the store is asked, which may be opening yet
+        if target.is_relay or chat.caller.is_task:
             return await runtime.run(target, chat, sink, settings)
-        with settings.shared.admission.chat(chat_key(target, chat)):  # before the store is asked, which may be opening
-            if target.is_relay or caller.is_task:
-                return await runtime.run(target, chat, sink, settings)
-            live = await settings.shared.recording.begin(target, chat, keeps=keeps)
-            begun(live)
-            return await _answered_turn(runtime, target, chat, sink, replace(settings, live=live), observing)
+        live = await settings.shared.recording.begin(target, chat, keeps=keeps)
+        begun(live)
+        return await _answered_turn(runtime, target, chat, sink, replace(settings, live=live), live)
 
 
 async def _answered_turn(
-    runtime: AgentRuntime, target: Target, chat: ChatRequest, sink: Sink, settings: RunSettings, observing: Observed
+    runtime: AgentRuntime, target: Target, chat: ChatRequest, sink: Sink, settings: RunSettings, live: LiveTurn
 ) -> Answer:
-    live = settings.live
-    assert live is not None  # noqa: S101  # what makes a request a turn
-    names = {"turn_id": live.id, "agent": target.name, "model": target.model}
     try:
-        with settings.shared.running.entered(live.owner, live.conversation, chat.caller.chat_id, **names) as turn:
-            observing.turn = turn
+        with settings.shared.running.entered(live.owner, live.conversation, chat.caller.chat_id, live.id) as turn:
 
             def seen(events: Sequence[AnswerEvent]) -> Awaitable[None]:
                 turn.saw(events)

@@ -14,8 +14,9 @@ from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.lmstudio_models import find_model
 from elbowroom.server.body import read_json
 from elbowroom.server.chat import reported
+from elbowroom.server.client_left import ClientLeft
 from elbowroom.server.encode import DONE, to_json
-from elbowroom.server.event_stream import ClientLeft, EventStream
+from elbowroom.server.event_stream import EventStream
 from elbowroom.server.keys import RUNNING, SHARED, catalog_of
 from elbowroom.server.prompt_room import Room, room_for
 

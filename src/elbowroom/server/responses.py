@@ -17,9 +17,10 @@ from elbowroom.server.answering import answered
 from elbowroom.server.body import read_json
 from elbowroom.server.caller import keeper_of, with_caller
 from elbowroom.server.chat import name_conversation, reported
+from elbowroom.server.client_left import ClientLeft
 from elbowroom.server.counting import counted
 from elbowroom.server.encode import to_json
-from elbowroom.server.event_stream import ClientLeft, EventStream
+from elbowroom.server.event_stream import EventStream
 from elbowroom.server.keys import RUNNING, SHARED, catalog_of, run_settings_of
 from elbowroom.server.request_log import note_answer, note_target
 from elbowroom.server.responses_body import ResponsesRequest, parse_responses_request

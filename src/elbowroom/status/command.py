@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -56,7 +56,7 @@ def run(path: Path, is_named: bool, flags: Flags, *, user: str, as_json: bool, e
     place = Place.here(server.host, server.port, server.token.reveal(loaded.folder, os.environ), user)
     if every is None:
         snapshot = ask(place)
-        _show(_text(snapshot, as_json=as_json), sys.stdout)
+        show(_text(snapshot, as_json=as_json), sys.stdout)
         return snapshot.exit_code
     if not every >= LEAST_SECONDS:
         raise ElbowroomError(f"--watch takes at least {LEAST_SECONDS} seconds, not {every:g}.")
@@ -69,7 +69,7 @@ def _watch(place: Place, every: float, *, as_json: bool) -> int:
     text, is_first = _text(snapshot, as_json=as_json), True
     try:
         while True:
-            _show(text, sys.stdout, is_over=not as_json, is_first=is_first)
+            show(text, sys.stdout, is_over=not as_json, is_first=is_first or as_json)
             time.sleep(every)
             is_first = False
             try:
@@ -87,11 +87,13 @@ def _text(snapshot: Snapshot, *, as_json: bool) -> str:
     return drawn(snapshot, Terminal.of(sys.stdout, os.environ))
 
 
-def _show(text: str, stream: TextIO, *, is_over: bool = False, is_first: bool = True) -> None:
+def show(
+    text: str, stream: TextIO, *, is_over: bool = False, is_first: bool = True, environ: Mapping[str, str] = os.environ
+) -> None:
     """Write a text, over what was there where the terminal can do that and it `is_over`."""
-    if is_over and Terminal.of(stream, os.environ).is_screen:
+    if is_over and Terminal.of(stream, environ).is_screen:
         text = HOME + text.replace("\n", f"{TO_LINE_END}\n") + TO_SCREEN_END
     elif not is_first:
-        text = text if text.startswith("{") else f"\n{text}"
+        text = f"\n{text}"
     stream.write(text)
     stream.flush()
