@@ -60,7 +60,7 @@ class RunningTurn:
     phase: Phase = "waiting"
     agent: str = ""
     model: str = ""
-    filling: Callable[[], ContextFill] | None = None
+    filling: Callable[[], ContextFill | None] | None = None
     spoke_at: float | None = None
     is_stopped: bool = False
     wants_last_words: bool = False
@@ -99,7 +99,7 @@ class RunningTurn:
         with self.stoppable():
             yield
 
-    def answered_by(self, agent: str, model: str, filling: Callable[[], ContextFill] | None) -> None:
+    def answered_by(self, agent: str, model: str, filling: Callable[[], ContextFill | None] | None) -> None:
         """Take note of who answers now, and of what tells how full the window is."""
         self.agent, self.model, self.filling = agent, model, filling
 

@@ -295,7 +295,7 @@ class Turn:
         if self.settings.running is not None:
             self.settings.running.phase = phase
 
-    def _is_asked(self, info: ModelInfo, filling: Callable[[], ContextFill] | None) -> None:
+    def _is_asked(self, info: ModelInfo, filling: Callable[[], ContextFill | None] | None) -> None:
         if self.settings.running is not None:
             self.settings.running.answered_by(self.target.name, info.id, filling)
 
