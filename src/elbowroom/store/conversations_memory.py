@@ -165,8 +165,8 @@ class MemoryConversations:
         held = self._find(change)
         if held is None:
             return
-        self._index(change, held)
-        if type(change) in APPLIED:
+        is_its_own = self._index(change, held) is held
+        if is_its_own and type(change) in APPLIED:
             APPLIED[type(change)](held, change)
         held.used(change.item.at if isinstance(change, kinds.Queued) else getattr(change, "at", held.updated))
         held.size += size
@@ -185,13 +185,15 @@ class MemoryConversations:
             case _:
                 return self._held.get(change.conversation)
 
-    def _index(self, change: KeptChange, held: HeldConversation) -> None:
+    def _index(self, change: KeptChange, held: HeldConversation) -> HeldConversation:
+        """Return the conversation that has what a change begins: the first one that named it, for ids are unique."""
         if isinstance(change, kinds.TurnBegun):
-            self._by_turn.setdefault(change.turn, held)
-        elif isinstance(change, kinds.ReplyBegun | kinds.Added):
-            self._by_reply.setdefault(change.message, held)
-        elif isinstance(change, kinds.Queued):
-            self._by_queued.setdefault(change.item.id, held)
+            return self._by_turn.setdefault(change.turn, held)
+        if isinstance(change, kinds.ReplyBegun | kinds.Added):
+            return self._by_reply.setdefault(change.message, held)
+        if isinstance(change, kinds.Queued):
+            return self._by_queued.setdefault(change.item.id, held)
+        return held
 
     def _take_from_queue(self, item: str, turn: str | None) -> None:
         if held := self._by_queued.get(item):
