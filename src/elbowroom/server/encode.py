@@ -96,11 +96,11 @@ class FrameEncoder:
 
         A client that shows nothing but text may know neither errors nor an end without [DONE]: it gets both in words.
         """
-        frames = f"{self._closing()}data: {to_json(error.as_openai())}\n\n".encode("ascii")
+        closing, frame = self._closing(), f"data: {to_json(error.as_openai())}\n\n"
         if not self._shows_text_only:
-            return frames
-        line = "" if self._notices in ("off", "comment") else self._text(TextDelta(notice_line(error.message)))
-        return (self._beginning() + line).encode("ascii") + frames + DONE
+            return (closing + frame).encode("ascii")
+        line = "" if self._notices in ("off", "comment") else self._line(error.message)
+        return (self._beginning() + closing + line + frame).encode("ascii") + DONE
 
     def keep_alive(self) -> bytes:
         """Return what fills a silence: a comment, or an empty text where a client may take every line for JSON."""
@@ -140,13 +140,13 @@ class FrameEncoder:
             case "comment":
                 return comment(notice.text)
             case "content":
-                return "" if is_progress else self._line(notice)
+                return "" if is_progress else self._line(notice.text)
             case _:
-                line = self._line(notice) if self._shows_text_only and not is_progress else ""
+                line = self._line(notice.text) if self._shows_text_only and not is_progress else ""
                 return self._statuses(notice) + line
 
-    def _line(self, notice: Notice) -> str:
-        return self._text(TextDelta(notice_line(notice.text)))
+    def _line(self, text: str) -> str:
+        return self._text(TextDelta(notice_line(text)))
 
     def _statuses(self, notice: Notice) -> str:
         """Return the status of a notice; one that would stay open is said to be done in the same breath."""
