@@ -9,7 +9,11 @@ import pytest
 from chatting import MODEL, RAW_MODEL, elbowroom_with_studio
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from openai.types.responses import FunctionToolParam, Response, ResponseStreamEvent
+from patient_counting import wait_for_counts
+from pydantic import BaseModel
+from request_checks import assert_fits
 from serving import Served
+from small_window import ANSWER, history, orders_of, small_window, turns_of
 
 from elbowroom.demo import Error, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall
 
@@ -22,6 +26,12 @@ READ_NOTE: FunctionToolParam = {
     "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
     "strict": False,
 }
+
+
+class Wanted(BaseModel):
+    """What an answer has to be."""
+
+    path: str
 
 
 @pytest.fixture
@@ -145,3 +155,44 @@ async def test_errors(trio: Trio) -> None:
     failed = last_response(events)
     assert failed.error is not None
     assert "it broke" in failed.error.message
+
+
+@MODELS
+async def test_helpers(trio: Trio, model: str) -> None:
+    """The client's own accumulation of a stream, its parsing into a type, and all other calls work."""
+    client, studio, _ = trio
+    studio.enqueue(Script(Reasoning("Hm."), '{"path": "a"}'), '{"path": "b"}')
+    async with client.responses.stream(model=model, input="Which?", text_format=Wanted) as stream:
+        async for _ in stream:
+            pass
+        first = await stream.get_final_response()
+    assert first.output_parsed == Wanted(path="a")
+    second = await client.responses.parse(
+        model=model, input="And now?", text_format=Wanted, previous_response_id=first.id
+    )
+    assert second.output_parsed == Wanted(path="b")
+    assert [chat.body["response_format"]["type"] for chat in studio.chats] == ["json_schema"] * 2
+    size = await client.responses.input_tokens.count(model=model, input="And now?", previous_response_id=first.id)
+    assert size.input_tokens == studio.chats[1].prompt_tokens
+    assert (await client.responses.cancel(second.id)).status == "completed"
+    await client.responses.delete(second.id)
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.retrieve(second.id)
+    await client.responses.create(model=model, input="On?", previous_response_id=first.id)
+    with pytest.raises(openai.ConflictError):
+        await client.responses.delete(first.id)
+
+
+@MODELS
+async def test_compaction_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    """A history that outgrows the window is compacted; every event is read, and the chain goes on."""
+    wait_for_counts(monkeypatch)
+    async with small_window(tmp_path) as (served, studio), client_of(served) as client:
+        events = await events_of(client, model=model, input=history(12))
+        assert last_response(events).output_text == ANSWER
+        assert orders_of(studio)
+        again = await client.responses.create(
+            model=model, input="Are you sure?", previous_response_id=last_response(events).id
+        )
+        assert again.output_text == ANSWER
+        assert_fits(turns_of(studio)[-1])

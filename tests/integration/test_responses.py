@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from chatting import AGENT, MODEL, RAW_MODEL, delta_frame, elbowroom_with_studio, eventually
 from note_reader import SECRET, knows, note_reader, prompt_of, reading
+from openai_schemas import check_schema
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from responding import respond, said_to, send, stream_events, text_in
@@ -124,7 +125,9 @@ async def test_stopped(tmp_path: Path) -> None:
                 if b"three" in line:
                     break
             response_id = received.split(b'"id":"')[1].split(b'"')[0].decode()
-            assert (await send(served, f"/{response_id}", "GET"))["status"] == "in_progress"
+            running = await send(served, f"/{response_id}", "GET")
+            assert running["status"] == "in_progress"
+            check_schema("Response", running)
             assert (await send(served, f"/{response_id}", "DELETE"))["status_code"] == 409
             refused = await send(served, model="writer", input="a", previous_response_id=response_id)
             assert (refused["status_code"], refused["error"]["code"]) == (409, "response_running")
@@ -132,6 +135,7 @@ async def test_stopped(tmp_path: Path) -> None:
             rest = await streaming.content.read()
         release.set()
         assert stopped["status"] == "cancelled"
+        check_schema("Response", stopped)
         assert text_in(stopped).startswith("One two three")
         assert b"event: response.completed" in rest
         assert b'"status":"cancelled"' in rest
@@ -361,3 +365,21 @@ async def test_with_conversations_switched_off(tmp_path: Path) -> None:
         response = await respond(served)
         assert response["store"] is False
         assert (await send(served, f"/{response['id']}", "GET"))["status_code"] == 404
+
+
+async def test_stopped_before_its_first_word(tmp_path: Path) -> None:
+    """One that has said nothing can be looked at and stopped as well, also where it is not kept."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        for stores in (True, False):
+            studio.enqueue(Script(WaitFor(asyncio.Event())))
+            asking = asyncio.create_task(respond(served, store=stores))
+            await eventually(lambda: studio.open_requests == 1, "nothing is asked")
+            [running] = served.app[SHARED].running._turns
+            response_id = response_id_of(running.id)
+            shown = await send(served, f"/{response_id}", "GET")
+            stopped = await send(served, f"/{response_id}/cancel")
+            assert (shown["status"], stopped["status"]) == ("in_progress", "cancelled")
+            check_schema("Response", shown)
+            check_schema("Response", stopped)
+            assert (await asking)["status"] == "cancelled"
+            assert (await send(served, f"/{response_id}/cancel"))["status_code"] == 404

@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice
@@ -41,6 +42,8 @@ class ResponseEncoder:
         self._notices = notices
         self._created = int(time.time())
         self._written = 0
+        self._words_of = -1
+        self._before_words = ""
         self.id = RESPONSE + secrets.token_hex(12)
         self._items = OutputItems(self.id)
 
@@ -53,7 +56,9 @@ class ResponseEncoder:
         """Return the frames for what has just been said; none where nothing of it is for this client."""
         frames: list[str] = []
         for event in events:
-            if not isinstance(event, Notice):
+            if isinstance(event, TextDelta) and self._items.goes_on(event):
+                frames.append(self._words(event.text))
+            elif not isinstance(event, Notice):
                 frames += self._frames(self._items.take(event))
             elif self._notices == "content" and event.progress is None:
                 frames += self._frames(self._items.take(TextDelta(notice_line(event.text))))
@@ -105,6 +110,15 @@ class ResponseEncoder:
         for kind, fields in events:
             yield from self._beginning()
             yield self._frame(kind, fields)
+
+    def _words(self, text: str) -> str:
+        """Return the frame of words that follow others, all but these and its number made once for each message."""
+        if self._words_of != len(self._items.done):
+            kind, fields = self._items.delta_of_words()
+            self._words_of = len(self._items.done)
+            self._before_words = f'event: {kind}\ndata: {to_json({"type": kind, **fields})[:-1]},"delta":'
+        self._written += 1
+        return f'{self._before_words}{encode_basestring_ascii(text)},"sequence_number":{self._written - 1}}}\n\n'
 
     def _frame(self, kind: str, fields: Mapping[str, Any]) -> str:
         data = to_json({"type": kind, **fields, "sequence_number": self._written})

@@ -43,6 +43,17 @@ class OutputItems:
             case Notice():
                 pass
 
+    def goes_on(self, said: TextDelta) -> bool:
+        """Take words that follow others, which are nearly all; tell whether these are such."""
+        if self._open != "message" or said.logprobs is not None:
+            return False
+        self._text.append(said.text)
+        return True
+
+    def delta_of_words(self) -> Event:
+        """Return the event for words that follow others, without these."""
+        return "response.output_text.delta", {**self._place(), "content_index": 0, "logprobs": []}
+
     def close(self, status: Literal["completed", "incomplete"] = "completed") -> Iterator[Event]:
         """Yield the events that end the open item, if there is one."""
         if self._open is None:
