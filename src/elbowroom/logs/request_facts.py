@@ -1,5 +1,6 @@
 """What is known of the request that is being answered: in its log line, and its id in every line written for it."""
 
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from elbowroom.logs.quoted_text import ClientWords
+
+CODE: Final = re.compile(r"[a-z][a-z0-9_.-]{0,49}")
 
 
 @dataclass(slots=True)
@@ -37,6 +40,11 @@ class RequestFacts:
     def told(self, body: Any) -> None:
         """Take note of the body that an engine is sent: with instructions and results of tools, which it may quote."""
         self.words = ClientWords.of(self._body, body)
+
+    def failed(self, error: Exception) -> None:
+        """Take note of how it failed: by the error's code, where that is one and no text of an engine's."""
+        code = getattr(error, "code", None)
+        self.error = code if isinstance(code, str) and CODE.fullmatch(code) else type(error).__name__
 
     @property
     def names(self) -> tuple[str, ...]:

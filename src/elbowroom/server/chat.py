@@ -75,10 +75,9 @@ async def _stream(request: web.Request, chat: ChatRequest, target: Target) -> we
 
 def _reported(error: Exception, target: Target) -> ElbowroomError:
     """Log what ended an answer whose headers are out, and return what the client may know of it."""
+    request_facts().failed(error)
     if not isinstance(error, ElbowroomError):
-        request_facts().error = type(error).__name__
         return unexpected(error)
-    request_facts().error = error.code or type(error).__name__
     log.warning("The answer of %s ended early: %s", target.name, error)
     return error
 
