@@ -51,9 +51,9 @@ class RequestFacts:
         """Return the names that log lines are to show, whoever says them elsewhere."""
         return tuple(name for name in (self.model.partition("/")[2], self.agent) if name)
 
-    def take_usage(self, usage: Mapping[str, Any] | None) -> None:
-        """Take the token counts of a usage object in OpenAI's form."""
-        found = usage or {}
+    def take_usage(self, usage: Any) -> None:
+        """Take the token counts of a usage object in OpenAI's form; whatever else it is says nothing."""
+        found = usage if isinstance(usage, Mapping) else {}
         self.tokens_in = _whole(found.get("prompt_tokens", found.get("input_tokens")))
         self.tokens_out = _whole(found.get("completion_tokens", found.get("output_tokens")))
 

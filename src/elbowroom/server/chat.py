@@ -6,7 +6,7 @@ from functools import partial
 
 from aiohttp import web
 
-from elbowroom.agents.answer import Answer, AnswerEvent
+from elbowroom.agents.answer import AnswerEvent
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.relay import relay_completion
 from elbowroom.agents.request import ChatRequest
@@ -18,7 +18,7 @@ from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
 from elbowroom.server.event_stream import ClientLeft, EventStream
 from elbowroom.server.failures import unexpected
 from elbowroom.server.keys import RUNNING, catalog_of, run_settings_of
-from elbowroom.server.request_log import note_target
+from elbowroom.server.request_log import note_answer, note_target
 
 log = logging.getLogger(__name__)
 OPEN_WEBUI = "X-OpenWebUI-"
@@ -35,11 +35,13 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
         return await _stream(request, chat, target)
     async with request.app[RUNNING].endable():
         if target.is_relay:
-            return web.json_response(await relay_completion(target, chat), dumps=to_json)
+            completion = await relay_completion(target, chat)
+            request_facts().take_usage(completion.get("usage"))
+            return web.json_response(completion, dumps=to_json)
         headers: dict[str, str] = {}
         named = partial(headers.setdefault, CONVERSATION)
         answer = await answered(request.app, target, chat, _keep_to_the_end, named)
-    _note_answer(answer)
+    note_answer(answer)
     return web.json_response(encode_completion(answer, chat.model), headers=headers, dumps=to_json)
 
 
@@ -64,7 +66,7 @@ async def _stream(request: web.Request, chat: ChatRequest, target: Target) -> we
                     raise
                 last = encoder.failure(_reported(error, target))
             else:
-                _note_answer(answer)
+                note_answer(answer)
                 last = encoder.end(answer, wants_usage=chat.wants_usage, usage_at_finish=_is_open_webui(request))
             await stream.send(last)
         except ClientLeft:
@@ -88,9 +90,3 @@ async def _keep_to_the_end(events: Sequence[AnswerEvent]) -> None:
 
 def _is_open_webui(request: web.Request) -> bool:
     return any(name.lower().startswith(OPEN_WEBUI.lower()) for name in request.headers)
-
-
-def _note_answer(answer: Answer) -> None:
-    facts = request_facts()
-    facts.take_usage(answer.usage)
-    facts.steps, facts.finish_reason = answer.steps, answer.finish_reason

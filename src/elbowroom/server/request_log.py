@@ -7,6 +7,7 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
+from elbowroom.agents.answer import Answer
 from elbowroom.agents.catalog import Target
 from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.redaction import REDACTOR
@@ -60,6 +61,13 @@ def note_target(target: Target) -> None:
     facts = request_facts()
     facts.agent = target.agent.id if target.agent else ""
     facts.model = f"{target.provider.id}/{target.model}"
+
+
+def note_answer(answer: Answer) -> None:
+    """Have the request's line say what the answer took."""
+    facts = request_facts()
+    facts.take_usage(answer.usage)
+    facts.steps, facts.finish_reason = answer.steps, answer.finish_reason
 
 
 def route_of(request: web.Request) -> str:
