@@ -10,7 +10,7 @@ import pytest
 from chatting import RAW_MODEL, chat_body, chunks_of, elbowroom_with_studio, eventually, split_frames
 from obsidian_readers import READERS, Shown, bmo_chatbot, smart_connections, text_generator
 from obsidian_requests import COPILOT, DESKTOP, LOOKUP, REQUESTS, PluginRequest, in_web_view, past_web_view
-from serving import Served, text_of
+from serving import Served, parse_frames, text_of
 from small_window import ANSWER, WINDOW, history, orders_of, small_window
 
 from elbowroom.demo import Error, Pause, Script, SimulatedLMStudio, Text, ToolCall, WaitFor
@@ -238,6 +238,30 @@ async def test_stop_of_a_web_view(pair: Pair) -> None:
     async with served.http.post(served.chat_url, json=chat_body(stream=True), headers=WEB_VIEW) as response:
         assert await response.content.readany()
     await eventually(lambda: studio.disconnects, "the model goes on for nobody")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_copilots_older_provider(pair: Pair, stream: bool) -> None:
+    """Copilot's provider "LM Studio" asks for responses, after the same preflight, and reads the text and the end."""
+    served, studio = pair
+    studio.enqueue("An answer.")
+    said = [{"type": "message", "role": role, "content": f"For the {role}"} for role in ("system", "user")]
+    function = LOOKUP["function"]
+    tool = {"type": "function", "name": "lookup", "parameters": function["parameters"], "description": "d"}
+    body = {"model": "writer", "stream": stream, "tools": [tool], "text": {"format": {"type": "text"}}, "input": said}
+    sent = PluginRequest("/v1/responses", in_web_view(key="default-key", **COPILOT), body)
+    async with served.http.options(served.url + sent.path, headers=sent.preflight) as response:
+        assert response.status == 204
+        asked = sent.preflight["Access-Control-Request-Headers"]
+        assert response.headers.getall("Access-Control-Allow-Headers") == [asked]
+    async with served.http.post(served.url + sent.path, json=sent.body, headers=sent.headers) as response:
+        assert response.status == 200, await response.text()
+        assert response.headers.getall("Access-Control-Allow-Origin") == [DESKTOP]
+        answer = await response.read()
+    whole = parse_frames(answer)[-1]["response"] if stream else json.loads(answer)
+    assert whole["status"] == "completed"
+    assert whole["output"][-1]["content"][0]["text"] == "An answer."
+    assert [tool["function"]["name"] for tool in studio.chats[0].body["tools"]] == ["lookup"]
 
 
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/v1/images/generations", "/v2/chat"])

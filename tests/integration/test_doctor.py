@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import sqlite3
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from command_line import run
+from command_line import run, running
 from examined import AGENT, examined, only_problem, problems
 from fake_upstream import fake_upstream
 from mcp_sample import program, stdio_server
@@ -61,6 +62,16 @@ async def test_a_healthy_set_up_has_no_finding(studio: SimulatedLMStudio, tmp_pa
         "vault",
     }
     assert [chat.body["max_tokens"] for chat in studio.chats] == ([1] if probes else [])
+
+
+async def test_a_healthy_set_up_ends_with_0(studio: SimulatedLMStudio, tmp_path: Path) -> None:
+    """The program says that nothing is wrong, and leaves no file behind."""
+    path = tmp_path / "mine.toml"
+    path.write_text(settings_for(studio.base_url, agents=AGENT), encoding="utf-8")
+    async with running(tmp_path, "doctor", "--config", str(path)) as doctor:
+        assert await doctor.ended() == 0
+    assert doctor.said.rstrip().endswith("Nothing is wrong.")
+    assert os.listdir(tmp_path) == ["mine.toml"]
 
 
 async def test_a_running_server_is_recognised(studio: SimulatedLMStudio, tmp_path: Path) -> None:
@@ -442,6 +453,65 @@ async def test_a_check_that_hangs_or_fails_is_a_finding(studio: SimulatedLMStudi
     expected = [("ok", "settings"), ("warn", "hanging"), ("fail", "broken")]
     assert [(one.severity, one.check) for one in findings] == expected
     assert "planted-sesame" not in str(findings)
+
+
+async def test_many_problems_at_once(tmp_path: Path) -> None:
+    """The program itself finds each of a dozen problems in one set-up, and says how to mend every one."""
+    models = [SimulatedModel("tiny", loaded_context_length=4096), SimulatedModel("other")]
+    async with SimulatedLMStudio(models, overflow=Overflow(policy="rollingWindow")) as studio:
+        studio.load("tiny", 4096)
+        path = tmp_path / "mine.toml"
+        path.write_text(PROBLEMS.format(url=studio.base_url, port=studio.port), encoding="utf-8")
+        (tmp_path / "data").write_text("no folder", encoding="utf-8")
+        variables = {"ELBOWROOM_DATA_DIR": str(tmp_path / "data"), "http_proxy": "http://proxy:3128"}
+        async with running(tmp_path, "doctor", "--json", "--config", str(path), variables=variables) as doctor:
+            assert await doctor.ended() == 1
+    found = [one for one in json.loads(doctor.said)["findings"] if one["severity"] != "ok"]
+    assert [(one["check"], one["where"]) for one in found] == [
+        ("settings", str(path)),
+        ("data folder", str(tmp_path / "data")),
+        ("port", f"server.host = '127.0.0.1', server.port = {studio.port}"),
+        ("clients", "server.host"),
+        ("windows", "lmstudio/tiny"),
+        ("duplicates", "lmstudio/tiny"),
+        ("overflow", "tiny"),
+        ("agents", "agent writer"),
+        ("pruning agent", "compaction.model or compaction.pruning_agent"),
+        ("counting", "/no/such.gguf"),
+        ("mcp", "mcp_servers[0]: files"),
+        ("vault", "vault.path = '/no/such/vault'"),
+        ("proxy", "environment variable http_proxy"),
+    ]
+    assert all(one["what"] and one["remedy"] for one in found)
+
+
+PROBLEMS = """\
+[server]
+port = {port}
+allowed_hosts = ["elbowroom.lan"]
+tokn = "x"
+[[providers]]
+id = "lmstudio"
+kind = "lmstudio"
+base_url = "{url}"
+model_files = {{ other = "/no/such.gguf" }}
+[[agents]]
+id = "writer"
+model = "tny"
+[[agents]]
+id = "reader"
+model = "tiny"
+[[agents]]
+id = "pruner"
+model = "other"
+[compaction]
+pruning_agent = "pruner"
+[[mcp_servers]]
+name = "files"
+command = ["no-such-program"]
+[vault]
+path = "/no/such/vault"
+"""
 
 
 def test_the_command_prints_and_ends_with_what_it_found(tmp_path: Path, unused_tcp_port: int) -> None:

@@ -159,7 +159,9 @@ async def test_neither_secrets_nor_conversations_get_into_a_log(
     )
     for _ in range(3):
         await served.chat_frames("writer", PROMPT, user="a\nb\x1b[31m")
-    await served.chat(f"{KEY}\n12:00:00 ERROR forged", PROMPT)
+    for name in (f"{KEY}\n12:00:00 ERROR forged\u202e", "x" * 100_000):
+        await served.chat(name, PROMPT)
+        await served.chat(f"lmstudio/{name}", PROMPT)
     async with served.http.get(f"{served.url}/v1/models?api_key={secret}") as response:
         assert response.status == 200
     async with served.http.get(f"{served.url}/api/logs?tail=1000") as response:
@@ -167,9 +169,20 @@ async def test_neither_secrets_nor_conversations_get_into_a_log(
     written = (tmp_path / "logs" / "elbowroom.jsonl").read_text(encoding="utf-8")
     for text in (written, shown, terminal.getvalue()):
         assert "tokens in" in text
-        for planted in (PROMPT, PROMPT[8:40], ANSWER, "instructions of the house", TOKEN, KEY, secret, "\x1b"):
+        for planted in (
+            PROMPT,
+            PROMPT[8:40],
+            ANSWER,
+            "instructions of the house",
+            TOKEN,
+            KEY,
+            secret,
+            "\x1b",
+            "\u202e",
+        ):
             assert planted not in text
         assert not re.search("^12:00:00 ERROR forged", text, re.MULTILINE)
+    assert all(len(line) < 12_000 for line in written.splitlines())
 
 
 async def test_what_tools_say_does_not_get_into_a_log(tmp_path: Path, terminal: io.StringIO) -> None:

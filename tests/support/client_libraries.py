@@ -41,6 +41,9 @@ LIBRARIES: Final = {
     "openai (JavaScript)": Library(("openai",), "js", "run_openai.mjs"),
     "LangChain (Python)": Library(("langchain-openai", "langchain-core"), "py", "run_langchain.py"),
     "LangChain (JavaScript)": Library(("@langchain/openai", "@langchain/core"), "js", "run_langchain.mjs"),
+    "LangChain (JavaScript), responses": Library(
+        ("@langchain/openai", "@langchain/core"), "js", "run_langchain.mjs", ("responses",)
+    ),
     "AI SDK, compatible provider": Library(("@ai-sdk/openai-compatible", "ai"), "js", "run_ai_sdk.mjs"),
     "AI SDK, OpenAI provider": Library(("@ai-sdk/openai", "ai"), "js", "run_ai_sdk.mjs", ("openai",)),
 }

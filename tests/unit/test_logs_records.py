@@ -107,17 +107,21 @@ def test_the_file_is_rotated_and_private(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is raised; there is one warning, however much is logged."""
-    (tmp_path / "logs").write_text("no folder", encoding="utf-8")
-    handler = LogFile(tmp_path / "logs" / "elbowroom.jsonl")
+    """Nothing is raised; there is one warning, however often it is tried; and once it can be written, it is."""
+    path = tmp_path / "logs" / "elbowroom.jsonl"
+    path.parent.write_text("no folder", encoding="utf-8")
+    handler = LogFile(path, pause=0)
     logging.getLogger("elbowroom").addHandler(handler)
     try:
         for number in range(5):
             logging.getLogger("elbowroom.test").warning("line %d", number)
+        path.parent.unlink()
+        logging.getLogger("elbowroom.test").warning("the last line")
     finally:
         logging.getLogger("elbowroom").removeHandler(handler)
         handler.close()
     assert len([made for made in caplog.records if "cannot be written" in made.getMessage()]) == 1
+    assert json.loads(path.read_text(encoding="utf-8"))["message"] == "the last line"
 
 
 def test_the_tail_is_the_newest_lines_in_order(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from elbowroom.doctor.settings_check import check_settings, slow_settings, wrong
 from elbowroom.doctor.subject import INTERNAL_PORTS, USUAL_PORT, Subject
 from elbowroom.doctor.tool_check import check_mcp, check_vault
 from elbowroom.errors import ElbowroomError, SettingsError
-from elbowroom.logs.redaction import REDACTOR
+from elbowroom.logs.redaction import Redactor
 from elbowroom.providers.chat_endpoint import open_session
 from elbowroom.providers.registry import Providers
 from elbowroom.settings.layers import Flags, load_settings
@@ -75,10 +75,11 @@ async def examine(
 
     With `probes` a few tokens are asked of loaded models. `seconds` is what each check may take.
     """
+    redactor = Redactor()
     try:
         async with asyncio.timeout(seconds):
             loaded = await in_thread(lambda: load_settings(path, environ, flags, must_exist=must_exist))
-        REDACTOR.follow(loaded, environ)
+        redactor.follow(loaded, environ)
         async with open_session() as http, AsyncExitStack() as closing:
             closing.push_async_callback((registry := Providers(http, environ)).aclose)
             offers = McpOffers(loaded.settings.mcp_servers, loaded.folder, environ)
@@ -90,7 +91,7 @@ async def examine(
         results = [wrong_settings(error, str(path)), of_proxies(environ), of_time(time.time())]
     except TimeoutError:
         results = [slow_settings(str(path)), of_proxies(environ), of_time(time.time())]
-    return clean(list(dict.fromkeys(found for findings in results for found in findings)), REDACTOR)
+    return clean(list(dict.fromkeys(found for findings in results for found in findings)), redactor)
 
 
 async def _within(seconds: float, name: str, check: Check, subject: Subject) -> list[Finding]:

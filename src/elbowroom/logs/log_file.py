@@ -20,14 +20,25 @@ log = logging.getLogger(__name__)
 
 
 class LogFile(RotatingFileHandler):
-    """Writes to `path`, and to nothing while that fails: the log says so once, and it is tried again every minute."""
+    """Writes to `path`, and to nothing while that fails: the log says so once, and it is tried again later.
 
-    def __init__(self, path: Path, *, file_bytes: int = FILE_BYTES, older_files: int = OLDER_FILES) -> None:
+    `pause` is how many seconds later.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        file_bytes: int = FILE_BYTES,
+        older_files: int = OLDER_FILES,
+        pause: float = TRY_AGAIN_SECONDS,
+    ) -> None:
         super().__init__(
             path, maxBytes=file_bytes, backupCount=older_files, encoding="utf-8", delay=True, errors="backslashreplace"
         )
         self.setFormatter(JsonFormatter())
         self._path = path
+        self._pause = pause
         self._broken_until = 0.0
         self._was_told = False
 
@@ -39,7 +50,7 @@ class LogFile(RotatingFileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
         """Leave the file alone for a while."""
-        self._broken_until = time.monotonic() + TRY_AGAIN_SECONDS
+        self._broken_until = time.monotonic() + self._pause
         with suppress(OSError, ValueError):  # what could not be written cannot always be closed
             if self.stream is not None:
                 self.stream.close()

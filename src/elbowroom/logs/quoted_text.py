@@ -37,6 +37,7 @@ class ClientWords:
 
         A repetition of at least `PIECE + STRIDE` characters is sure to be found.
         """
+        names = [name for name in names if len(name) >= PIECE]  # no shorter one is taken for a repetition
         for number, name in enumerate(names):
             line = line.replace(name, f"\0{number}\0")  # which is in no line and in none of the words
         line = self._without_repetitions(line)

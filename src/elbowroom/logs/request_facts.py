@@ -1,5 +1,6 @@
 """What is known of the request that is being answered: in its log line, and its id in every line written for it."""
 
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from elbowroom.logs.quoted_text import ClientWords
+
+CODE: Final = re.compile(r"[a-z][a-z0-9_.-]{0,49}")
 
 
 @dataclass(slots=True)
@@ -38,14 +41,19 @@ class RequestFacts:
         """Take note of the body that an engine is sent: with instructions and results of tools, which it may quote."""
         self.words = ClientWords.of(self._body, body)
 
+    def failed(self, error: Exception) -> None:
+        """Take note of how it failed: by the error's code, where that is one and no text of an engine's."""
+        code = getattr(error, "code", None)
+        self.error = code if isinstance(code, str) and CODE.fullmatch(code) else type(error).__name__
+
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names that log lines are to show, whoever says them elsewhere."""
         return tuple(name for name in (self.model.partition("/")[2], self.agent) if name)
 
-    def take_usage(self, usage: Mapping[str, Any] | None) -> None:
-        """Take the token counts of a usage object in OpenAI's form."""
-        found = usage or {}
+    def take_usage(self, usage: Any) -> None:
+        """Take the token counts of a usage object in OpenAI's form; whatever else it is says nothing."""
+        found = usage if isinstance(usage, Mapping) else {}
         self.tokens_in = _whole(found.get("prompt_tokens", found.get("input_tokens")))
         self.tokens_out = _whole(found.get("completion_tokens", found.get("output_tokens")))
 

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from elbowroom.errors import SettingsError
+from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.one_line import escaped, shortened
 from elbowroom.logs.redaction import Redactor
 from elbowroom.logs.request_facts import CURRENT
@@ -14,6 +15,7 @@ from elbowroom.logs.request_facts import CURRENT
 OWN: Final = "elbowroom"
 DONE: Final = "is_safe"
 MOST_FRAMES: Final = 40
+LONGEST_FIELD: Final = 200
 Info = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
@@ -41,8 +43,14 @@ class SafeRecords(logging.Filter):
                 record.exc_text = self._redactor.clean(trace(record.exc_info, verbose=self._verbose))
                 record.exc_info = None
             record.stack_info = None
+            if fields := getattr(record, FIELDS, None):
+                setattr(record, FIELDS, {name: self._safe(value) for name, value in fields.items()})
             setattr(record, DONE, True)
         return True
+
+    def _safe(self, value: Any) -> Any:
+        """Return the value of a field: names in it may be a client's."""
+        return self._redactor.clean(shortened(escaped(value), LONGEST_FIELD)) if isinstance(value, str) else value
 
     def _text(self, record: logging.LogRecord) -> str:
         is_own = record.name.split(".")[0] == OWN

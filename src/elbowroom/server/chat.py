@@ -18,7 +18,11 @@ from elbowroom.server.client_left import ClientLeft
 from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
 from elbowroom.server.event_stream import EventStream
 from elbowroom.server.failures import unexpected
+<<<<<<< HEAD
 from elbowroom.server.keys import RUNNING, RUNTIME, catalog_of, run_settings_of
+=======
+from elbowroom.server.keys import RUNNING, catalog_of, run_settings_of
+>>>>>>> doctor8
 from elbowroom.server.request_log import note_answer, note_target
 
 log = logging.getLogger(__name__)
@@ -37,10 +41,19 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
         return await _stream(request, chat, target)
     async with request.app[RUNNING].endable():
         if target.is_relay:
+<<<<<<< HEAD
             settings = run_settings_of(request.app)
             return web.json_response(await request.app[RUNTIME].relay(target, chat, settings), dumps=to_json)
         headers: dict[str, str] = {}
         answer = await answered(request.app, target, chat, _keep_to_the_end, partial(name_conversation, headers))
+=======
+            completion = await relay_completion(target, chat)
+            request_facts().take_usage(completion.get("usage"))
+            return web.json_response(completion, dumps=to_json)
+        headers: dict[str, str] = {}
+        named = partial(headers.setdefault, CONVERSATION)
+        answer = await answered(request.app, target, chat, _keep_to_the_end, named)
+>>>>>>> doctor8
     note_answer(answer)
     return web.json_response(encode_completion(answer, chat.model), headers=headers, dumps=to_json)
 
@@ -82,10 +95,9 @@ async def _stream(request: web.Request, chat: ChatRequest, target: Target) -> we
 
 def reported(error: Exception, target: Target) -> ElbowroomError:
     """Log what ended an answer whose headers are out, and return what the client may know of it."""
+    request_facts().failed(error)
     if not isinstance(error, ElbowroomError):
-        request_facts().error = type(error).__name__
         return unexpected(error)
-    request_facts().error = error.code or type(error).__name__
     log.warning("The answer of %s ended early: %s", target.name, error)
     return error
 
@@ -100,4 +112,8 @@ async def _keep_to_the_end(events: Sequence[AnswerEvent]) -> None:
 
 
 def _is_open_webui(request: web.Request) -> bool:
+<<<<<<< HEAD
     return any(name.lower().startswith(OPEN_WEBUI) for name in request.headers)
+=======
+    return any(name.lower().startswith(OPEN_WEBUI.lower()) for name in request.headers)
+>>>>>>> doctor8

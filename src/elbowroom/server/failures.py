@@ -52,7 +52,7 @@ async def translate_failures(request: web.Request, handler: Handler) -> web.Stre
 
 def failure_response(error: ElbowroomError) -> web.Response:
     """Return the response that a client reads this error from."""
-    request_facts().error = error.code or type(error).__name__
+    request_facts().failed(error)
     response = web.json_response(error.as_openai(), status=error.status)
     if isinstance(error, UpstreamBusy) and error.retry_after and RETRY_AFTER_FORMS.fullmatch(error.retry_after):
         response.headers[hdrs.RETRY_AFTER] = error.retry_after

@@ -1,39 +1,49 @@
-// LangChain's `@langchain/openai`.
+// LangChain's `@langchain/openai`; with `responses` behind the scenario the way in which Obsidian Copilot's LM Studio
+// provider uses it.
 
 import { ToolMessage } from '@langchain/core/messages'
 import { ChatOpenAI } from '@langchain/openai'
 
 import { note, run } from './runner.mjs'
 
-const modelOf = (base, request) =>
-  new ChatOpenAI({ model: request.model, apiKey: 'none', maxRetries: 0, configuration: { baseURL: base } })
+function modelOf({ base, request, more }) {
+  const options = { model: request.model, apiKey: 'none', maxRetries: 0, configuration: { baseURL: base } }
+  if (more[0] === 'responses') {
+    Object.assign(options, { useResponsesApi: true, modelKwargs: { text: { format: { type: 'text' } } } })
+  }
+  return new ChatOpenAI(options)
+}
+
+const finishOf = ({ finish_reason, status }) => finish_reason ?? (status === 'completed' ? 'stop' : status)
 
 async function read(stream, heard) {
   let whole
   for await (const chunk of stream) {
     heard.chunks += 1
-    heard.take(chunk.content)
+    heard.take(chunk.text)
     whole = whole ? whole.concat(chunk) : chunk
   }
-  heard.finish = whole.response_metadata.finish_reason
+  heard.finish = finishOf(whole.response_metadata)
   heard.usage = whole.usage_metadata
   return whole
 }
 
 await run({
-  async stream({ base, request, heard }) {
-    await read(await modelOf(base, request).stream(request.messages), heard)
+  async stream(asked) {
+    await read(await modelOf(asked).stream(asked.request.messages), asked.heard)
   },
 
-  async whole({ base, request, heard }) {
-    const answer = await modelOf(base, request).invoke(request.messages)
-    heard.take(answer.content)
-    heard.finish = answer.response_metadata.finish_reason
+  async whole(asked) {
+    const { heard, request } = asked
+    const answer = await modelOf(asked).invoke(request.messages)
+    heard.take(answer.text)
+    heard.finish = finishOf(answer.response_metadata)
     heard.usage = answer.usage_metadata
   },
 
-  async tools({ base, request, heard }) {
-    const model = modelOf(base, request).bindTools(request.tools)
+  async tools(asked) {
+    const { heard, request } = asked
+    const model = modelOf(asked).bindTools(request.tools)
     const messages = [...request.messages]
     for (;;) {
       const answer = await read(await model.stream(messages), heard)
@@ -46,11 +56,12 @@ await run({
     }
   },
 
-  async stop({ base, request, heard }) {
+  async stop(asked) {
+    const { heard, request } = asked
     const controller = new AbortController()
-    const stream = await modelOf(base, request).stream(request.messages, { signal: controller.signal })
+    const stream = await modelOf(asked).stream(request.messages, { signal: controller.signal })
     for await (const chunk of stream) {
-      heard.take(chunk.content)
+      heard.take(chunk.text)
       if (heard.text) controller.abort()
     }
   },
