@@ -1,6 +1,8 @@
 """The `openai` Python client on the routes that are passed on: embeddings and bare completions."""
 
 import asyncio
+import base64
+import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,18 @@ async def test_embeddings(trio: Trio, model: str) -> None:
     assert [row.index for row in found.data] == [0, 1]
     assert len(found.data[0].embedding) == len(found.data[1].embedding) > 0
     assert found.data[0].embedding != found.data[1].embedding
+
+
+async def test_embeddings_as_base64(trio: Trio) -> None:
+    """Who asks for base64 gets it, though LM Studio answers with numbers: older openai-node reads nothing else."""
+    client, _, served = trio
+    body = {"model": EMBEDDER, "input": "one", "encoding_format": "base64"}
+    async with served.http.post(f"{served.url}/v1/embeddings", json=body) as response:
+        [row] = (await response.json())["data"]
+    packed = base64.b64decode(row["embedding"], validate=True)
+    numbers = (await client.embeddings.create(model=EMBEDDER, input="one", encoding_format="float")).data[0].embedding
+    assert struct.unpack(f"<{len(numbers)}f", packed) == pytest.approx(numbers)
+    assert (await client.embeddings.create(model=EMBEDDER, input="one")).data[0].embedding == pytest.approx(numbers)
 
 
 async def test_embeddings_of_a_model_that_is_not_there(trio: Trio) -> None:

@@ -18,11 +18,7 @@ from elbowroom.server.client_left import ClientLeft
 from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
 from elbowroom.server.event_stream import EventStream
 from elbowroom.server.failures import unexpected
-<<<<<<< HEAD
 from elbowroom.server.keys import RUNNING, RUNTIME, catalog_of, run_settings_of
-=======
-from elbowroom.server.keys import RUNNING, catalog_of, run_settings_of
->>>>>>> doctor8
 from elbowroom.server.request_log import note_answer, note_target
 
 log = logging.getLogger(__name__)
@@ -41,19 +37,12 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
         return await _stream(request, chat, target)
     async with request.app[RUNNING].endable():
         if target.is_relay:
-<<<<<<< HEAD
             settings = run_settings_of(request.app)
-            return web.json_response(await request.app[RUNTIME].relay(target, chat, settings), dumps=to_json)
-        headers: dict[str, str] = {}
-        answer = await answered(request.app, target, chat, _keep_to_the_end, partial(name_conversation, headers))
-=======
-            completion = await relay_completion(target, chat)
+            completion = await request.app[RUNTIME].relay(target, chat, settings)
             request_facts().take_usage(completion.get("usage"))
             return web.json_response(completion, dumps=to_json)
         headers: dict[str, str] = {}
-        named = partial(headers.setdefault, CONVERSATION)
-        answer = await answered(request.app, target, chat, _keep_to_the_end, named)
->>>>>>> doctor8
+        answer = await answered(request.app, target, chat, _keep_to_the_end, partial(name_conversation, headers))
     note_answer(answer)
     return web.json_response(encode_completion(answer, chat.model), headers=headers, dumps=to_json)
 
@@ -112,8 +101,4 @@ async def _keep_to_the_end(events: Sequence[AnswerEvent]) -> None:
 
 
 def _is_open_webui(request: web.Request) -> bool:
-<<<<<<< HEAD
     return any(name.lower().startswith(OPEN_WEBUI) for name in request.headers)
-=======
-    return any(name.lower().startswith(OPEN_WEBUI.lower()) for name in request.headers)
->>>>>>> doctor8

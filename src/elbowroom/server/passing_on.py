@@ -18,6 +18,7 @@ from elbowroom.server.client_left import ClientLeft
 from elbowroom.server.encode import DONE, to_json
 from elbowroom.server.event_stream import EventStream
 from elbowroom.server.keys import RUNNING, SHARED, catalog_of
+from elbowroom.server.packed_embeddings import packed_as_asked
 from elbowroom.server.prompt_room import Room, room_for
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ def add_passed_routes(app: web.Application, base: str, end: str) -> None:
 
 
 async def embeddings(request: web.Request) -> web.Response:
-    """Pass a request for embeddings on, and answer with them as they come."""
+    """Pass a request for embeddings on, and answer with them in the form that was asked for."""
     body = _checked(await read_json(request))
     target = await catalog_of(request.app).resolve(body["model"], embeds=True)
     if target.provider.manages_context:  # such a one may let any model answer for one that it does not know
@@ -43,6 +44,7 @@ async def embeddings(request: web.Request) -> web.Response:
     sent = {**body, "model": target.model}
     async with request.app[RUNNING].endable(), target.provider.passed("embeddings", sent) as answer:
         found = await answer.whole()
+    found = packed_as_asked(found, body.get("encoding_format"))
     return web.json_response({**found, "model": body["model"]}, dumps=to_json)
 
 
