@@ -203,14 +203,14 @@ async def test_a_wrong_file_can_be_mended(tmp_path: Path) -> None:
         assert answer["values"]["compaction"]["auto"] is False
 
 
-async def test_the_first_change_makes_the_file(tmp_path: Path) -> None:
-    """Without a file, folder and file are made, for the owner alone."""
-    async with serve(tmp_path, settings_for(NOBODY)) as served:
+async def test_a_file_that_has_gone_is_not_begun_anew(tmp_path: Path) -> None:
+    """Settings in force from a file that is gone are not replaced by the few that a change has."""
+    async with serve(tmp_path, settings_for(NOBODY, agents=WRITER)) as served:
         served.settings.unlink()
-        status, _ = await change(served, {"memory": {"enabled": True}})
-        assert status == 200
-        assert in_file(served) == {"memory": {"enabled": True}}
-        assert not served.settings.with_name("settings.toml.bak").exists()
+        status, answer = await change(served, {"memory": {"enabled": True}})
+        assert (status, answer["error"]["code"]) == (409, "settings_file_gone")
+        assert not served.settings.exists()
+        assert [agent["id"] for agent in (await values(served))["agents"]] == ["writer"]
 
 
 async def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from settings_file import AGENT
 
-from elbowroom.errors import SettingsError
+from elbowroom.errors import SettingsError, WrongSettings
 from elbowroom.settings.live import LiveSettings
 
 WRONG = "[server]\nport = 'not a number'\n"
@@ -200,3 +200,33 @@ def test_a_secret_file_that_breaks_keeps_the_last_good(
     assert "server.token = file:token is not accepted" in caplog.text
     secret.write_text("the second", encoding="utf-8")
     assert live.current() is not before
+
+
+def test_a_change_that_looks_like_none(path: Path) -> None:
+    """Whoever writes the file can have it read again, even where size, time and number are as before."""
+    live = LiveSettings(path, {}, {})
+    status = path.stat()
+    path.write_text(AGENT.replace("writer", "reader"), encoding="utf-8")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert agents_of(live) == ["writer"]
+    live.look_again()
+    assert agents_of(live) == ["reader"]
+    assert live.current() is live.current()
+
+
+def test_what_would_be_is_not(path: Path) -> None:
+    """Content can be tried out before it is written, under the variables and flags of the start."""
+    live = LiveSettings(path, {"ELBOWROOM_MEMORY__ENABLED": "true"}, {("server", "port"): 7, ("server", "host"): None})
+    before = live.current()
+    tried = live.would_be({"server": {"port": 8}, "compaction": {"auto": False}}).settings
+    assert (tried.server.port, tried.compaction.auto, tried.memory.enabled) == (7, False, True)
+    assert live.current() is before
+    assert live.locked == {
+        ("memory", "enabled"): "environment variable ELBOWROOM_MEMORY__ENABLED",
+        ("server", "port"): "flag --port",
+    }
+    with pytest.raises(WrongSettings) as raised:
+        live.would_be({"compaction": {"max_restarts": 11}})
+    assert raised.value.fields == (
+        ("compaction.max_restarts", "compaction.max_restarts = 11 is not accepted; it takes 10 or less."),
+    )

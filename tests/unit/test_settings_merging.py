@@ -56,6 +56,8 @@ def test_what_is_in_force_is_not_written() -> None:
     patch = {"compaction": {"auto": True, "model": "x"}, "agents": [{"id": "a", "model": "m", "tools": ["vault"]}]}
     assert merged(data, patch, shown) == {**data, "compaction": {"model": "x"}}
     assert merged(data, {"compaction": {"auto": 1}}, shown)["compaction"] == {"auto": 1}
+    store = {"store": {"max_gb": 3.0}}
+    assert repr(merged(store, {"store": {"max_gb": 3}}, store)) == repr(store)
 
 
 def test_secrets_go_into_files_of_their_own() -> None:

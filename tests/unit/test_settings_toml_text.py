@@ -129,6 +129,17 @@ def test_other_ways_of_writing_are_changed_too(text: str, path: str, value: Any,
     assert changed(text, (path, value)) == result or result is None
 
 
+@pytest.mark.parametrize("quotes", ['"""', "'''"])
+def test_texts_full_of_brackets(quotes: str) -> None:
+    """A long text whose lines look like headers, quotes and comments is one value, and does not take for ever."""
+    end = r'\""" "' if quotes == '"""' else '""" "'
+    lines = "[[agents]]\n  [x]\n# \"\n[link](it's) {\n" * 5000 + end
+    text = f'a = [[1], # [\n[2]]\n{WRITTEN}[extra]\n"[k" = \'"\'\ntext = {quotes}\n{lines}{quotes}\n[last]\nx = ""\n'
+    assert rewritten(text, tomllib.loads(text)) == text
+    new = changed(text, ("last.x", 1), ("agents.1.model", "n"), ("a", 3))
+    assert len(new) == len(text) - len("[[1], # [\n[2]]") - len('""') + len("31")
+
+
 def test_line_ends_stay() -> None:
     """A file from Windows keeps its line ends, new lines included."""
     text = WRITTEN.replace("\n", "\r\n")

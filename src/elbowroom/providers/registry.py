@@ -33,6 +33,7 @@ class Providers:
         self._environ = environ
         self._tools = CountingTools()
         self._made: dict[str, tuple[ProviderSettings, Provider]] = {}
+        self._retired: list[Provider] = []
 
     def of(self, loaded: LoadedSettings) -> Mapping[str, Provider]:
         """Return a provider for each of the settings; those whose settings are as before stay the same objects.
@@ -41,12 +42,16 @@ class Providers:
         """
         wanted = loaded.settings.providers
         if tuple(settings for settings, _ in self._made.values()) != wanted:
-            self._made = {settings.id: (settings, self._keep_or_make(settings, loaded.folder)) for settings in wanted}
+            made = {settings.id: (settings, self._keep_or_make(settings, loaded.folder)) for settings in wanted}
+            kept = [provider for _, provider in made.values()]
+            # Answers that are being given may still use those that go.
+            self._retired += [provider for _, provider in self._made.values() if provider not in kept]
+            self._made = made
         return {provider_id: provider for provider_id, (_, provider) in self._made.items()}
 
     async def aclose(self) -> None:
         """End what the providers have under way."""
-        for _, provider in self._made.values():
+        for provider in [*self._retired, *(provider for _, provider in self._made.values())]:
             await provider.aclose()
         await self._tools.aclose()
 

@@ -19,7 +19,7 @@ from elbowroom.settings.model import Settings
 from elbowroom.settings.shown import restart_needed, shown_sources, shown_values
 from elbowroom.settings.tool_descriptions import TOOL_DESCRIPTIONS
 
-MAX_SETTINGS_BYTES: Final = 2 * 1024 * 1024
+MAX_SETTINGS_BYTES: Final = 1024 * 1024
 
 
 def add_settings_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, str]) -> None:

@@ -58,7 +58,7 @@ class SettingsChanger:
         """Make the change; return False where the file has changed meanwhile."""
         data = self._parse(content)
         now = self._as_it_is(data)
-        patch = mark_secrets(decide((now or self._live.current()).settings))
+        patch = mark_secrets(decide((now or self._live.last_good).settings))
         new = merged(data, patch, shown_values(now, self._environ) if now else {})
         if is_same(new, data):
             return True
@@ -78,6 +78,12 @@ class SettingsChanger:
         try:
             return self._live.path.read_bytes()
         except FileNotFoundError:
+            if self._live.lost_file:
+                raise Conflict(
+                    f"{self._live.path} is gone, though settings from it are in force. Put it back, or restart "
+                    f"elbowroom to begin anew. What it held before the last change is in {backup_of(self._live.path)}.",
+                    code="settings_file_gone",
+                ) from None
             return None
         except OSError as error:
             raise not_saved(self._live.path, error) from error
@@ -129,7 +135,7 @@ class SettingsChanger:
             text = rewritten(before.decode("utf-8-sig"), new)
         except ValueError as error:
             raise Conflict(
-                f"{self._live.path} cannot be changed from here: {error}. Make this change in an editor.",
+                f"{self._live.path} is written in a way that cannot be changed from here. Use an editor for that.",
                 code="settings_file_unchangeable",
             ) from error
         return (BYTE_ORDER_MARK if before.startswith(BYTE_ORDER_MARK) else b"") + text.encode()

@@ -26,9 +26,9 @@ def replace_file(path: Path, content: bytes, before: bytes | None) -> None:
         if before is not None:
             _replace(backup, before, like=target)
         _replace(target, content, like=target)
-        _flush_folder(target.parent)
     except OSError as error:
         raise not_saved(target, error) from error
+    _flush_folder(target.parent)
 
 
 def backup_of(path: Path) -> Path:
@@ -95,10 +95,12 @@ def _take_over(fresh: Path, like: Path) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
+    """Have the new name outlive a power failure, where the system can do that; the file is replaced in any case."""
     if not hasattr(os, "O_DIRECTORY"):  # Windows
         return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

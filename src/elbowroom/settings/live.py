@@ -50,6 +50,16 @@ class LiveSettings:
         return self._path
 
     @property
+    def last_good(self) -> LoadedSettings:
+        """Return what `current()` has returned last; may be called from any thread."""
+        return self._loaded
+
+    @property
+    def lost_file(self) -> bool:
+        """Tell whether settings are in force from a file that is no longer there."""
+        return self._had_file and _signature(self._path) is None
+
+    @property
     def locked(self) -> dict[Key, str]:
         """Return the keys that a flag or the environment sets, each with the name of what sets it."""
         return {key: source for key, (_, source) in overrides(self._environ, self._flags).items()}

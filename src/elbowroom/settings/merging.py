@@ -62,6 +62,8 @@ def _kind(value: Any) -> type:
 
 
 def _put_rows(new: Row, name: str, rows: list[Row]) -> None:
+    if name not in new and is_same(rows, DEFAULT_ROWS.get(name)):
+        return
     if rows or name in DEFAULT_ROWS:
         new[name] = rows
     else:
@@ -87,7 +89,7 @@ def _merged_row(row: Row, change: Row, shown: Mapping[str, Any], *, replaces: bo
     for name, value in change.items():
         if value is None:
             new.pop(name, None)
-        elif value is Keep.KEEP or (name in shown and is_same(value, shown[name])):
+        elif value is Keep.KEEP or (name in shown and is_same(_as_sent(value), _as_sent(shown[name]))):
             continue
         elif isinstance(value, dict):
             before = row[name] if isinstance(row.get(name), dict) else {}
@@ -98,6 +100,15 @@ def _merged_row(row: Row, change: Row, shown: Mapping[str, Any], *, replaces: bo
         else:
             new[name] = value
     return new
+
+
+def _as_sent(value: Any) -> Any:
+    """Return a value as clients have it that know one kind of number only, such as web pages."""
+    if isinstance(value, dict):
+        return {name: _as_sent(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_as_sent(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _is_rows(rows: Row | list[Any]) -> bool:

@@ -1,7 +1,8 @@
 """The settings in force as JSON: every default filled in, each value with its source, and no secret."""
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel
 
@@ -10,10 +11,14 @@ from elbowroom.settings.explain import SECRET_KEYS
 from elbowroom.settings.keys import TABLE_LISTS, key_text
 from elbowroom.settings.layers import FLAG, VARIABLE, LoadedSettings
 from elbowroom.settings.listing import leaves, source_of
-from elbowroom.settings.model import Settings
+from elbowroom.settings.model import Settings, StoreSettings
 from elbowroom.settings.secrets import SecretRef
 
-AFTER_RESTART = (("server", "host"), ("server", "port"), *(("store", name) for name in ("url", "conversations")))
+AFTER_RESTART: Final = (
+    ("server", "host"),
+    ("server", "port"),
+    *(("store", name) for name in StoreSettings.model_fields),
+)
 """Keys that a running server does not follow."""
 
 
@@ -34,8 +39,12 @@ def shown_values(loaded: LoadedSettings, environ: Mapping[str, str]) -> dict[str
                 return [shown(item) for item in value]
             case dict():
                 return {name: shown(item) for name, item in value.items()}
-            case _:
+            case float() if not math.isfinite(value):
+                return str(value)
+            case None | bool() | int() | float() | str():
                 return value
+            case _:  # a date or time, which a file may have where it is passed on to the model
+                return str(value)
 
     values: dict[str, Any] = shown(loaded.settings)
     return values
@@ -61,7 +70,7 @@ def rows_by_name(values: Mapping[str, Any], table: str) -> dict[str, dict[str, A
     return {row[name]: row for row in values.get(table, ())}
 
 
-ROW_NAMES = {table: "id" if "id" in model.model_fields else "name" for table, model in TABLE_LISTS.items()}
+ROW_NAMES: Final = {table: "id" if "id" in model.model_fields else "name" for table, model in TABLE_LISTS.items()}
 """By which key the rows of a list of tables are told apart."""
 
 

@@ -2,10 +2,26 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+HEADER = re.compile(r"[ \t]*\[")
+TOKEN = re.compile(
+    r"""
+      (?P<passed_over>
+        \"{3} (?:[^\\]|\\.)*? \"{3,5}   # a text of several lines, which may end with two quotes of its own
+      | '{3} .*? '{3,5}
+      | \" (?:[^"\\\n]|\\.)* \"
+      | ' [^'\n]* '
+      | \# [^\n]*
+      )
+    | (?P<open> [\[{] ) | (?P<close> [\]}] ) | (?P<line_end> \n )
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+"""All in a valid file that says where a line begins a table."""
 ESCAPED = {'"': '\\"', "\\": "\\\\"}
 
 
@@ -66,23 +82,26 @@ def left_behind(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _chunks(text: str) -> list[str]:
-    """Cut the text in front of each header. A line in a list or a long text is none: what is before it is no TOML."""
-    chunks: list[str] = []
-    current = ""
-    for line in text.removesuffix("\n").split("\n") if text else []:
-        if line.lstrip(" \t").startswith("[") and _is_toml(current):
-            chunks.append(current)
-            current = ""
-        current += f"{line}\n"
-    return [*chunks, current]
+    """Cut the text in front of each header; the first chunk is what stands before all of them, perhaps nothing."""
+    if text and not text.endswith("\n"):
+        text += "\n"
+    cuts = [0, *_headers(text), len(text)]
+    return [text[start:end] for start, end in pairwise(cuts)]
 
 
-def _is_toml(text: str) -> bool:
-    try:
-        tomllib.loads(text)
-    except ValueError:
-        return False
-    return True
+def _headers(text: str) -> Iterator[int]:
+    """Yield where each line with a header begins: one with a bracket that stands in no list and no long text."""
+    if HEADER.match(text):
+        yield 0
+    depth = 0
+    for token in TOKEN.finditer(text):
+        match token.lastgroup:
+            case "open":
+                depth += 1
+            case "close":
+                depth -= 1
+            case "line_end" if not depth and HEADER.match(text, token.end()):
+                yield token.end()
 
 
 def _block(chunk: str, lead: str, *, is_first: bool) -> tuple[Block, str]:

@@ -31,9 +31,9 @@ def rewritten(text: str, wanted: Table) -> str:
         result = join_blocks(blocks)
         if is_same(tomllib.loads(result), dict(wanted)):
             return result.replace("\n", lines_end)
-    except (TOMLKitError, ValueError, RecursionError) as error:
-        raise ValueError(f"it is written in a way that cannot be changed ({error})") from error
-    raise ValueError("it is written in a way that cannot be changed")
+    except (TOMLKitError, RecursionError) as error:
+        raise ValueError("no way to change this text is known") from error
+    raise ValueError("the changed text does not say what is wanted")
 
 
 def _changed_table(blocks: Sequence[Block], path: Path, old: Table, new: Table) -> list[Block]:
