@@ -1,4 +1,4 @@
-"""The command line: serve, demo, count, config."""
+"""The command line: serve, demo, count, config, status."""
 
 import argparse
 import asyncio
@@ -17,6 +17,7 @@ from elbowroom.settings.layers import Flags, LoadedSettings, load_settings
 from elbowroom.settings.listing import list_settings
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.paths import expanded, settings_path
+from elbowroom.status.command import add_status
 
 DEMO_SETTINGS = """\
 [[providers]]
@@ -94,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     config = commands.add_parser("config", parents=[file, common], help="show and check the settings")
     config.add_argument("what", choices=["path", "show", "check"], help="the file; every value; or what is wrong")
     config.set_defaults(run=_config)
+    add_status(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     return parser
 
 

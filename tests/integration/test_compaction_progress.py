@@ -25,7 +25,7 @@ from elbowroom.agents.pruner_choice import PrunerChoice
 from elbowroom.agents.request import parse_chat_request
 from elbowroom.agents.step_counter import StepCounter
 from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
-from elbowroom.server.event_stream import ClientLeft
+from elbowroom.server.client_left import ClientLeft
 from elbowroom.server.keys import RUNTIME, catalog_of, run_settings_of
 
 COMPACTING = "Compacting conversation history..."

@@ -74,6 +74,13 @@ async def test_a_compaction_before_an_answer(tmp_path: Path) -> None:
         kept = await kept_of(served)
         [compaction] = kept.compactions
         assert compaction.after < compaction.before
+        assert compaction.details is not None
+        assert compaction.details.seconds > 0
+        removed = compaction.details.messages_removed
+        assert removed + compaction.details.messages_kept == len(history(8))
+        assert 0 < compaction.details.groups_kept < len(history(8)) - removed
+        assert compaction.details.summary.startswith("## What must hold\nThe log of the ferry is kept")
+        assert "<" not in compaction.details.summary
         assert [message.message for message in kept.messages[:-1]] == history(8)
         assert told(kept)[-1] == ("assistant", ANSWER)
 

@@ -1,6 +1,7 @@
 """`GET /metrics`: what Prometheus reads of a running server, and that it says nothing of what people say."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from cancelling import PATIENCE, ask, stopped_when
 from chatting import MODEL, RAW_MODEL, chat_body, elbowroom_with_studio, eventually
 from own_tools import own_tool
+from patient_counting import wait_for_counts
 from prometheus_client.parser import text_string_to_metric_families
 from raw_http import connected, request_bytes
 from serving import Served, serve, settings_for
@@ -128,6 +130,19 @@ async def test_an_engine_that_has_no_room(tmp_path: Path) -> None:
         assert await value(served, "answers_total", outcome="whole") == 1
 
 
+async def test_an_engine_that_cuts_silently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it reports to have read less than it was sent raises the alarm, and shows in the ratio of the counts."""
+    wait_for_counts(monkeypatch)
+    async with small_window(tmp_path) as (served, studio):
+        counted = studio.tokenizer.count_tokens
+        studio.count_tokens = lambda messages, tools: min(counted(messages, tools), 500)
+        await ask(served, {"model": RAW_MODEL, "messages": history(7), "stream": True})
+        assert await value(served, "truncation_alarms_total", model=RAW_MODEL) == 1
+        assert await value(served, "overflow_alarms_total") == 0
+        assert await value(served, "prompt_count_ratio_count") == 1
+        assert 1.1 < await value(served, "prompt_count_ratio_sum") < 2
+
+
 async def test_tools(tmp_path: Path) -> None:
     """Calls are counted by whether they worked."""
 
@@ -237,3 +252,12 @@ async def test_a_store_that_fails(tmp_path: Path) -> None:
         await ask(served, chat_body())
         assert await value(served, "store_failing") == 1
         assert await value(served, "store_failures_total") >= 1
+
+
+async def test_the_documentation_names_them_all(tmp_path: Path) -> None:
+    """And no other."""
+    documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `(elbowroom_\w+)`", documented, re.MULTILINE))
+    async with serve(tmp_path, settings_for("http://127.0.0.1:9")) as served:
+        text = await text_of_metrics(served)
+    assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == named

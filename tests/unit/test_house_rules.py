@@ -23,6 +23,7 @@ ROOMS = [
     "agents",
     "doctor",
     "server",
+    "status",
     "cli",
 ]
 SOURCES = sorted(PACKAGE.rglob("*.py"))

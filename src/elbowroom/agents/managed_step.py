@@ -12,6 +12,7 @@ from elbowroom.agents.background import Job
 from elbowroom.agents.behind_answer import BehindAnswer, usual_question
 from elbowroom.agents.fitting import Fitting
 from elbowroom.agents.history import History
+from elbowroom.agents.live_fill import LiveFill, Unwatched
 from elbowroom.agents.prompt_size import PromptSize
 from elbowroom.agents.recovery import Recovery
 from elbowroom.agents.reply import Reply
@@ -20,7 +21,6 @@ from elbowroom.agents.step import Step
 from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.step_usage_of import step_usage_of
 from elbowroom.agents.stream_watch import StreamWatch, size_in_bytes
-from elbowroom.context.conversation import ContextFill
 from elbowroom.context.decisions import Compact, Decision, Refuse, Send
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
@@ -55,15 +55,15 @@ class ManagedStep:
     size: PromptSize | None = None
     used: list[StepUsage] = field(default_factory=list)
     _generated: int = 0
-    _watch: StreamWatch | None = None
-    _is_reading: bool = False
     _refusal: ContextOverflow | None = None
     _is_limited_by_client: bool = False
     _lacks_room: bool = False
     _recovery: Recovery = field(init=False)
+    fill: LiveFill = field(init=False)
 
     def __post_init__(self) -> None:
         windows = self.fitting.compactor.settings.shared.windows
+        self.fill = LiveFill(self.manager)
         self._recovery = Recovery(self.provider, self.info, self.manager, windows, self.fitting.compactor.tell)
 
     @property
@@ -85,13 +85,6 @@ class ManagedStep:
     def manager(self) -> AgentContextManager:
         """Return what decides."""
         return self.fitting.manager
-
-    def fill(self) -> ContextFill:
-        """Return how full the window is now. What streams is counted when this is asked for, not as it comes."""
-        budget, generated = self.manager.budget, 0
-        if self._is_reading:
-            generated = self._watch.generated if self._watch else self.counter.text(self.step.generated)
-        return ContextFill(self.manager.filled + generated, budget.window, budget.trigger, budget.stop_at)
 
     @property
     def _observed(self) -> Observations:
@@ -200,8 +193,6 @@ class ManagedStep:
             if was_truncated and not has_said and self.manager.can_restart:
                 return True
         if failure is not None and has_said:
-            if isinstance(failure, ContextOverflow):
-                self._observed.overflowed(self.name)
             self._recovery.after_words(failure, size.at_most + (watch.generated if watch else 0))
             raise failure
         if failure is not None:
@@ -229,26 +220,33 @@ class ManagedStep:
                 self._is_limited_by_client = self._left_for_client <= self.manager.budget.window - size.at_most
                 if can_stop:
                     watch = StreamWatch(self.manager, self.counter.running.fresh(), self._said, ticket)
-                self._watch, self._is_reading = watch, True
+                self.fill.begin(watch or Unwatched(lambda: self.step.pieces, self.counter.running.fresh()))
                 may_be_empty = not self._recovery.is_near_edge(size.at_most)
                 try:
                     await self.step.attempt(self.provider, body, self.info, watch, ticket, may_be_empty=may_be_empty)
+                except ElbowroomError as failure:
+                    self._note_failure(failure)
+                    raise
                 finally:
                     self._note_use(size.count.tokens)
         except ElbowroomError as failure:
-            self._observed.upstream_failed(self.provider.id, type(failure).__name__)
             return watch, failure
         return watch, None
 
     def _note_use(self, prompt: int, *, is_guess: bool = False) -> None:
         """Note what the last request has used, whose prompt has so many tokens by our count, or by a guess."""
-        self._is_reading = False
+        self.fill.end()
         if self.step.usage is not None or self.step.generated:
             used = step_usage_of(self.step.usage, prompt, self.step.generated, self.counter.text)
             self.used.append(used)
             self.manager.filled = used.total
             if not used.is_counted and not is_guess:
                 self._observed.prompt_counted(self.name, prompt, used.prompt)
+
+    def _note_failure(self, failure: ElbowroomError) -> None:
+        self._observed.upstream_failed(self.provider.id, type(failure).__name__)
+        if isinstance(failure, ContextOverflow):
+            self._observed.overflowed(self.name)
 
     def _entered(self, prompt: int, tokens: int) -> AbstractAsyncContextManager[Ticket | None]:
         compactor, window = self.fitting.compactor, self.manager.budget.window
@@ -281,8 +279,6 @@ class ManagedStep:
         """Ask again after a failure before the first word: at once where the prompt fits, else when it has shrunk."""
         if isinstance(failure, ModelUnavailable):  # it was unloaded or has crashed, and reads nothing any more
             self.fitting.compactor.gate.admission.forget(self.pool_key)
-        if isinstance(failure, ContextOverflow):
-            self._observed.overflowed(self.name)
         self._refusal = await self._recovery.after(failure, size.at_most)
         if self._refusal is not None and not isinstance(failure, ContextOverflow):
             self._observed.overflowed(self.name)  # it broke down over the prompt

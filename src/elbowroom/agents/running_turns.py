@@ -44,10 +44,11 @@ class ConversationStatus:
 class RunningTurn:
     """One turn that a person may stop, in the task that entered it. `name` is what the client calls its conversation.
 
+    `is_stopped` tells that a person has: what was said until then is the answer. `wants_last_words` tells that the
+    model is to say then what was left undone.
+
     `agent` and `model` are who answers now, and `filling` tells how full the model's window is at the moment; it is
     None where that is not looked after. `spoke_at` is when its first word or thought came, by the monotonic clock.
-    `is_stopped` tells that a person has stopped it: what was said until then is the answer. `wants_last_words` tells
-    that the model is to say then what was left undone.
     """
 
     owner: str
@@ -55,11 +56,11 @@ class RunningTurn:
     name: str
     task: "asyncio.Task[object]"
     ended: "asyncio.Future[None]"
-    agent: str = ""
-    model: str = ""
-    filling: Callable[[], ContextFill] | None = None
     since: float = field(default_factory=time.time)
     phase: Phase = "waiting"
+    agent: str = ""
+    model: str = ""
+    filling: Callable[[], ContextFill | None] | None = None
     spoke_at: float | None = None
     is_stopped: bool = False
     wants_last_words: bool = False
@@ -98,7 +99,7 @@ class RunningTurn:
         with self.stoppable():
             yield
 
-    def answered_by(self, agent: str, model: str, filling: Callable[[], ContextFill] | None) -> None:
+    def answered_by(self, agent: str, model: str, filling: Callable[[], ContextFill | None] | None) -> None:
         """Take note of who answers now, and of what tells how full the window is."""
         self.agent, self.model, self.filling = agent, model, filling
 
@@ -132,13 +133,11 @@ class RunningTurns:
         self._turns: list[RunningTurn] = []
 
     @contextmanager
-    def entered(
-        self, owner: str, conversation: str, name: str = "", *, agent: str = "", model: str = ""
-    ) -> Iterator[RunningTurn]:
+    def entered(self, owner: str, conversation: str, name: str = "") -> Iterator[RunningTurn]:
         """Run a turn in the current task; a person who stops it ends the block, and whatever follows it goes on."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # turns run in tasks
-        turn = RunningTurn(owner, conversation, name, task, asyncio.get_running_loop().create_future(), agent, model)
+        turn = RunningTurn(owner, conversation, name, task, asyncio.get_running_loop().create_future())
         self._turns.append(turn)
         try:
             with turn.stoppable():
@@ -177,7 +176,7 @@ class RunningTurns:
         One that does not end within some seconds is no longer waited for. Whoever leaves while he waits here has
         stopped them all the same.
         """
-        turns = self.of(owner, conversation)
+        turns = [turn for turn in self._turns if (turn.owner, turn.conversation) == (owner, conversation)]
         for turn in turns:
             turn.stop(last_words=last_words)
         if turns:

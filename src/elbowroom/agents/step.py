@@ -106,6 +106,11 @@ class Step:
             self.unreported = Unreported(body, self.generated)
 
     @property
+    def pieces(self) -> Sequence[str]:
+        """Return what the model has written in the last attempt, as it came."""
+        return self._generated
+
+    @property
     def generated(self) -> str:
         """Return all that the model has written in the last attempt, shown or not."""
         return "".join(self._generated)

@@ -158,7 +158,7 @@ class Turn:
             return await self._unmanaged(shape, info, step)
         managed = await self._managed(shape, info, step)
         self._last[:], self._usages_before = [managed], len(self.answer.usages)
-        self._is_asked(info, managed.fill)
+        self._is_asked(info, managed.fill.now)
         try:
             reply = await managed.run()
         finally:
@@ -295,7 +295,7 @@ class Turn:
         if self.settings.running is not None:
             self.settings.running.phase = phase
 
-    def _is_asked(self, info: ModelInfo, filling: Callable[[], ContextFill] | None) -> None:
+    def _is_asked(self, info: ModelInfo, filling: Callable[[], ContextFill | None] | None) -> None:
         if self.settings.running is not None:
             self.settings.running.answered_by(self.target.name, info.id, filling)
 

@@ -8,22 +8,13 @@ from aiohttp import web
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import ChatRequest
-from elbowroom.server.keys import RUNTIME, SHARED, run_settings_of
-from elbowroom.server.observing import Observed, observed
+from elbowroom.server.keys import RUNTIME, run_settings_of
 
 Named = Callable[[str], object]
 """Takes the id of the conversation as soon as it is known."""
 
 
 async def answered(app: web.Application, target: Target, chat: ChatRequest, sink: Sink, named: Named) -> Answer:
-    """Return the answer as `_answered` does, and take note of how it ends."""
-    with observed(app[SHARED].observations, target, is_task=chat.caller.is_task) as seen:
-        return await _answered(app, target, chat, sink, named, seen)
-
-
-async def _answered(
-    app: web.Application, target: Target, chat: ChatRequest, sink: Sink, named: Named, observing: Observed
-) -> Answer:
     """Return the answer; the sink has had everything visible by then. One that a person has stopped is what it was.
 
     What has happened to the store is told behind the answer, once. Tasks and requests that are relayed are no turns.
@@ -35,10 +26,7 @@ async def _answered(
     live = await settings.shared.recording.begin(target, chat)
     named(live.conversation)
     try:
-        with settings.shared.running.entered(
-            live.owner, live.conversation, chat.caller.chat_id, agent=target.name, model=target.model
-        ) as turn:
-            observing.turn = turn
+        with settings.shared.running.entered(live.owner, live.conversation, chat.caller.chat_id) as turn:
 
             def seen(events: Sequence[AnswerEvent]) -> Awaitable[None]:
                 turn.saw(events)

@@ -94,6 +94,8 @@ def create_app(
     app.on_response_prepare.append(add_request_id)
     app.router.add_get(HEALTH, health)
     app.router.add_get("/api/logs", show_logs)
+    add_live_route(app)
+    add_metrics_route(app)
     app.router.add_get(f"{BASE}models{END}", list_models)
     app.router.add_get(f"{BASE}models/{{id:.+?}}{END}", show_model)
     app.router.add_post(f"{BASE}chat/completions{END}", chat_completions)
@@ -102,8 +104,6 @@ def create_app(
     add_cancel_route(app, BASE, END)
     add_conversation_routes(app, BASE, END)
     add_queue_routes(app, BASE, END)
-    add_live_route(app)
-    add_metrics_route(app)
     add_settings_routes(app, live, environ)
     add_page_routes(app)
     return app

@@ -14,8 +14,9 @@ from elbowroom.errors import ElbowroomError
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.server.answering import answered
 from elbowroom.server.caller import CONVERSATION, read_chat_request
+from elbowroom.server.client_left import ClientLeft
 from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
-from elbowroom.server.event_stream import ClientLeft, EventStream
+from elbowroom.server.event_stream import EventStream
 from elbowroom.server.failures import unexpected
 from elbowroom.server.keys import RUNNING, catalog_of, run_settings_of
 from elbowroom.server.request_log import note_target

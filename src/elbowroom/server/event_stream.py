@@ -7,6 +7,7 @@ from typing import Self
 
 from aiohttp import web
 
+from elbowroom.server.client_left import ClientLeft
 from elbowroom.server.encode import KEEP_ALIVE
 from elbowroom.server.keys import TIMING
 
@@ -17,10 +18,6 @@ HEADERS = {
 }
 CROWDED_BYTES = 16 * 1024
 """Less than this, unread and new together, is written without waiting: a paused transport goes on at this mark."""
-
-
-class ClientLeft(Exception):
-    """The client has closed its connection, or has not read for too long and was cut off."""
 
 
 class EventStream:

@@ -113,10 +113,16 @@ class Metrics(Observations):
             "outcome",
         )
         self._answer_seconds = self._histogram(
-            "answer_duration_seconds", "Time from a chat request to the end of its answer.", ANSWERS, "kind"
+            "answer_duration_seconds",
+            "Time that answering a chat took, from when its conversation was known.",
+            ANSWERS,
+            "kind",
         )
         self._first_token = self._histogram(
-            "time_to_first_token_seconds", "Time from a chat request to its first word or thought.", ANSWERS, "kind"
+            "time_to_first_token_seconds",
+            "Time to the first word or thought of an answer, counted as its duration is.",
+            ANSWERS,
+            "kind",
         )
         self._tools = self._counter("tool_calls", "Calls of tools that the server runs: ok or error.", "outcome")
         self._upstream_errors = self._counter(

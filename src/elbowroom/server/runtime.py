@@ -13,6 +13,7 @@ from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.sdk import load_sdk
 from elbowroom.agents.task_request import answer_task
+from elbowroom.server.observing import observed
 from elbowroom.settings.model import AgentSettings
 
 
@@ -35,7 +36,8 @@ class AgentRuntime:
         has ended as well.
         """
         try:
-            return await self._answer(target, request, sink, settings)
+            with observed(target, request, settings):
+                return await self._answer(target, request, sink, settings)
         finally:
             if settings.live is not None:
                 settings.live.ended("interrupted", "")  # where nobody could say how

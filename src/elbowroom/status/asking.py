@@ -1,0 +1,144 @@
+"""Asks a running server how it is: its health, its providers, what it answers now, and what it answered lately."""
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from elbowroom.errors import ElbowroomError
+
+PATIENCE_SECONDS: Final = 10.0
+CONVERSATIONS: Final = 5
+USER: Final = "X-Elbowroom-User"
+Health = Literal["healthy", "upstream down", "not running"]
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a server listens, the token that it asks for, and whose conversations are meant; either may be nothing."""
+
+    host: str
+    port: int
+    token: str | None = None
+    user: str = ""
+
+    @property
+    def address(self) -> str:
+        """Return the address as people write it."""
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+    @classmethod
+    def here(cls, host: str, port: int, token: str | None, user: str = "") -> "Place":
+        """Return where a server of this machine that listens on `host` is reached."""
+        every = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # read, not bound to
+        return cls(every.get(host, host), port, token, user)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a server has answered; `version` is None where there is none.
+
+    `note` says why conversations are missing, if they are.
+    """
+
+    address: str
+    version: str | None = None
+    providers: tuple[Fields, ...] = ()
+    live: tuple[Fields, ...] = ()
+    conversations: tuple[Fields, ...] = ()
+    note: str = ""
+
+    @property
+    def health(self) -> Health:
+        """Return how the server is, in two words."""
+        if self.version is None:
+            return "not running"
+        return "healthy" if all(provider.get("reachable") for provider in self.providers) else "upstream down"
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 for a healthy server, 1 where a provider does not answer, 2 where no server runs."""
+        return {"healthy": 0, "upstream down": 1, "not running": 2}[self.health]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        return {
+            "address": self.address,
+            "health": self.health,
+            "version": self.version,
+            "providers": [*self.providers],
+            "live": [*self.live],
+            "conversations": [*self.conversations],
+            "note": self.note or None,
+        }
+
+
+def ask(place: Place) -> Snapshot:
+    """Ask the server there. Raises ElbowroomError where something answers that is none, or does not let us in."""
+    if not place.user.isprintable():
+        raise ElbowroomError("--user has to be a name in one line.")
+    connection = http.client.HTTPConnection(place.host, place.port, timeout=PATIENCE_SECONDS)
+    try:
+        return _asked(connection, place)
+    except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, TimeoutError):
+            raise ElbowroomError(f"What listens at {place.address} does not answer.") from error
+        if isinstance(error, ConnectionRefusedError):
+            return Snapshot(place.address)
+        raise ElbowroomError(f"The server at {place.address} cannot be asked: {error}.") from error
+    finally:
+        connection.close()
+
+
+def _asked(connection: http.client.HTTPConnection, place: Place) -> Snapshot:
+    _, health = _get(connection, place, "/health")
+    if health.get("status") != "ok" or not isinstance(health.get("version"), str):
+        raise ElbowroomError(f"What listens at {place.address} is no elbowroom. Choose its port with --port.")
+    status, live = _get(connection, place, "/api/live")
+    if status == 401:
+        raise ElbowroomError(
+            f"The elbowroom at {place.address} asks for another token than these settings have. Name the settings "
+            "that it was started with, by --config or ELBOWROOM_CONFIG, or set ELBOWROOM_TOKEN."
+        )
+    note = "" if status == 200 else str((live.get("error") or {}).get("message", ""))
+    _, conversations = _get(connection, place, f"/v1/conversations?limit={CONVERSATIONS + len(_data(live))}")
+    return Snapshot(
+        place.address,
+        health["version"],
+        _providers(health, _data(_get(connection, place, "/api/providers")[1])),
+        _data(live),
+        _data(conversations),
+        note,
+    )
+
+
+def _providers(health: Fields, described: tuple[Fields, ...]) -> tuple[Fields, ...]:
+    """Return the providers with their models; one that did not say is what the server's health tells of it."""
+    told = {provider.get("id"): provider for provider in described}
+    listed = health.get("providers")
+    return tuple(
+        {**told.get(provider.get("id"), {}), **provider}
+        for provider in (listed if isinstance(listed, list) else [])
+        if isinstance(provider, dict)
+    )
+
+
+def _data(answer: Fields) -> tuple[Fields, ...]:
+    data = answer.get("data")
+    return tuple(item for item in data if isinstance(item, dict)) if isinstance(data, list) else ()
+
+
+def _get(connection: http.client.HTTPConnection, place: Place, path: str) -> tuple[int, dict[str, Any]]:
+    """Return status and JSON object; an empty one for whatever else comes."""
+    told = {"Authorization": f"Bearer {place.token}" if place.token else "", USER: place.user}
+    headers = {name: value.encode() for name, value in told.items() if value}
+    connection.request("GET", path, headers=headers)
+    response = connection.getresponse()
+    content = response.read()
+    try:
+        value = json.loads(content)
+    except ValueError:
+        value = None
+    return response.status, value if isinstance(value, dict) else {}

@@ -1,0 +1,113 @@
+"""Draws how a server is: a bar for each conversation, with marks where it is compacted and where answers stop."""
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from elbowroom.status.asking import CONVERSATIONS, Fields, Snapshot
+from elbowroom.status.terminal import Colour, Terminal
+
+MOST_BAR: Final = 50
+NUMBERS: Final = 38
+"""Columns for the numbers behind a bar."""
+MODELS: Final = 8
+"""So many models of a provider are listed, those that are loaded first."""
+
+
+def drawn(snapshot: Snapshot, terminal: Terminal, now: float | None = None) -> str:
+    """Return all of a snapshot as lines; `now` is in Unix seconds."""
+    return "\n".join(_lines(snapshot, terminal, time.time() if now is None else now)) + "\n"
+
+
+def _lines(snapshot: Snapshot, terminal: Terminal, now: float) -> Iterator[str]:
+    if snapshot.version is None:
+        yield f"No elbowroom runs at {snapshot.address}. Start it with `elbowroom serve`."
+        return
+    yield terminal.paint(f"elbowroom {snapshot.version} at {snapshot.address}", "strong")
+    yield ""
+    for provider in snapshot.providers:
+        yield from _provider(provider, terminal)
+    yield ""
+    yield f"Answering now: {len(snapshot.live) or 'nothing'}"
+    for turn in snapshot.live:
+        yield from _turn(turn, terminal, now)
+    idle = [row for row in snapshot.conversations if row.get("status") != "running" and row.get("context")]
+    if idle:
+        yield ""
+        yield "Lately:"
+    for row in idle[:CONVERSATIONS]:
+        yield from _idle(row, terminal)
+    if snapshot.note:
+        yield ""
+        yield terminal.fitted(snapshot.note, 1000)
+
+
+def _provider(provider: Fields, terminal: Terminal) -> Iterator[str]:
+    name = terminal.fitted(str(provider.get("id", "")), terminal.columns // 2)
+    if not provider.get("reachable"):
+        yield f"{name}: {terminal.paint('does not answer', 'alarm')}"
+        if why := provider.get("error"):
+            yield f"  {terminal.fitted(str(why), terminal.columns - 2)}"
+        return
+    yield f"{name}: {terminal.paint('answers', 'good')}"
+    models = [model for model in provider.get("models") or [] if isinstance(model, dict)]
+    models.sort(key=lambda model: model.get("state") != "loaded")
+    for model in models[:MODELS]:
+        yield f"  {terminal.fitted(_model(model), terminal.columns - 2)}"
+    if len(models) > MODELS:
+        yield f"  and {len(models) - MODELS} more"
+
+
+def _model(model: Fields) -> str:
+    window, most = model.get("window"), model.get("max_window")
+    size = f"window of {window:,} tokens" if isinstance(window, int) else "window not known"
+    largest = f", at most {most:,}" if isinstance(most, int) and most != window else ""
+    state = f" ({model['state']})" if model.get("state") else ""
+    return f"{model.get('id', '')}{state}: {size}{largest}"
+
+
+def _turn(turn: Fields, terminal: Terminal, now: float) -> Iterator[str]:
+    began = turn.get("began")
+    seconds = f", {max(0, int(now - began))} s" if isinstance(began, int | float) else ""
+    doing = f"{turn.get('phase', '')}{seconds}"
+    who = " / ".join(str(part) for part in (turn.get("agent"), turn.get("model")) if part)
+    yield _headline(turn, f"{doing}: {who}", terminal)
+    yield _gauge(turn.get("fill"), terminal)
+
+
+def _idle(row: Fields, terminal: Terminal) -> Iterator[str]:
+    times = row.get("compaction_count") or 0
+    compacted = f", compacted {times} time{'s' if times != 1 else ''}" if times else ""
+    yield _headline(row, f"{row.get('agent', '')}{compacted}", terminal)
+    yield _gauge(row.get("context"), terminal)
+
+
+def _headline(fields: Fields, about: str, terminal: Terminal) -> str:
+    told = terminal.fitted(about, terminal.columns // 2)
+    name = fields.get("title") or fields.get("conversation") or fields.get("id") or ""
+    title = terminal.fitted(str(name), max(10, terminal.columns - len(told) - 4))
+    return f"  {title}  {terminal.paint(told, 'dim')}"
+
+
+def _gauge(fill: Any, terminal: Terminal) -> str:
+    """Return the bar of a window and its numbers; a line that says so where nobody knows how full it is."""
+    given = [fill.get(name) for name in ("tokens", "window", "trigger", "stop_at")] if isinstance(fill, dict) else []
+    numbers = [number for number in given if isinstance(number, int)]
+    if len(numbers) < 4 or numbers[1] <= 0:
+        return "  (how full its window is, is not known)"
+    tokens, window, trigger, stop_at = numbers
+    columns = max(10, min(MOST_BAR, terminal.columns - NUMBERS - 4))
+    colour: Colour = "alarm" if tokens >= stop_at else "warning" if tokens >= trigger else "good"
+    drawn_bar = terminal.paint(bar(tokens / window, (trigger / window, stop_at / window), columns, terminal), colour)
+    told = f"{tokens:,} of {window:,} ({tokens * 100 // window} %)"
+    return f"  {drawn_bar} {terminal.fitted(told, terminal.columns - columns - 5)}"
+
+
+def bar(share: float, marks: tuple[float, ...], columns: int, terminal: Terminal) -> str:
+    """Return a bar that is filled to a share of its columns, with a mark at each of these shares."""
+    full, empty, mark = ("\u2588", "\u2591", "\u2502") if terminal.is_unicode else ("#", ".", "|")
+    filled = min(columns, round(max(0.0, share) * columns))
+    cells = [full] * filled + [empty] * (columns - filled)
+    for place in marks:
+        cells[min(columns - 1, int(place * columns))] = mark
+    return f"[{''.join(cells)}]"
