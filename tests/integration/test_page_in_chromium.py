@@ -149,6 +149,8 @@ async def test_agent_is_made_changed_switched_off_and_deleted(tmp_path: Path, br
         await page.get_by_role("button", name="Delete").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_role("button", name="Delete").click()
+        await expect(page.locator("#toast")).to_contain_text("Deleted")
+        await expect(page.get_by_role("heading", name="Agents")).to_be_visible()
         await expect(page.get_by_role("link", name="My Poet")).to_have_count(0)
         assert "my-poet" not in [agent["id"] for agent in await agents_of(served)]
 
@@ -313,3 +315,63 @@ async def tab_to(page: Page, name: str) -> None:
         if found == name:
             return
     raise AssertionError(f"Tab does not lead to {name!r}")
+
+
+async def test_what_was_entered_is_not_lost_by_going_away(tmp_path: Path, browser: Browser) -> None:
+    """Who leaves a form with changes is asked first, and finds them again where the answer was no."""
+    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/agents/writer") as page:
+        await page.get_by_label("Instructions").fill("Something new.")
+        await page.get_by_role("link", name="Models").first.click()
+        await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+        await expect(page.get_by_label("Instructions")).to_have_value("Something new.")
+        assert page.url.endswith("#/agents/writer")
+        await page.get_by_role("link", name="Models").first.click()
+        await page.get_by_role("dialog").get_by_role("button", name="Leave").click()
+        await expect(page.get_by_role("heading", name="Models")).to_be_visible()
+
+
+async def test_provider_and_mcp_server_are_added_changed_and_removed(tmp_path: Path, browser: Browser) -> None:
+    """Rows of both lists are made in forms of their own; what a person did not touch is not written."""
+    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/models/+new") as page:
+        await page.get_by_label("ID", exact=True).fill("desk")
+        await page.get_by_label("Kind").select_option("openai")
+        await page.get_by_role("button", name="Add", exact=True).last.click()
+        await expect(page.get_by_text("needs base_url").first).to_be_visible()
+        await page.get_by_label("Address").fill("http://127.0.0.1:9/v1")
+        await page.get_by_role("button", name="Add", exact=True).last.click()
+        await expect(page.get_by_role("region", name="desk")).to_contain_text("does not answer")
+        written = served.settings.read_text(encoding="utf-8")
+        assert 'id = "desk"' in written
+        assert "manage_context" not in written
+
+        await go(page, "settings/mcp/+new")
+        await page.get_by_label("Name", exact=True).fill("files")
+        await page.get_by_label("Program and arguments").fill("files-server\n--root\n/notes")
+        await page.get_by_label("Enabled").uncheck()
+        await page.get_by_role("button", name="Add", exact=True).last.click()
+        await page.get_by_role("link", name="files").click()
+        await page.get_by_text("More settings").click()
+        await page.get_by_role("group", name="Environment").get_by_role("button", name="Add").click()
+        await page.get_by_label("Environment: Variable").fill("KEY")
+        await page.get_by_label("Environment: Value").fill("sk-secret")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.locator("#toast")).to_contain_text("Saved")
+        async with served.http.get(f"{served.url}/api/settings") as response:
+            [server] = (await response.json())["values"]["mcp_servers"]
+        assert server["command"] == ["files-server", "--root", "/notes"]
+        assert server["enabled"] is False
+        assert server["env"]["KEY"]["set"] is True
+        await page.get_by_role("link", name="files").click()
+        await page.get_by_role("button", name="Delete").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(page.get_by_text("None yet.")).to_be_visible()
+
+
+async def test_what_waits_for_a_restart_is_said(tmp_path: Path, browser: Browser) -> None:
+    """What does not count at once stands in a banner until then, in every view."""
+    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/settings") as page:
+        await page.get_by_label("Keep conversations").uncheck()
+        await page.locator("form.dirty").get_by_role("button", name="Save").click()
+        await expect(page.locator("#banner")).to_contain_text("Restart elbowroom to apply: store.conversations")
+        await go(page, "agents")
+        await expect(page.locator("#banner")).to_be_visible()

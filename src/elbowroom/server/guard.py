@@ -88,7 +88,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
     rules = request.app[RULES].get()
     _check_host(request, rules)
-    if is_page(request.path) and request.method == hdrs.METH_GET:
+    if is_page(request.path) and request.method in (hdrs.METH_GET, hdrs.METH_HEAD):
         return await handler(request)
     _check_origin(request, rules)
     if request.method == hdrs.METH_OPTIONS:

@@ -74,7 +74,7 @@ export async function agentView({ main, id }) {
       schema: { ...schema, properties: { name, id: identity, ...others } }, root: settings.schema, name: "agents", values: agent, options, isNew, idKey: "id",
       verb: isNew ? "Create agent" : "Save",
       onsubmit: async (patch) => {
-        if (isNew) await api("/api/agents", { method: "POST", body: { provider: agent.provider, ...patch } });
+        if (isNew) await api("/api/agents", { method: "POST", body: patch });
         else await api(one(id), { method: "PATCH", body: patch });
         leave(isNew ? "Created. Chat programs see it from now on." : "Saved. It counts from the next request on.");
       },

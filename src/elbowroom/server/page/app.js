@@ -3,7 +3,7 @@ import { agentsView, agentView } from "./agents.js";
 import { connectView } from "./connect.js";
 import { conversationView } from "./conversation.js";
 import { conversationsView } from "./conversations.js";
-import { h, heading, trouble } from "./dom.js";
+import { confirm, h, heading, trouble } from "./dom.js";
 import { logsView } from "./logs.js";
 import { modelsView, rowView, showLight } from "./models.js";
 import { preferencesView } from "./preferences.js";
@@ -23,10 +23,17 @@ const VIEWS = [
 const main = document.getElementById("main");
 let leaving = new AbortController();
 let isFirst = true;
+let shown = null;
 
 async function show() {
   const path = location.hash.replace(/^#\/?/, "") || "conversations";
   if (path === "main") return;
+  if (location.hash === shown) return;
+  if (main.querySelector("form.dirty") && !(await confirm("Leave without saving?", "What you have entered here is not saved.", "Leave"))) {
+    history.replaceState(null, "", shown);
+    return;
+  }
+  shown = location.hash;
   const [pattern, view] = VIEWS.find(([known]) => known.test(path)) ?? VIEWS[0];
   leaving.abort();
   leaving = new AbortController();
@@ -42,7 +49,7 @@ async function show() {
     await view({ main: place, signal, id: named && decodeURIComponent(named) });
   } catch (error) {
     if (signal.aborted) return;
-    place.replaceChildren(heading("That did not work"), trouble(error, show));
+    place.replaceChildren(heading("That did not work"), trouble(error, () => { shown = null; show(); }));
   }
   if (signal.aborted) return;
   main.replaceChildren(place);

@@ -49,7 +49,7 @@ export async function conversationView({ main, signal, id }) {
 
   show();
   await messages.more();
-  let was = shown.status === "running";
+  let before = shown.status === "running" ? "" : undefined;
   watch(signal, async (turns) => {
     const turn = turns.get(shown.id);
     running.hidden = !turn;
@@ -57,16 +57,14 @@ export async function conversationView({ main, signal, id }) {
       phase.textContent = phaseWords(turn);
       if (turn.fill) meter.update(turn.fill);
     }
-    if (Boolean(turn) !== was || turn) {
-      const ended = was && !turn;
-      was = Boolean(turn);
-      const before = shown.compactions.length;
-      shown = await api(route, { signal }).catch(() => shown);
-      if (ended || shown.compactions.length !== before) {
-        show();
-        await messages.refresh();
-      }
-    }
+    const now = turn?.phase;
+    if (now === before) return;
+    before = now;
+    const count = shown.compactions.length;
+    shown = await api(route, { signal }).catch(() => shown);
+    if (turn && shown.compactions.length === count) return;
+    show();
+    await messages.refresh();
   });
 }
 

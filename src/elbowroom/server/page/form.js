@@ -23,9 +23,7 @@ export class Form {
     this.element = h("form", { class: isNew ? "form new" : "form", novalidate: true, autocomplete: "off", onsubmit: (event) => { event.preventDefault(); this.submit(onsubmit); } },
       h("div.fields", shown), folded, this.said,
       h("div.actions.save", this.save, more));
-    this.element.addEventListener("input", () => this.mark());
-    this.element.addEventListener("change", () => this.mark());
-    this.mark();
+    for (const kind of ["input", "change"]) this.element.addEventListener(kind, () => this.mark());
   }
 
   patch() {
@@ -33,9 +31,8 @@ export class Form {
     return changed.length ? Object.fromEntries(changed) : undefined;
   }
 
-  get isDirty() { return this.patch() !== undefined; }
-
-  mark() { this.element.classList.toggle("dirty", !this.isNew && this.isDirty); }
+  // Marks what would be lost if the person went away now.
+  mark(isDirty = this.isNew || this.patch() !== undefined) { this.element.classList.toggle("dirty", isDirty); }
 
   async submit(save) {
     if (this.save.getAttribute("aria-busy") === "true") return;
@@ -44,6 +41,7 @@ export class Form {
     this.save.setAttribute("aria-busy", "true");
     try {
       await save(patch);
+      this.mark(false);
     } catch (error) {
       this.show(error);
     } finally {

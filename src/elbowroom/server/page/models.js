@@ -80,7 +80,7 @@ export function rowView({ table, definition, key, back, what, gone }) {
         onsubmit: async (patch) => {
           if (isNew && !patch[key]) throw Object.assign(new Error(""), { fields: [{ path: key, message: "This is needed." }] });
           if (isNew && (settings.values[table] ?? []).some((each) => each[key] === patch[key])) throw Object.assign(new Error(""), { fields: [{ path: key, message: "There is one of this name." }] });
-          await put(isNew ? patch[key] : id, isNew ? { ...defaults(settings.schema.$defs[definition]), ...patch } : patch);
+          await put(isNew ? patch[key] : id, patch);
           leave(back[0]);
         },
       },
@@ -88,6 +88,3 @@ export function rowView({ table, definition, key, back, what, gone }) {
     });
   };
 }
-
-// What a choice shows without being touched has to be sent where the schema has no default for it.
-const defaults = (schema) => Object.fromEntries((schema.required ?? []).filter((key) => schema.properties[key].enum).map((key) => [key, schema.properties[key].enum[0]]));

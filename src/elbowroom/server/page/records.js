@@ -6,10 +6,10 @@ export function editor({ main, back, title, form, remove }) {
   const made = new Form({
     ...form,
     more: [
-      h("a.button.quiet", { href: back[0] }, "Cancel"),
+      h("a.button.quiet", { href: back[0], onclick: () => made.mark(false) }, "Cancel"),
       remove && button("Delete", async (event) => {
         const pressed = event.currentTarget;
-        if (await confirm(remove.title, remove.text, "Delete")) await busy(pressed, remove.run);
+        if (await confirm(remove.title, remove.text, "Delete")) await busy(pressed, async () => { await remove.run(); made.mark(false); });
       }, "danger quiet"),
     ],
   });
