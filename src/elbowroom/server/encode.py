@@ -135,7 +135,8 @@ class FrameEncoder:
         if notice.is_done or not self._keeps_status:
             return self._status(notice)
         opening = self._status(notice) if notice.progress is None else ""
-        return opening + self._status(replace(notice, is_done=True))
+        size = "" if notice.before is None else f" ({notice.before:,} tokens)"
+        return opening + self._status(replace(notice, text=notice.text + size, is_done=True))
 
     def _status(self, notice: Notice) -> str:
         """Return the status chunk: an empty choice, which any client reads, beside the event that Open WebUI shows."""
