@@ -15,7 +15,11 @@ from elbowroom.settings.model import Notices
 
 OPENING = Notice("compacting", "Compacting conversation history...", is_done=False, before=900)
 HALF = Notice(
-    "compacting", "Compacting conversation history... (part 2 of 5)", is_done=False, progress=Progress(part=2, parts=5)
+    "compacting",
+    "Compacting conversation history... (part 2 of 5)",
+    is_done=False,
+    before=900,
+    progress=Progress(part=2, parts=5),
 )
 CLOSING = Notice("compacted", "Context compacted, continuing...", before=900, after=300)
 ALL: list[Notices] = ["auto", "event", "content", "comment", "off"]
@@ -35,7 +39,7 @@ def test_progress_is_an_update_of_the_open_status() -> None:
     chunk = json.loads(frame)
     assert chunk["choices"] == [{"index": 0, "delta": {"content": ""}, "finish_reason": None}]
     assert chunk["event"] == {"type": "status", "data": {"description": HALF.text, "done": False}}
-    assert chunk["elbowroom"] == {"kind": "compacting", "attempt": 1, "part": 2, "parts": 5}
+    assert chunk["elbowroom"] == {"kind": "compacting", "before": 900, "attempt": 1, "part": 2, "parts": 5}
 
 
 def test_no_status_is_left_open_where_it_would_stay_so() -> None:
