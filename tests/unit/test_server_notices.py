@@ -4,6 +4,7 @@ import json
 
 import pytest
 from chatting import chunks_of, split_frames
+from watched_stream import statuses_of
 
 from elbowroom.agents.answer import Answer, Notice
 from elbowroom.context.progress import Progress
@@ -14,7 +15,11 @@ from elbowroom.settings.model import Notices
 
 OPENING = Notice("compacting", "Compacting conversation history...", is_done=False, before=900)
 HALF = Notice(
-    "compacting", "Compacting conversation history... (part 2 of 5)", is_done=False, progress=Progress(part=2, parts=5)
+    "compacting",
+    "Compacting conversation history... (part 2 of 5)",
+    is_done=False,
+    before=900,
+    progress=Progress(part=2, parts=5),
 )
 CLOSING = Notice("compacted", "Context compacted, continuing...", before=900, after=300)
 ALL: list[Notices] = ["auto", "event", "content", "comment", "off"]
@@ -34,23 +39,22 @@ def test_progress_is_an_update_of_the_open_status() -> None:
     chunk = json.loads(frame)
     assert chunk["choices"] == [{"index": 0, "delta": {"content": ""}, "finish_reason": None}]
     assert chunk["event"] == {"type": "status", "data": {"description": HALF.text, "done": False}}
-    assert chunk["elbowroom"] == {"kind": "compacting", "attempt": 1, "part": 2, "parts": 5}
+    assert chunk["elbowroom"] == {"kind": "compacting", "before": 900, "attempt": 1, "part": 2, "parts": 5}
 
 
 def test_no_status_is_left_open_where_it_would_stay_so() -> None:
-    """Wherever an answer is stopped, the last status that the client has got is done; the first one is not."""
+    """Wherever an answer is stopped, the last status that the client has got is done; only the first one is not."""
     encoder = FrameEncoder("m", keeps_status=True)
-    shown: list[tuple[str, bool]] = []
-    for notice in (OPENING, HALF, CLOSING):
-        told = [
-            json.loads(frame)["event"]["data"]
-            for frame in split_frames(encoder.events([notice]))[-2:]
-            if b'"event"' in frame
-        ]
-        assert told[-1] == {"description": notice.text, "done": True}
-        shown += [(each["description"], each["done"]) for each in told]
-    assert shown == [(OPENING.text, False), (OPENING.text, True), (HALF.text, True), (CLOSING.text, True)]
-    assert b"event" not in encoder.end(Answer(), wants_usage=False, usage_at_finish=False)
+    shown = [
+        [(told["description"], told["done"]) for told in statuses_of(encoder.events([notice]))]
+        for notice in (OPENING, HALF, CLOSING)
+    ]
+    assert shown == [
+        [(OPENING.text, False), (f"{OPENING.text} (900 tokens)", True)],
+        [(HALF.text, True)],
+        [(CLOSING.text, True)],
+    ]
+    assert statuses_of(encoder.end(Answer(), wants_usage=False, usage_at_finish=False)) == []
 
 
 @pytest.mark.parametrize("notices", ALL)

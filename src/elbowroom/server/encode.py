@@ -152,8 +152,11 @@ class FrameEncoder:
         """Return the status of a notice; one that would stay open is said to be done in the same breath."""
         if notice.is_done or not self._keeps_status:
             return self._status(notice)
-        opening = self._status(notice) if notice.progress is None else ""
-        return opening + self._status(replace(notice, is_done=True))
+        closed = replace(notice, is_done=True)
+        if notice.progress is not None:
+            return self._status(closed)
+        size = "" if notice.before is None else f" ({notice.before:,} tokens)"
+        return self._status(notice) + self._status(replace(closed, text=notice.text + size))
 
     def _status(self, notice: Notice) -> str:
         """Return the status chunk: an empty choice, which any client reads, beside the event that Open WebUI shows."""
