@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
-from flit_core.buildapi import build_wheel  # type: ignore[import-untyped]
+from flit_core.buildapi import build_wheel
 from serving import Served, serve, settings_for
 
 from elbowroom.server.page import page_files
