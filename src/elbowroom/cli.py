@@ -43,6 +43,9 @@ Try it:
 Paste this into Open WebUI, Obsidian or any OpenAI client ({key}):
   {address}/v1
 
+Watch it, and choose agents and settings:
+  {address}/
+
 Settings of this demo: {path}
 Ctrl-C ends it."""
 TOKEN_VARIABLE = "ELBOWROOM_TOKEN"  # noqa: S105  # a name, not a token

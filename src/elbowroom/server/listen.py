@@ -51,6 +51,7 @@ async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
         where = str(loaded.path) if loaded.path.exists() else f"{loaded.path} (not there: defaults are used)"
         log.info("elbowroom %s, settings: %s", __version__, where)
         log.info("Paste this into Open WebUI, Obsidian or any OpenAI client:  %s/v1", address)
+        log.info("Watch it, and choose agents and settings:  %s/", address)
         app[RUNTIME].warm_up()
         async with asyncio.TaskGroup() as watchers:
             tasks = [
