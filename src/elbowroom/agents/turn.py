@@ -23,22 +23,16 @@ from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.request_body import StepRequest
 from elbowroom.agents.result_pruning import ResultPruning
 from elbowroom.agents.run_settings import RunSettings
-from elbowroom.agents.running_turns import Phase
 from elbowroom.agents.step import Step
 from elbowroom.agents.step_counter import StepCounter
-from elbowroom.agents.step_usage_of import step_usage_of
-from elbowroom.agents.stream_watch import size_in_bytes
 from elbowroom.agents.told_memories import TurnMemories
 from elbowroom.agents.turn_memory import TurnMemory
+from elbowroom.agents.turn_records import TurnRecords, rough_size
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction
-from elbowroom.context.conversation import ContextFill
 from elbowroom.context.ladder import Cannot
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.notice_line import without_notices
-from elbowroom.context.observations import Observations
-from elbowroom.context.step_usage import StepUsage
-from elbowroom.context.tool_calls import as_json
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo
@@ -81,6 +75,7 @@ class Turn:
         self._reply_before: Reply | None = None
         self._results: dict[str, str] = {}  # of this turn's calls, as the model is shown them
         self._usages_before = 0
+        self._records = TurnRecords(target, settings)
         self._sink = sink
         self._keeper = keeper
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
@@ -110,7 +105,7 @@ class Turn:
         finally:
             self.intake.note_read()
         if reply.tool_calls:
-            self._is_in("tool")
+            self._records.is_in("tool")
         return reply
 
     async def _reply_to_all(
@@ -151,18 +146,18 @@ class Turn:
         offered = [name for tool in tools if (name := tool_name(tool))]
         step = Step(self.answer, self._sink, offered, is_for_client, self._live)
         self._asked = shape, info, step
-        self._is_in("prefill")
+        self._records.is_in("prefill")
         if not self.target.provider.manages_context:
-            self._is_asked(info, None)
-            await self._remember(_rough_size)
+            self._records.is_asked(info, None)
+            await self._remember(rough_size)
             return await self._unmanaged(shape, info, step)
         managed = await self._managed(shape, info, step)
         self._last[:], self._usages_before = [managed], len(self.answer.usages)
-        self._is_asked(info, managed.fill.now)
+        self._records.is_asked(info, managed.fill.now)
         try:
             reply = await managed.run()
         finally:
-            self._note_use(managed)
+            self._records.used(managed)
         self._account(managed, step.usage)
         if step.unreported is not None and (usage := await step.unreported.counted(managed.counter)):
             self.answer.usages.append(usage)
@@ -191,7 +186,7 @@ class Turn:
             try:
                 return await step.run(self.target.provider, body, info)
             except ElbowroomError as failure:
-                self._observed.upstream_failed(self.target.provider.id, type(failure).__name__)
+                self._records.failed(failure)
                 if (
                     not isinstance(failure, ContextOverflow)
                     or step.reply.text
@@ -199,7 +194,7 @@ class Turn:
                 ):
                     raise
             finally:
-                self._note_rough_use(info, step, body)
+                self._records.used_roughly(info, step, body)
 
     async def stop(self, appended: Sequence[dict[str, Any]], why: str) -> None:
         """End the answer with a paragraph that says why, though the model would go on behind `appended`."""
@@ -264,7 +259,7 @@ class Turn:
         self.intake.end()
         if not self._last:
             return
-        self._observed.restarted(self._last[0].manager.statistics.restarts)
+        self._records.restarted(self._last[0].manager.statistics.restarts)
         try:
             self._leave_memories()
             if not is_handed_over:
@@ -286,35 +281,6 @@ class Turn:
                 conversation = self._live.conversation if self._live is not None else ""
                 background = self.settings.shared.background
                 background.begin(self._memory.key_behind(said), managed.pool_key, behind, conversation)
-
-    @property
-    def _observed(self) -> Observations:
-        return self.settings.shared.observations
-
-    def _is_in(self, phase: Phase) -> None:
-        if self.settings.running is not None:
-            self.settings.running.phase = phase
-
-    def _is_asked(self, info: ModelInfo, filling: Callable[[], ContextFill | None] | None) -> None:
-        if self.settings.running is not None:
-            self.settings.running.answered_by(self.target.name, info.id, filling)
-
-    def _note_use(self, managed: ManagedStep) -> None:
-        """Keep what the requests of a step have used together, and what the last of them has filled."""
-        if not managed.used:
-            return
-        budget = managed.manager.budget
-        fill = ContextFill(managed.used[-1].total, budget.window, budget.trigger, budget.stop_at)
-        used = sum(managed.used, StepUsage())
-        self._observed.step_used(managed.name, used, fill)
-        if self._live is not None:
-            self._live.step_used(managed.info.id, used, fill)
-
-    def _note_rough_use(self, info: ModelInfo, step: Step, body: Mapping[str, Any]) -> None:
-        """Keep what a request of a provider has used of which nobody asks to count; one it refused has used nothing."""
-        if self._live is not None and (step.usage is not None or step.generated):
-            size = _rough_size(as_json(body))
-            self._live.step_used(info.id, step_usage_of(step.usage, size, step.generated, _rough_size), None)
 
     def _account(self, managed: ManagedStep, usage: Mapping[str, Any] | None) -> None:
         """Add what the engine reports to the turn's statistics; where it reports nothing, nothing is guessed."""
@@ -376,8 +342,3 @@ class Turn:
     async def _ready(self) -> ModelInfo:
         """Return the model, loaded; the person is told where that takes a while."""
         return await ready_model(self.target.provider, self.target.model, self._sink)
-
-
-def _rough_size(text: str) -> int:
-    """Return about how many tokens a text has, for a model of which nobody asks to count."""
-    return -(-size_in_bytes(text) // 3)
