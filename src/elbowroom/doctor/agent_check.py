@@ -98,9 +98,8 @@ async def _tools_of(subject: Subject, agent: AgentSettings, provider: Provider) 
     for name in agent.mcp:
         server, _, wanted = name.partition("/")
         offer = await subject.offers.of(server)
-        own += (
-            [] if isinstance(offer, str) else [found.tool for found in offer if not wanted or wanted in names_of(found)]
-        )
+        if not isinstance(offer, str):
+            own += [found.tool for found in offer if not wanted or wanted in names_of(found)]
     await toolbox.aclose()
     return [_described(tool.name, tool.description, tool.parameters) for tool in own]
 

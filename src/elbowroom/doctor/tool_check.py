@@ -55,18 +55,13 @@ def of_disabled(server: str, users: list[AgentSettings]) -> list[Finding]:
 
 def of_named_tools(agent: AgentSettings, server: str, offer: Sequence["McpTool"]) -> list[Finding]:
     """Return the tools that an agent names and the server does not have."""
-    there = {name for tool in offer for name in names_of(tool)}
+    known = {name for tool in offer for name in names_of(tool)}
+    there = f"It has: {names([tool.name for tool in offer], 20)}."
     wanted = [name.partition("/")[2] for name in agent.mcp if _server_of(name) == server and "/" in name]
     return [
-        Finding(
-            "warn",
-            MCP,
-            f"{server!r} has no tool {name!r}.",
-            f"agent {agent.id}: mcp",
-            f"It has: {names([tool.name for tool in offer], 20)}.",
-        )
+        Finding("warn", MCP, f"{server!r} has no tool {name!r}.", f"agent {agent.id}: mcp", there)
         for name in wanted
-        if name not in there
+        if name not in known
     ]
 
 
