@@ -8,9 +8,8 @@ from typing import Any, Final
 from elbowroom.agents.caller import Caller
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.toolbox import SettingsToolbox
-from elbowroom.doctor.finding import Finding
+from elbowroom.doctor.finding import Finding, names
 from elbowroom.doctor.mcp_offers import names_of
-from elbowroom.doctor.provider_check import names
 from elbowroom.doctor.subject import Subject
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from elbowroom.doctor.finding import Finding
+from elbowroom.doctor.finding import Finding, names
 from elbowroom.doctor.mcp_offers import names_of
 from elbowroom.doctor.patient_thread import in_thread
-from elbowroom.doctor.provider_check import names
 from elbowroom.doctor.subject import Subject
 from elbowroom.settings.model import AgentSettings, Settings
 from elbowroom.settings.paths import expanded
