@@ -388,8 +388,12 @@ async def test_an_mcp_server_that_does_not_start(studio: SimulatedLMStudio, tmp_
 
 
 async def test_a_tool_that_an_mcp_server_does_not_have(studio: SimulatedLMStudio, tmp_path: Path) -> None:
-    """What it has is listed."""
-    agents = AGENT + 'mcp = ["sample/no_such"]\n' + stdio_server("sample", tmp_path / "journal")
+    """What it has is listed; a name that models cannot call is found as the server writes it."""
+    agents = (
+        AGENT
+        + 'mcp = ["sample/no_such", "sample/echo", "sample/odd.name/ü"]\n'
+        + stdio_server("sample", tmp_path / "journal")
+    )
     found = only_problem(await examined(tmp_path, settings_for(studio.base_url, agents=agents)))
     assert "has no tool 'no_such'" in found.what
     assert "echo" in found.remedy

@@ -8,8 +8,8 @@ from typing import Any, Final
 from elbowroom.agents.caller import Caller
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.toolbox import SettingsToolbox
-from elbowroom.doctor.finding import Finding
-from elbowroom.doctor.provider_check import names
+from elbowroom.doctor.finding import Finding, names
+from elbowroom.doctor.mcp_offers import names_of
 from elbowroom.doctor.subject import Subject
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
@@ -97,7 +97,8 @@ async def _tools_of(subject: Subject, agent: AgentSettings, provider: Provider) 
     for name in agent.mcp:
         server, _, wanted = name.partition("/")
         offer = await subject.offers.of(server)
-        own += [] if isinstance(offer, str) else [tool for tool in offer if not wanted or tool.name == wanted]
+        if not isinstance(offer, str):
+            own += [found.tool for found in offer if not wanted or wanted in names_of(found)]
     await toolbox.aclose()
     return [_described(tool.name, tool.description, tool.parameters) for tool in own]
 

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from elbowroom.doctor.finding import Finding
+from elbowroom.doctor.finding import Finding, names
 from elbowroom.doctor.patient_thread import in_thread
-from elbowroom.doctor.provider_check import names
 from elbowroom.doctor.subject import Subject
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider

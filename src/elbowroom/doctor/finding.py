@@ -1,5 +1,6 @@
 """What the doctor says about one thing."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -28,3 +29,9 @@ class Finding:
 def is_healthy(findings: list[Finding]) -> bool:
     """Tell whether nothing was found that does not work."""
     return all(finding.severity != "fail" for finding in findings)
+
+
+def names(items: Sequence[str], most: int = 8) -> str:
+    """Return names as a list for a person."""
+    shown = ", ".join(items[:most]) or "none"
+    return f"{shown} and {len(items) - most} more" if len(items) > most else shown

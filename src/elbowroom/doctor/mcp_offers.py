@@ -4,16 +4,18 @@ import asyncio
 import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from elbowroom.agents.mcp_failures import McpUnavailable
-from elbowroom.agents.own_tool import OwnTool
 from elbowroom.agents.sdk import load_sdk
 from elbowroom.settings.tool_sections import McpServerSettings
 
+if TYPE_CHECKING:
+    from elbowroom.agents.mcp_tools import McpTool
+
 MOST_SECONDS: Final = 12.0
 """How long is waited for a server, whatever its `connect_timeout` says."""
-Offer = Sequence[OwnTool] | str
+Offer: TypeAlias = "Sequence[McpTool] | str"
 """The tools of a server, or why it cannot be used: the end of a sentence."""
 
 
@@ -48,6 +50,11 @@ class McpOffers:
             link = await link_module.McpLink.connect(patient, self._folder, self._environ)
         except McpUnavailable as error:
             return error.message.rstrip(".")
-        tools = [found.tool for found in link.offered(settings.name, link.call)]
+        tools: Sequence[McpTool] = link.offered(settings.name, link.call)
         await link.aclose()
         return tools
+
+
+def names_of(tool: "McpTool") -> tuple[str, str]:
+    """Return the names by which settings may name a tool: the server's own, and the one that models call."""
+    return tool.name, tool.tool.name

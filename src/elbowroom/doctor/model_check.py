@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from elbowroom.doctor.fetch import fetch
-from elbowroom.doctor.finding import Finding
-from elbowroom.doctor.provider_check import names
+from elbowroom.doctor.finding import Finding, names
 from elbowroom.doctor.subject import Subject
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo

@@ -1,7 +1,6 @@
 """Checks of the providers' addresses: who answers there, whether it lets elbowroom in, and where else it may be."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -226,9 +225,3 @@ def _is_v0(answer: Answer) -> bool:
 
 def _where(settings: ProviderSettings) -> str:
     return f"providers: {settings.id}: base_url = {without_secrets(settings.base_url)!r}"
-
-
-def names(items: Sequence[str], most: int = 8) -> str:
-    """Return names as a list for a person."""
-    shown = ", ".join(items[:most]) or "none"
-    return f"{shown} and {len(items) - most} more" if len(items) > most else shown

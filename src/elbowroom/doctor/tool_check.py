@@ -3,17 +3,19 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from elbowroom.agents.own_tool import OwnTool
-from elbowroom.doctor.finding import Finding
+from elbowroom.doctor.finding import Finding, names
+from elbowroom.doctor.mcp_offers import names_of
 from elbowroom.doctor.patient_thread import in_thread
-from elbowroom.doctor.provider_check import names
 from elbowroom.doctor.subject import Subject
 from elbowroom.settings.model import AgentSettings, Settings
 from elbowroom.settings.paths import expanded
 from elbowroom.settings.tool_names import VAULT, VAULT_WRITERS
 from elbowroom.settings.vault_folders import missing_folders
+
+if TYPE_CHECKING:
+    from elbowroom.agents.mcp_tools import McpTool
 
 MCP: Final = "mcp"
 NOTES: Final = "vault"
@@ -50,16 +52,15 @@ def of_disabled(server: str, users: list[AgentSettings]) -> list[Finding]:
     return [Finding("warn", MCP, what, f"mcp_servers: {server}", "Set enabled = true, or remove it from their mcp.")]
 
 
-def of_named_tools(agent: AgentSettings, server: str, offer: Sequence[OwnTool]) -> list[Finding]:
+def of_named_tools(agent: AgentSettings, server: str, offer: Sequence["McpTool"]) -> list[Finding]:
     """Return the tools that an agent names and the server does not have."""
-    there = [tool.name for tool in offer]
+    known = {name for tool in offer for name in names_of(tool)}
+    there = f"It has: {names([tool.name for tool in offer], 20)}."
     wanted = [name.partition("/")[2] for name in agent.mcp if _server_of(name) == server and "/" in name]
     return [
-        Finding(
-            "warn", MCP, f"{server!r} has no tool {name!r}.", f"agent {agent.id}: mcp", f"It has: {names(there, 20)}."
-        )
+        Finding("warn", MCP, f"{server!r} has no tool {name!r}.", f"agent {agent.id}: mcp", there)
         for name in wanted
-        if name not in there
+        if name not in known
     ]
 
 
