@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 import provider_fixtures
 import pytest
+from chatting import eventually
 from fake_upstream import FakeUpstream, chunk, says, says_in_parts, streams
 from outcome import Outcome, chat
 from serving import Served
@@ -149,7 +150,8 @@ async def test_each_overflow_in_a_generic_stream(relaying: Served, upstream: Fak
 async def test_a_shared_pool_that_is_full_fails_all_and_is_named(managed: Served, studio: SimulatedLMStudio) -> None:
     """When another program's requests fill the one window, an answer gets the overflow with its words kept."""
     studio.overflow = Overflow(shared_pool=True)
-    studio.enqueue(Script("word " * 3000), repeat=True)
+    together = asyncio.Event()
+    studio.enqueue(Script("word ", WaitFor(together), "word " * 3000), repeat=True)
     direct = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
 
     async def other_program() -> None:
@@ -157,7 +159,10 @@ async def test_a_shared_pool_that_is_full_fails_all_and_is_named(managed: Served
             await response.read()
 
     others = [asyncio.create_task(other_program()) for _ in range(2)]
-    outcome = await chat(managed, "lmstudio/tiny", stream=True)
+    asking = asyncio.create_task(chat(managed, "lmstudio/tiny", stream=True))
+    await eventually(lambda: len(studio.chats) == 3, "not all of them are at work", seconds=30)
+    together.set()
+    outcome = await asking
     await asyncio.gather(*others)
     assert outcome.text.startswith("word")
     assert outcome.error is not None
