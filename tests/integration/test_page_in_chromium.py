@@ -375,3 +375,26 @@ async def test_what_waits_for_a_restart_is_said(tmp_path: Path, browser: Browser
         await expect(page.locator("#banner")).to_contain_text("Restart elbowroom to apply: store.conversations")
         await go(page, "agents")
         await expect(page.locator("#banner")).to_be_visible()
+
+
+async def test_all_conversations_and_messages_can_be_reached_and_searched(tmp_path: Path, browser: Browser) -> None:
+    """Longer lists come a page at a time, and the search finds what was said in any of them."""
+    talks = [Talk("writer", f"short {number}", [f"Tell me about port {number}."], 1) for number in range(22)]
+    long = Talk("writer", "long", [f"Name harbour {number}, please." for number in range(30)], 1)
+    async with lived_in(tmp_path, talks=[*talks, long]) as (served, _):
+        async with opened(browser, f"{served.url}/#/conversations") as page:
+            cards = page.locator(".card")
+            await expect(cards).to_have_count(20)
+            await page.get_by_role("button", name="Show more").click()
+            await expect(cards).to_have_count(23)
+            await page.get_by_role("searchbox").fill("harbour 17")
+            await expect(cards).to_have_count(1)
+            await page.get_by_role("searchbox").fill("no such words")
+            await expect(page.get_by_text("Nothing found")).to_be_visible()
+            await page.get_by_role("searchbox").fill("harbour 17")
+            await page.get_by_role("link", name="Name harbour 0, please.").click()
+            messages = page.locator(".message")
+            await expect(messages).to_have_count(50)
+            await page.get_by_role("button", name="Show more messages").click()
+            await expect(messages).to_have_count(60)
+            await expect(page.get_by_role("button", name="Show more messages")).to_have_count(0)
