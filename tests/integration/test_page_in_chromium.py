@@ -350,6 +350,7 @@ async def test_provider_and_mcp_server_are_added_changed_and_removed(tmp_path: P
         await page.get_by_label("Enabled").uncheck()
         await page.get_by_role("button", name="Add", exact=True).last.click()
         await page.get_by_role("link", name="files").click()
+        await expect(page.get_by_role("heading", name="files")).to_be_visible()
         await page.get_by_text("More settings").click()
         await page.get_by_role("group", name="Environment").get_by_role("button", name="Add").click()
         await page.get_by_label("Environment: Variable").fill("KEY")
@@ -362,6 +363,7 @@ async def test_provider_and_mcp_server_are_added_changed_and_removed(tmp_path: P
         assert server["enabled"] is False
         assert server["env"]["KEY"]["set"] is True
         await page.get_by_role("link", name="files").click()
+        await expect(page.get_by_role("heading", name="files")).to_be_visible()
         await page.get_by_role("button", name="Delete").click()
         await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         await expect(page.get_by_text("None yet.")).to_be_visible()
@@ -398,3 +400,22 @@ async def test_all_conversations_and_messages_can_be_reached_and_searched(tmp_pa
             await page.get_by_role("button", name="Show more messages").click()
             await expect(messages).to_have_count(60)
             await expect(page.get_by_role("button", name="Show more messages")).to_have_count(0)
+
+
+async def test_conversations_of_a_named_user_are_shown_when_that_user_is_named(
+    tmp_path: Path, browser: Browser
+) -> None:
+    """Where several people use it the page says so and asks whose are meant, and then shows these alone."""
+    async with lived_in(tmp_path, talks=[]) as (served, _):
+        for name in ("ada", "bob"):
+            body = {"model": "writer", "messages": [{"role": "user", "content": f"I am {name}."}]}
+            async with served.http.post(served.chat_url, json=body, headers={"X-Elbowroom-User": name}) as response:
+                assert response.status == 200
+        async with opened(browser, f"{served.url}/#/conversations") as page:
+            await expect(page.get_by_role("alert")).to_contain_text("Several people")
+            await page.get_by_label("User", exact=True).fill("ada")
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("link", name="I am ada.")).to_be_visible()
+            await expect(page.locator(".card")).to_have_count(1)
+            await page.get_by_role("link", name="I am ada.").click()
+            await expect(page.locator(".message").first).to_contain_text("I am ada.")

@@ -20,7 +20,7 @@ export async function conversationView({ main, signal, id }) {
   const messages = messageList(route, signal, () => shown);
   const save = (form) => button(form === "json" ? "Export JSON" : "Export Markdown", (event) => busy(event.currentTarget, () => download(`${route}/export?format=${form}`)), "quiet");
   const remove = button("Delete", async () => {
-    if (!(await confirm("Delete this conversation?", "Its messages, numbers and queue are deleted from elbowroom. Your chat program keeps its own copy.", "Delete"))) return;
+    if (!(await confirm("Delete this conversation?", "It is deleted from elbowroom. Your chat program keeps its own copy.", "Delete"))) return;
     await busy(remove, async () => {
       await api(route, { method: "DELETE" });
       toast("Deleted.");
