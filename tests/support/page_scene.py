@@ -87,6 +87,8 @@ def says(body: Body) -> str:
         keep = list(listed_groups(body))[-1:]
         return json.dumps({"retain": "Measures are metric.", "summary": SUMMARY, "keep": keep})
     asked = text_of(body["messages"][-1])
+    if asked.startswith("Say hello"):
+        return "Hello, how nice to see you!"
     return answer(next((talk.sentences for talk in TALKS if asked in talk.questions), 26))
 
 

@@ -35,7 +35,7 @@ export async function conversationsView({ main, signal }) {
     heading("Conversations"),
     h("div.toolbar", { role: "search" }, h("label.offscreen", { for: "search" }, "Search conversations"), search,
       legend),
-    whose, list, foot);
+    list, foot, whose);
 
   async function load(anew) {
     const round = anew ? ++state.round : state.round;
