@@ -79,6 +79,8 @@ TALKS: Final = (
     Talk("gardener", "garden", [GARDEN, *(f"And what goes into bed {bed}?" for bed in range(1, 22))], 26),
     Talk("writer", "minutes", [f"Turn part {part} of these notes into minutes." for part in range(1, 10)], 23),
 )
+LONG_TALK: Final = Talk("gardener", "garden", [f"What grows in bed {bed}?" for bed in range(12)], 26)
+"""One that is compacted on its way."""
 
 
 def says(body: Body) -> str:

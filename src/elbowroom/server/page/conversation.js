@@ -81,7 +81,7 @@ function compaction(each, window, route, signal) {
   });
   const told = [
     WORDS[rung] ?? rung,
-    typeof each.seconds === "number" ? `${each.seconds < 10 ? each.seconds.toFixed(1) : Math.round(each.seconds)} s` : null,
+    typeof each.seconds === "number" ? `${each.seconds < 10 ? Math.max(.1, each.seconds).toFixed(1) : Math.round(each.seconds)} s` : null,
     each.messages_removed ? `${number(each.messages_removed)} messages became a summary` : null,
     typeof each.kept === "number" ? `${number(each.kept)} ${each.kept === 1 ? "group" : "groups"} kept word for word` : null,
   ].filter(Boolean).join(" · ");
