@@ -1,4 +1,4 @@
-"""The page in a real browser: what a person does there takes effect, and what happens is seen there."""
+"""The page in a real browser: what happens is seen there, by everybody, and what was said stays text."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,16 +7,14 @@ from pathlib import Path
 import pytest
 from chatting import MODEL, eventually
 from chromium import chromium, go, opened
-from page_scene import LLAMA, QWEN, Talk, hold, lived_in
+from page_scene import LONG_TALK, QWEN, Talk, lived_in
 from playwright.async_api import Browser, Page, expect
-from scripted_pruner import is_prune_order
-from serving import Served, serve, settings_for
+from serving import serve, settings_for
 from small_window import small_window
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, WaitFor
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
-LONG_TALK = Talk("gardener", "garden", [f"What grows in bed {bed}?" for bed in range(12)], 26)
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
 
@@ -25,28 +23,6 @@ async def browser() -> AsyncIterator[Browser]:
     """Run Chromium."""
     async with chromium() as browser:
         yield browser
-
-
-def orders(studio: SimulatedLMStudio) -> list[str]:
-    """Return which models were ordered to prune, in this order."""
-    return [chat.body["model"] for chat in studio.chats if is_prune_order(chat.body)]
-
-
-async def test_pruning_agent_chosen_on_the_page_does_the_next_compaction(tmp_path: Path, browser: Browser) -> None:
-    """The choice in the list is saved, and the next conversation that fills its window is pruned by that agent."""
-    async with lived_in(tmp_path, talks=[LONG_TALK]) as (served, studio):
-        before = len(orders(studio))
-        assert set(orders(studio)) == {QWEN}
-        async with opened(browser, f"{served.url}/#/agents") as page:
-            choice = page.get_by_label("Pruning agent")
-            await expect(choice.locator("option").first).to_have_text("Same as current agent")
-            await expect(choice).to_have_value("same")
-            await choice.select_option("archivist")
-            await choice.locator("xpath=ancestor::form").get_by_role("button", name="Save").click()
-            await expect(page.locator("#toast")).to_contain_text("Saved")
-        assert 'pruning_agent = "archivist"' in served.settings.read_text(encoding="utf-8")
-        await hold(served, Talk("gardener", "second", [f"And in bed {bed}?" for bed in range(12)], 26))
-        assert set(orders(studio)[before:]) == {LLAMA}
 
 
 async def test_gauge_moves_while_a_chat_streams_and_stop_stops_it(tmp_path: Path, browser: Browser) -> None:
@@ -86,88 +62,6 @@ async def wait_for_fill(page: Page, least: int, most: int) -> None:
     assert now[0] == pytest.approx(now[1], abs=0.02)
 
 
-async def test_wrong_value_shows_its_error_beside_the_field(tmp_path: Path, browser: Browser) -> None:
-    """The message stands at the field and is tied to it, the focus is there, and nothing that was typed is lost."""
-    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/agents") as page:
-        before = served.settings.read_bytes()
-        field, other = page.get_by_label("Compact from"), page.get_by_label("Turns kept word for word")
-        await other.fill("4")
-        await field.fill("0.99")
-        await field.press("Enter")
-        await expect(field).to_have_attribute("aria-invalid", "true")
-        await expect(field).to_be_focused()
-        described = (await field.get_attribute("aria-describedby") or "").split()
-        assert "0.88" in await page.locator(f"#{described[-1]}").inner_text()
-        await expect(field).to_have_value("0.99")
-        await expect(other).to_have_value("4")
-        assert served.settings.read_bytes() == before
-        await field.fill("many")
-        await field.press("Enter")
-        await expect(page.locator(f"#{described[-1]}")).to_contain_text("number")
-        await field.fill("0.7")
-        await field.press("Enter")
-        await expect(page.locator("#toast")).to_contain_text("Saved")
-        await expect(page.locator("[aria-invalid]")).to_have_count(0)
-        written = served.settings.read_text(encoding="utf-8")
-        assert "threshold_ratio = 0.7" in written
-        assert "retain_last_turns = 4" in written
-
-
-async def test_agent_is_made_changed_switched_off_and_deleted(tmp_path: Path, browser: Browser) -> None:
-    """All of it on the page, and clients see each step at once."""
-    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/agents/+new") as page:
-        await page.get_by_label("Name", exact=True).fill("My Poet")
-        await expect(page.get_by_label("ID", exact=True)).to_have_value("my-poet")
-        await page.get_by_role("button", name="Create agent").click()
-        model = page.get_by_label("Model", exact=True)
-        await expect(model).to_have_attribute("aria-invalid", "true")
-        assert QWEN in await page.locator(f"#{await model.get_attribute('list')} option").evaluate_all(
-            "options => options.map((option) => option.value)"
-        )
-        await model.fill(QWEN)
-        await page.get_by_label("Instructions").fill("You answer in rhymes.\nAlways.")
-        await page.get_by_label("tool_output_cache", exact=True).check()
-        await page.get_by_label("Archivist (archivist)").first.check()
-        await page.get_by_role("button", name="Create agent").click()
-        await expect(page.get_by_role("link", name="My Poet")).to_be_visible()
-        [poet] = [agent for agent in await agents_of(served) if agent["id"] == "my-poet"]
-        assert poet["instructions"] == "You answer in rhymes.\nAlways."
-        assert (poet["tools"], poet["agent_tools"]) == (["tool_output_cache"], ["archivist"])
-        assert "my-poet" in await models_of(served)
-
-        await page.get_by_role("switch", name="My Poet").uncheck()
-        await expect(page.locator("#toast")).to_contain_text("No longer offered")
-        assert "my-poet" not in await models_of(served)
-
-        await page.get_by_role("link", name="My Poet").click()
-        await page.get_by_label("Most model calls per request").fill("7")
-        await page.get_by_role("button", name="Save").click()
-        await expect(page.locator("#toast")).to_contain_text("Saved")
-        assert [agent["max_turns"] for agent in await agents_of(served) if agent["id"] == "my-poet"] == [7]
-
-        await page.get_by_role("link", name="My Poet").click()
-        await page.get_by_role("button", name="Delete").click()
-        dialog = page.get_by_role("dialog")
-        await dialog.get_by_role("button", name="Delete").click()
-        await expect(page.locator("#toast")).to_contain_text("Deleted")
-        await expect(page.get_by_role("heading", name="Agents")).to_be_visible()
-        await expect(page.get_by_role("link", name="My Poet")).to_have_count(0)
-        assert "my-poet" not in [agent["id"] for agent in await agents_of(served)]
-
-
-async def agents_of(served: Served) -> list[dict[str, object]]:
-    """Return the agents as the API has them."""
-    async with served.http.get(f"{served.url}/api/agents") as response:
-        found: list[dict[str, object]] = (await response.json())["data"]
-        return found
-
-
-async def models_of(served: Served) -> list[str]:
-    """Return the names under which clients see agents and models."""
-    async with served.http.get(f"{served.url}/v1/models") as response:
-        return [row["id"] for row in (await response.json())["data"]]
-
-
 async def test_compactions_and_originals_are_shown(tmp_path: Path, browser: Browser) -> None:
     """A conversation's compactions stand in a row with sizes, way, time and summary, the originals one click away."""
     async with lived_in(tmp_path, talks=[LONG_TALK]) as (served, _):
@@ -205,51 +99,6 @@ async def test_hostile_text_stays_text(tmp_path: Path, browser: Browser) -> None
             await go(page, "models")
             await expect(page.locator("table")).to_contain_text("onerror")
             assert await page.locator("main img, main script").count() == 0
-
-
-async def test_token_is_asked_for_once_and_kept_in_the_tab(tmp_path: Path, browser: Browser) -> None:
-    """A wrong one is refused in words, the right one opens the page, and only this tab keeps it."""
-    settings = settings_for("http://127.0.0.1:9", server='token = "env:ELBOWROOM_TEST_TOKEN"')
-    async with serve(tmp_path, settings, environ={"ELBOWROOM_TEST_TOKEN": "right"}) as served:
-        async with opened(browser, f"{served.url}/#/agents", waits=False) as page:
-            dialog = page.get_by_role("dialog")
-            await expect(page.get_by_role("textbox", name="Token")).to_be_focused()
-            await page.get_by_role("textbox", name="Token").fill("wrong")
-            await page.keyboard.press("Enter")
-            await expect(dialog).to_contain_text("That is not the token.")
-            await page.get_by_role("textbox", name="Token").fill("right")
-            await page.keyboard.press("Enter")
-            await expect(page.get_by_role("heading", name="Agents")).to_be_visible()
-            await expect(dialog).to_have_count(0)
-            assert await page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
-            await page.reload()
-            await expect(page.get_by_role("heading", name="Agents")).to_be_visible()
-
-
-async def test_secret_is_set_and_removed_and_never_read(tmp_path: Path, browser: Browser) -> None:
-    """What was typed as a secret is nowhere in the page again, and can be taken away."""
-    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/models/lmstudio") as page:
-        await page.get_by_label("API key", exact=True).fill("sk-very-secret")
-        await page.get_by_role("button", name="Save").click()
-        await expect(page.get_by_role("heading", name="Models")).to_be_visible()
-        await go(page, "models/lmstudio")
-        await expect(page.locator(".secret")).to_contain_text("Set")
-        assert "sk-very-secret" not in await page.content()
-        await page.get_by_role("button", name="Remove API key").click()
-        await page.get_by_role("button", name="Save").click()
-        await expect(page.get_by_role("heading", name="Models")).to_be_visible()
-        assert "sk-very-secret" not in served.settings.read_text(encoding="utf-8")
-
-
-async def test_value_of_the_environment_is_locked(tmp_path: Path, browser: Browser) -> None:
-    """It is shown, cannot be changed, and says where it comes from."""
-    settings = settings_for("http://127.0.0.1:9")
-    async with serve(tmp_path, settings, environ={"ELBOWROOM_COMPACTION__NOTICES": "event"}) as served:
-        async with opened(browser, f"{served.url}/#/agents") as page:
-            field = page.get_by_label("Notices")
-            await expect(field).to_be_disabled()
-            await expect(field).to_have_value("event")
-            await expect(page.get_by_text("ELBOWROOM_COMPACTION__NOTICES")).to_be_visible()
 
 
 async def test_test_button_tells_what_works(tmp_path: Path, browser: Browser) -> None:
@@ -317,61 +166,43 @@ async def tab_to(page: Page, name: str) -> None:
     raise AssertionError(f"Tab does not lead to {name!r}")
 
 
-async def test_what_was_entered_is_not_lost_by_going_away(tmp_path: Path, browser: Browser) -> None:
-    """Who leaves a form with changes is asked first, and finds them again where the answer was no."""
-    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/agents/writer") as page:
-        await page.get_by_label("Instructions").fill("Something new.")
-        await page.get_by_role("link", name="Models").first.click()
-        await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
-        await expect(page.get_by_label("Instructions")).to_have_value("Something new.")
-        assert page.url.endswith("#/agents/writer")
-        await page.get_by_role("link", name="Models").first.click()
-        await page.get_by_role("dialog").get_by_role("button", name="Leave").click()
-        await expect(page.get_by_role("heading", name="Models")).to_be_visible()
+async def test_all_conversations_and_messages_can_be_reached_and_searched(tmp_path: Path, browser: Browser) -> None:
+    """Longer lists come a page at a time, and the search finds what was said in any of them."""
+    talks = [Talk("writer", f"short {number}", [f"Tell me about port {number}."], 1) for number in range(22)]
+    long = Talk("writer", "long", [f"Name harbour {number}, please." for number in range(30)], 1)
+    async with lived_in(tmp_path, talks=[*talks, long]) as (served, _):
+        async with opened(browser, f"{served.url}/#/conversations") as page:
+            cards = page.locator(".card")
+            await expect(cards).to_have_count(20)
+            await page.get_by_role("button", name="Show more").click()
+            await expect(cards).to_have_count(23)
+            await page.get_by_role("searchbox").fill("harbour 17")
+            await expect(cards).to_have_count(1)
+            await page.get_by_role("searchbox").fill("no such words")
+            await expect(page.get_by_text("Nothing found")).to_be_visible()
+            await page.get_by_role("searchbox").fill("harbour 17")
+            await page.get_by_role("link", name="Name harbour 0, please.").click()
+            messages = page.locator(".message")
+            await expect(messages).to_have_count(50)
+            await page.get_by_role("button", name="Show more messages").click()
+            await expect(messages).to_have_count(60)
+            await expect(page.get_by_role("button", name="Show more messages")).to_have_count(0)
 
 
-async def test_provider_and_mcp_server_are_added_changed_and_removed(tmp_path: Path, browser: Browser) -> None:
-    """Rows of both lists are made in forms of their own; what a person did not touch is not written."""
-    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/models/+new") as page:
-        await page.get_by_label("ID", exact=True).fill("desk")
-        await page.get_by_label("Kind").select_option("openai")
-        await page.get_by_role("button", name="Add", exact=True).last.click()
-        await expect(page.get_by_text("needs base_url").first).to_be_visible()
-        await page.get_by_label("Address").fill("http://127.0.0.1:9/v1")
-        await page.get_by_role("button", name="Add", exact=True).last.click()
-        await expect(page.get_by_role("region", name="desk")).to_contain_text("does not answer")
-        written = served.settings.read_text(encoding="utf-8")
-        assert 'id = "desk"' in written
-        assert "manage_context" not in written
-
-        await go(page, "settings/mcp/+new")
-        await page.get_by_label("Name", exact=True).fill("files")
-        await page.get_by_label("Program and arguments").fill("files-server\n--root\n/notes")
-        await page.get_by_label("Enabled").uncheck()
-        await page.get_by_role("button", name="Add", exact=True).last.click()
-        await page.get_by_role("link", name="files").click()
-        await page.get_by_text("More settings").click()
-        await page.get_by_role("group", name="Environment").get_by_role("button", name="Add").click()
-        await page.get_by_label("Environment: Variable").fill("KEY")
-        await page.get_by_label("Environment: Value").fill("sk-secret")
-        await page.get_by_role("button", name="Save").click()
-        await expect(page.locator("#toast")).to_contain_text("Saved")
-        async with served.http.get(f"{served.url}/api/settings") as response:
-            [server] = (await response.json())["values"]["mcp_servers"]
-        assert server["command"] == ["files-server", "--root", "/notes"]
-        assert server["enabled"] is False
-        assert server["env"]["KEY"]["set"] is True
-        await page.get_by_role("link", name="files").click()
-        await page.get_by_role("button", name="Delete").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-        await expect(page.get_by_text("None yet.")).to_be_visible()
-
-
-async def test_what_waits_for_a_restart_is_said(tmp_path: Path, browser: Browser) -> None:
-    """What does not count at once stands in a banner until then, in every view."""
-    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/settings") as page:
-        await page.get_by_label("Keep conversations").uncheck()
-        await page.locator("form.dirty").get_by_role("button", name="Save").click()
-        await expect(page.locator("#banner")).to_contain_text("Restart elbowroom to apply: store.conversations")
-        await go(page, "agents")
-        await expect(page.locator("#banner")).to_be_visible()
+async def test_conversations_of_a_named_user_are_shown_when_that_user_is_named(
+    tmp_path: Path, browser: Browser
+) -> None:
+    """Where several people use it the page says so and asks whose are meant, and then shows these alone."""
+    async with lived_in(tmp_path, talks=[]) as (served, _):
+        for name in ("ada", "bob"):
+            body = {"model": "writer", "messages": [{"role": "user", "content": f"I am {name}."}]}
+            async with served.http.post(served.chat_url, json=body, headers={"X-Elbowroom-User": name}) as response:
+                assert response.status == 200
+        async with opened(browser, f"{served.url}/#/conversations") as page:
+            await expect(page.get_by_role("alert")).to_contain_text("Several people")
+            await page.get_by_label("User", exact=True).fill("ada")
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("link", name="I am ada.")).to_be_visible()
+            await expect(page.locator(".card")).to_have_count(1)
+            await page.get_by_role("link", name="I am ada.").click()
+            await expect(page.locator(".message").first).to_contain_text("I am ada.")

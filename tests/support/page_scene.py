@@ -79,6 +79,8 @@ TALKS: Final = (
     Talk("gardener", "garden", [GARDEN, *(f"And what goes into bed {bed}?" for bed in range(1, 22))], 26),
     Talk("writer", "minutes", [f"Turn part {part} of these notes into minutes." for part in range(1, 10)], 23),
 )
+LONG_TALK: Final = Talk("gardener", "garden", [f"What grows in bed {bed}?" for bed in range(12)], 26)
+"""One that is compacted on its way."""
 
 
 def says(body: Body) -> str:
@@ -87,6 +89,8 @@ def says(body: Body) -> str:
         keep = list(listed_groups(body))[-1:]
         return json.dumps({"retain": "Measures are metric.", "summary": SUMMARY, "keep": keep})
     asked = text_of(body["messages"][-1])
+    if asked.startswith("Say hello"):
+        return "Hello, how nice to see you!"
     return answer(next((talk.sentences for talk in TALKS if asked in talk.questions), 26))
 
 

@@ -33,7 +33,7 @@ function agentCard(agent) {
       throw error;
     }
   }));
-  const facts = [agent.model, agent.tools.length + agent.mcp.length ? `tools: ${[...agent.tools, ...agent.mcp].join(", ")}` : null].filter(Boolean).join(" · ");
+  const facts = [agent.name && agent.id, agent.model, agent.tools.length + agent.mcp.length ? `tools: ${[...agent.tools, ...agent.mcp].join(", ")}` : null].filter(Boolean).join(" · ");
   return h("li.card",
     h("div.card-head", h("h2", h("a.card-title", { href: `#/agents/${encodeURIComponent(agent.id)}` }, agent.name || agent.id)), h("label.switch", box, words)),
     h("p.about", facts),

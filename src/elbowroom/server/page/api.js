@@ -1,8 +1,8 @@
 // Requests to this server, and the token where it asks for one.
 import { ask, h } from "./dom.js";
 
-const KEY = "elbowroom.token";
-let inMemory = "";
+const TOKEN = "elbowroom.token", USER = "elbowroom.user";
+const inMemory = {};
 let asking = null;
 
 export class ApiError extends Error {
@@ -12,14 +12,20 @@ export class ApiError extends Error {
   }
 }
 
-function token() {
-  try { return sessionStorage.getItem(KEY) ?? inMemory; } catch { return inMemory; }
+function kept(key) {
+  try { return sessionStorage.getItem(key) ?? ""; } catch { return inMemory[key] ?? ""; }
 }
 
-function keepToken(value) {
-  inMemory = value;
-  try { sessionStorage.setItem(KEY, value); } catch { /* kept in memory, until the page is closed */ }
+function keep(key, value) {
+  inMemory[key] = value;
+  try { sessionStorage.setItem(key, value); } catch { /* kept in memory, until the page is closed */ }
 }
+
+const token = () => kept(TOKEN);
+
+// Whose conversations are shown: as chat programs name their user, empty for those without a name.
+export const user = () => kept(USER);
+export const setUser = (name) => keep(USER, name.replace(/[^ -~\xa0-\xff]/g, ""));
 
 // Sends a request and returns the response, whatever its status; a 401 asks for the token first, unless it is `quiet`.
 export async function send(path, { method = "GET", body, headers = {}, signal, quiet = false } = {}) {
@@ -27,6 +33,7 @@ export async function send(path, { method = "GET", body, headers = {}, signal, q
     const used = token();
     const init = { method, signal, headers: { ...headers }, cache: "no-store", redirect: "error" };
     if (used) init.headers.Authorization = `Bearer ${used}`;
+    if (user()) init.headers["X-Elbowroom-User"] = user();
     if (body !== undefined) {
       init.headers["Content-Type"] = "application/json";
       init.body = JSON.stringify(body);
@@ -63,7 +70,7 @@ async function askForToken(wasWrong) {
       wasWrong ? "That is not the token. " : "", "The one that is set as server.token. It is kept in this browser tab only."));
   const answer = await ask({ title: "This elbowroom asks for its token", body, focus: input, actions: [["Not now", "", "quiet"], ["Use token", "ok", "primary"]] });
   if (answer !== "ok" || !input.value) return false;
-  keepToken(input.value.trim());
+  keep(TOKEN, input.value.trim());
   return true;
 }
 

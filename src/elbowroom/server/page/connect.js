@@ -7,7 +7,6 @@ const HEADERS = {
   "X-Elbowroom-Message-Id": "{{MESSAGE_ID}}",
   "X-Elbowroom-Parent-Id": "{{USER_MESSAGE_PARENT_ID}}",
   "X-Elbowroom-Task": "{{TASK}}",
-  "X-Elbowroom-User": "{{USER_ID}}",
 };
 const CAPABILITIES = "DEFAULT_MODEL_METADATA='{\"capabilities\":{\"builtin_tools\":false,\"usage\":true}}'";
 const PLUGINS = [
@@ -15,7 +14,7 @@ const PLUGINS = [
   ["Smart Composer", "", "Provider “LM Studio”, which adds /v1 by itself. Model IDs are typed by hand."],
   ["Smart Composer, OpenAI compatible", "/v1", "Provider “OpenAI compatible”."],
   ["AI Providers (for Local GPT)", "/v1", "Provider “OpenAI”."],
-  ["Smart Connections", "/v1/chat/completions", "Custom API, OpenAI format. It wants the whole path."],
+  ["Smart Connections", "/v1/chat/completions", "Custom API, OpenAI format."],
   ["Text Generator", "/v1", "“OpenAI Chat” with its own base path. The custom provider does not stream."],
   ["BMO Chatbot", "/v1", "REST API URL, in its settings."],
   ["SystemSculpt", "/v1", "Add a custom provider."],
@@ -35,11 +34,11 @@ export async function connectView({ main, signal }) {
       h("ol.steps",
         h("li", "Admin Panel, Settings, Connections: add an OpenAI API connection with this URL.", copyable(`${root}/v1`, "URL for Open WebUI"),
           h("p.help", "In Docker on this computer:"), copyable(docker, "URL for Open WebUI in Docker")),
-        h("li", "Edit the connection and paste this as its headers. Each chat then has its own gauge, and titles and tags never wait in front of it.", copyable(JSON.stringify(HEADERS, null, 2), "headers")),
-        h("li", "Its 36 built-in tools take 5,000 to 6,400 tokens of every chat. With small windows, switch them off under Capabilities of the model, or for all models in its environment:", copyable(CAPABILITIES, "environment setting")))),
+        h("li", "Edit the connection and paste this as its headers. Chats then keep their gauge, and titles never wait in front of them. Where several people use it, add ", h("code", '"X-Elbowroom-User": "{{USER_ID}}"'), ".", copyable(JSON.stringify(HEADERS, null, 2), "headers")),
+        h("li", "Its built-in tools take 5,000 to 6,400 tokens of every chat. With small windows switch them off: Capabilities of the model, or for all in its environment:", copyable(CAPABILITIES, "environment setting")))),
     h("section.panel", { "aria-labelledby": "title-obsidian" },
       h("h2", { id: "title-obsidian" }, "Obsidian"),
-      h("p.about", "Each plugin wants the address in a form of its own. Nothing else has to be set: Obsidian is let in."),
+      h("p.about", "Each plugin wants the address in a form of its own."),
       h("ul.plain.plugins", PLUGINS.map(([name, path, words]) => h("li", h("h3", name), h("p.about", words), copyable(root + path, `address for ${name}`))))));
 }
 
@@ -54,7 +53,7 @@ async function testPanel(signal) {
   await fill().catch(() => {});
   return h("section.panel", { "aria-labelledby": "title-test" },
     h("h2", { id: "title-test" }, "Does it work?"),
-    h("p.about", "Sends one short question from this browser and reads the answer as it streams."),
+    h("p.about", "One short question from this browser, whose answer is read as it streams."),
     h("div.test", h("div.field", h("label", { for: "test-model" }, "Model"), select), run), h("div", { role: "status" }, result));
 }
 

@@ -20,7 +20,7 @@ export async function conversationView({ main, signal, id }) {
   const messages = messageList(route, signal, () => shown);
   const save = (form) => button(form === "json" ? "Export JSON" : "Export Markdown", (event) => busy(event.currentTarget, () => download(`${route}/export?format=${form}`)), "quiet");
   const remove = button("Delete", async () => {
-    if (!(await confirm("Delete this conversation?", "Its messages, numbers and queue are deleted from elbowroom. Your chat program keeps its own copy.", "Delete"))) return;
+    if (!(await confirm("Delete this conversation?", "It is deleted from elbowroom. Your chat program keeps its own copy.", "Delete"))) return;
     await busy(remove, async () => {
       await api(route, { method: "DELETE" });
       toast("Deleted.");
@@ -81,7 +81,7 @@ function compaction(each, window, route, signal) {
   });
   const told = [
     WORDS[rung] ?? rung,
-    typeof each.seconds === "number" ? `${each.seconds < 10 ? each.seconds.toFixed(1) : Math.round(each.seconds)} s` : null,
+    typeof each.seconds === "number" ? `${each.seconds < 10 ? Math.max(.1, each.seconds).toFixed(1) : Math.round(each.seconds)} s` : null,
     each.messages_removed ? `${number(each.messages_removed)} messages became a summary` : null,
     typeof each.kept === "number" ? `${number(each.kept)} ${each.kept === 1 ? "group" : "groups"} kept word for word` : null,
   ].filter(Boolean).join(" · ");

@@ -1,11 +1,11 @@
 // All conversations with their gauges.
-import { api } from "./api.js";
+import { api, setUser, user } from "./api.js";
 import { busy, button, empty, h, heading, percent, time, toast, trouble } from "./dom.js";
 import { gauge } from "./gauge.js";
 import { watch } from "./live.js";
 
 const ROUTE = "/v1/conversations";
-export const PHASES = { waiting: "waiting for its turn", reading: "reading", streaming: "writing", compacting: "compacting", tools: "using tools" };
+const PHASES = { waiting: "waiting for its turn", loading: "loading the model", prefill: "reading", streaming: "writing", tool: "using a tool", "last words": "ending" };
 export const phaseWords = (turn) => PHASES[turn.phase] ?? turn.phase ?? "running";
 
 export async function stop(id, pressed) {
@@ -21,6 +21,11 @@ export async function conversationsView({ main, signal }) {
   const state = { search: "", before: "", cards: new Map(), turns: new Map(), round: 0 };
   const search = h("input", { type: "search", id: "search", maxlength: "400", placeholder: "Search in all that was said", autocomplete: "off" });
   const legend = h("p.legend", { hidden: true });
+  const who = h("input", { id: "who", value: user(), autocomplete: "off", "aria-describedby": "who-help" });
+  const whose = h("details", { open: user() !== "" }, h("summary", "Another user’s conversations"),
+    h("form.test", { onsubmit: (event) => { event.preventDefault(); setUser(who.value.trim()); load(true); } },
+      h("div.field", h("label", { for: "who" }, "User"), who), h("button", "Show")),
+    h("p.help", { id: "who-help" }, "As chat programs send it in X-Elbowroom-User. Empty: those without a name."));
   let waiting = 0;
   search.addEventListener("input", () => {
     clearTimeout(waiting);
@@ -30,7 +35,7 @@ export async function conversationsView({ main, signal }) {
     heading("Conversations"),
     h("div.toolbar", { role: "search" }, h("label.offscreen", { for: "search" }, "Search conversations"), search,
       legend),
-    list, foot);
+    list, foot, whose);
 
   async function load(anew) {
     const round = anew ? ++state.round : state.round;
@@ -43,6 +48,7 @@ export async function conversationsView({ main, signal }) {
       if (round !== state.round) return;
       show(page, anew);
     } catch (error) {
+      if (error.status === 403) whose.open = true;
       if (error.name !== "AbortError") foot.replaceChildren(trouble(error, () => load(anew)));
     }
   }

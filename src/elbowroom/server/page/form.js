@@ -83,4 +83,4 @@ export class Form {
 
 const isBefore = (one, other) => Boolean(one.element.compareDocumentPosition(other.element) & Node.DOCUMENT_POSITION_FOLLOWING);
 
-export const partsOf = (path) => String(path).split(/[.[\]]+/).filter(Boolean);
+const partsOf = (path) => String(path).split(/[.[\]]+/).filter(Boolean);

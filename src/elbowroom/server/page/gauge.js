@@ -9,7 +9,6 @@ export function gauge(fill, about) {
   const element = h("div.gauge-box", track, h("div.under", about, numbers));
   const update = (now) => {
     const known = now && now.window > 0;
-    track.classList.toggle("unknown", !known);
     const share = known ? Math.min(1, now.tokens / now.window) : 0;
     bar.style.width = `${share * 100}%`;
     track.dataset.level = !known ? "none" : now.stop_at && now.tokens >= now.stop_at ? "stop" : now.trigger && now.tokens >= now.trigger ? "near" : "calm";

@@ -6,21 +6,21 @@ export const SECTIONS = {
   server: ["Server", "Where elbowroom listens and whom it lets in."],
   vault: ["Vault", "The folder of notes that agents may work in."],
   memory: ["Memory", "What agents remember beyond a conversation."],
-  tool_output: ["Tool results", "How much of the window the results of tools may take."],
+  tool_output: ["Tool results", "How much of the window they may take."],
   store: ["Store", "What is kept on this computer, and for how long."],
-  compaction: ["When a conversation fills its window", "Its older part is replaced by a summary; the originals are kept."],
+  compaction: ["When a conversation fills its window", "A summary replaces its older part; the originals are kept."],
 };
 
 const HINTS = {
   compaction: {
     pruning_agent: ["Pruning agent", "Who decides what stays and writes the summary.", { widget: "select", options: "pruners" }],
     threshold_ratio: ["Compact from", "A share from 0.6 to 0.88. 0.8 is 80 %.", { unit: "of the window" }],
-    model: ["Model for summaries", "Another model for this work. Empty: the pruning agent’s own.", { widget: "model", options: "models" }],
+    model: ["Model for summaries", "Empty: the pruning agent’s own.", { widget: "model", options: "models" }],
     notices: ["Notices", "How chat programs hear of it. “auto” suits all."],
     retain_last_turns: ["Turns kept word for word"],
-    enabled: ["Compact conversations", "Off: a conversation that no longer fits gets an error, never a silent cut."],
+    enabled: ["Compact conversations", "Off: what no longer fits gets an error."],
     auto: ["By itself", "Off: only when you ask for it."],
-    background: ["While you read", "Compacts behind an answer, so that the next one begins at once."],
+    background: ["While you read", "Behind an answer, so that the next one begins at once."],
     max_restarts: ["Most continuations of one answer", "", { rare: true }],
     summary_prompt: ["Summary prompt", "In place of the built-in words.", { widget: "area", rare: true }],
     summary_directives: ["Summary directives", "One a line, in addition.", { rare: true }],
@@ -29,7 +29,7 @@ const HINTS = {
   },
   agents: {
     name: ["Name", "What people see in their chat program."],
-    id: ["ID", "What programs send as the model."],
+    id: ["ID", "What programs send as model."],
     enabled: ["Offered to clients"],
     instructions: ["Instructions", "Told to the model before every conversation.", { widget: "area", rows: 7 }],
     provider: ["Provider", "", { widget: "select", options: "providers" }],
@@ -38,7 +38,7 @@ const HINTS = {
     agent_tools: ["Agents it can ask", "", { widget: "choices", options: "otherAgents" }],
     mcp: ["MCP servers", "", { widget: "choices", options: "mcp", more: "Single tools, as server/tool, one a line" }],
     max_turns: ["Most model calls per request"],
-    client_tools: ["Tools of the chat program", "pass: as they come. slim: without descriptions. drop: left out."],
+    client_tools: ["Tools of the chat program", "pass: as they come; slim: shortened; drop: left out."],
     handoffs: ["Agents it can hand over to", "", { widget: "choices", options: "otherAgents", rare: true }],
     tool_timeout: ["Longest call of a tool", "", { unit: "seconds", rare: true }],
     tool_name: ["Its name as a tool", "Empty: ask_ and its ID.", { rare: true }],
@@ -50,7 +50,7 @@ const HINTS = {
   },
   providers: {
     id: ["ID", "Models are named after it: id/model."],
-    kind: ["Kind", "openai is any other server with OpenAI’s interface."],
+    kind: ["Kind", "For any other server with OpenAI’s interface: OpenAI-compatible."],
     base_url: ["Address", "Empty: the usual one of LM Studio or Ollama."],
     api_key: ["API key", "", { widget: "secret" }],
     manage_context: ["Keep conversations within the window"],
@@ -67,7 +67,7 @@ const HINTS = {
     timeout: ["Longest wait for an answer", "", { unit: "seconds", rare: true }],
   },
   server: {
-    host: ["Address to listen on", "127.0.0.1 is this computer only; anything wider needs a token."],
+    host: ["Address to listen on", "127.0.0.1: only this computer. Others need a token."],
     token: ["Token", "What chat programs send as their API key.", { widget: "secret" }],
     allowed_hosts: ["Further names of this server", "One a line, such as nas.local."],
     allowed_origins: ["Web pages that may call", "One origin a line."],
@@ -75,7 +75,7 @@ const HINTS = {
   },
   vault: {
     path: ["Folder", "The full path, such as ~/Notes."],
-    include: ["Only these folders", "As seen from the vault, one a line. Empty: all."],
+    include: ["Only these folders", "One a line, as seen from the vault. Empty: all."],
     exclude: ["Never these folders", "One a line."],
     write: ["Agents may change notes"],
   },

@@ -4,22 +4,13 @@ import { busy, button, empty, h, heading, trouble } from "./dom.js";
 
 export async function logsView({ main, signal }) {
   const place = h("div");
-  const filter = h("input", { type: "search", id: "filter", placeholder: "Only lines with…", autocomplete: "off", oninput: () => show() });
   const again = button("Refresh", () => busy(again, load));
-  let lines = [];
-  main.append(heading("Log", again), h("div.toolbar", h("label.offscreen", { for: "filter" }, "Filter lines"), filter), place);
-
-  function show() {
-    const wanted = filter.value.trim().toLowerCase();
-    const found = lines.filter((line) => JSON.stringify(line).toLowerCase().includes(wanted)).reverse();
-    place.replaceChildren(found.length ? h("ol.log", { "aria-label": "Lines of the log, newest first" }, found.map(entry))
-      : empty("No line", wanted ? "None has this text." : "Nothing was logged yet."));
-  }
+  main.append(heading("Log", again), place);
 
   async function load() {
     try {
-      lines = (await api("/api/logs?tail=200", { signal })).data;
-      show();
+      const { data } = await api("/api/logs?tail=200", { signal });
+      place.replaceChildren(data.length ? h("ol.log", { "aria-label": "Lines of the log, newest first" }, data.reverse().map(entry)) : empty("No line", "Nothing was logged yet."));
     } catch (error) {
       if (error.name !== "AbortError") place.replaceChildren(trouble(error, load));
     }

@@ -55,7 +55,7 @@ const STATES = { loaded: "loaded", "not-loaded": "not loaded" };
 
 function modelTable(models, id) {
   const rows = models.map((model) => h("tr",
-    h("th", { scope: "row" }, model.id, model.state && h("span", { class: `badge ${model.state === "loaded" ? "good" : ""}` }, STATES[model.state] ?? model.state)),
+    h("th", { scope: "row" }, model.id, " ", model.state && h("span", { class: `badge ${model.state === "loaded" ? "good" : ""}` }, STATES[model.state] ?? model.state)),
     h("td", { "data-label": "Window" }, model.window ? number(model.window) : "not known"),
     h("td", { "data-label": "At most" }, model.max_window ? number(model.max_window) : "–"),
     h("td", { "data-label": "Known from" }, model.window_source ?? "–")));

@@ -13,7 +13,7 @@ export async function preferencesView({ main }) {
   const options = await loadOptions(settings);
   const tables = Object.keys(settings.schema.properties).filter((name) => !ELSEWHERE.includes(name) && resolved(settings.schema.properties[name], settings.schema).properties);
   const sections = [...tables, "mcp_servers"].sort((one, other) => place(one) - place(other));
-  main.append(heading("Settings"), h("p.about", "Kept in ", h("code", settings.path), ". Whoever prefers it edits the file; both count at once."),
+  main.append(heading("Settings"), h("p.about", "Kept in ", h("code", settings.path), "; a change there counts, too."),
     ...sections.map((name) => (name === "mcp_servers" ? mcpPanel(settings) : tablePanel(name, settings, options))));
 }
 
