@@ -80,6 +80,7 @@ def create_app(
     app.on_shutdown.append(end_answers)
     set_up_cors(app)
     app.router.add_get(HEALTH, health)
+    add_lmstudio_routes(app)
     app.router.add_get(f"{BASE}models{END}", list_models)
     app.router.add_get(f"{BASE}models/{{id:.+?}}{END}", show_model)
     app.router.add_post(f"{BASE}chat/completions{END}", chat_completions)
@@ -88,7 +89,6 @@ def create_app(
     add_cancel_route(app, BASE, END)
     add_conversation_routes(app, BASE, END)
     add_queue_routes(app, BASE, END)
-    add_lmstudio_routes(app)
     return app
 
 
