@@ -90,6 +90,17 @@ async def test_usage_comes_in_one_chunk(pair: Pair, request_: dict[str, Any]) ->
     assert all(chunk["usage"]["prompt_tokens"] == studio.chats[0].prompt_tokens for chunk in having)
 
 
+async def test_usage_comes_unasked_with_the_header_set(pair: Pair) -> None:
+    """The headers of the documentation tell who asks; its gauge then works without a setting of each model."""
+    served, studio = pair
+    body = {"stream": True, "model": RECORDED_MODEL, "messages": [{"role": "user", "content": "Hello"}]}
+    request = {"path": "/v1/chat/completions", "headers": _json({"X-Elbowroom-Message-Id": "6e6b"}), "body": body}
+    _, _, answer = await replay(served, request)
+    [having] = [chunk for chunk in chunks_of(answer) if "usage" in chunk]
+    assert having["choices"][0]["finish_reason"] == "stop"
+    assert having["usage"]["prompt_tokens"] == studio.chats[0].prompt_tokens
+
+
 async def test_tool_loop(pair: Pair) -> None:
     """Its built-in tools are called, run by it, and their results answered."""
     served, studio = pair

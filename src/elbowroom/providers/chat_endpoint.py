@@ -116,7 +116,7 @@ class ChatEndpoint:
                     "its log tells more."
                 ) from error
             raise StreamCut(
-                f"The connection to {self._source.name} broke in the middle of the answer ({error}). "
+                f"The connection to {self._source.name} broke in the middle of the answer. "
                 "The text so far is kept; ask again to go on."
             ) from error
         finally:
