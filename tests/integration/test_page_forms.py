@@ -175,11 +175,11 @@ async def test_what_was_entered_is_not_lost_by_going_away(tmp_path: Path, browse
     """Who leaves a form with changes is asked first, and finds them again where the answer was no."""
     async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/agents/writer") as page:
         await page.get_by_label("Instructions").fill("Something new.")
-        await page.get_by_role("link", name="Models").first.click()
+        await page.get_by_role("link", name="Models", exact=True).click()
         await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
         await expect(page.get_by_label("Instructions")).to_have_value("Something new.")
-        assert page.url.endswith("#/agents/writer")
-        await page.get_by_role("link", name="Models").first.click()
+        await expect(page).to_have_url(f"{served.url}/#/agents/writer")
+        await page.get_by_role("link", name="Models", exact=True).click()
         await page.get_by_role("dialog").get_by_role("button", name="Leave").click()
         await expect(page.get_by_role("heading", name="Models")).to_be_visible()
 
