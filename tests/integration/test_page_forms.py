@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from chromium import chromium, go, opened
 from page_scene import LLAMA, LONG_TALK, QWEN, Talk, hold, lived_in
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 from scripted_pruner import is_prune_order
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import SimulatedLMStudio
+from elbowroom.settings.model import Settings
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -175,11 +176,11 @@ async def test_what_was_entered_is_not_lost_by_going_away(tmp_path: Path, browse
     """Who leaves a form with changes is asked first, and finds them again where the answer was no."""
     async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/agents/writer") as page:
         await page.get_by_label("Instructions").fill("Something new.")
-        await page.get_by_role("link", name="Models").first.click()
+        await page.get_by_role("link", name="Models", exact=True).click()
         await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
         await expect(page.get_by_label("Instructions")).to_have_value("Something new.")
-        assert page.url.endswith("#/agents/writer")
-        await page.get_by_role("link", name="Models").first.click()
+        await expect(page).to_have_url(f"{served.url}/#/agents/writer")
+        await page.get_by_role("link", name="Models", exact=True).click()
         await page.get_by_role("dialog").get_by_role("button", name="Leave").click()
         await expect(page.get_by_role("heading", name="Models")).to_be_visible()
 
@@ -231,3 +232,25 @@ async def test_what_waits_for_a_restart_is_said(tmp_path: Path, browser: Browser
         await expect(page.locator("#banner")).to_contain_text("Restart elbowroom to apply: store.conversations")
         await go(page, "agents")
         await expect(page.locator("#banner")).to_be_visible()
+
+
+async def test_every_setting_has_a_field_and_so_has_one_that_is_new(tmp_path: Path, browser: Browser) -> None:
+    """The forms are made from the schema: none of its settings is missing, and nothing but it has to name a new one."""
+
+    async def add_a_setting(route: Route) -> None:
+        answer = await route.fetch()
+        told = await answer.json()
+        told["schema"]["$defs"]["StoreSettings"]["properties"]["brand_new"] = {"title": "Brand New", "type": "integer"}
+        await route.fulfill(response=answer, json=told)
+
+    schema = Settings.model_json_schema()["$defs"]
+    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/connect") as page:
+        await page.route("**/api/settings", add_a_setting)
+        shown = set()
+        for view in ("agents", "agents/writer", "models/lmstudio", "settings", "settings/mcp/+new"):
+            await go(page, view)
+            shown |= set(await page.locator("[data-key]").evaluate_all("all => all.map((one) => one.dataset.key)"))
+            if view == "settings":
+                await expect(page.get_by_label("Brand New")).to_be_visible()
+    tables = [name for name in schema if name not in ("AgentVault", "OwnToolOutput", "Sampling")]
+    assert {key for table in tables for key in schema[table]["properties"]} <= shown

@@ -16,6 +16,7 @@ export class Form {
       if (skip.includes(key)) continue;
       const hint = hintOf([name, key]);
       const field = fieldOf({ ...context, schema: part, path: [name, key], key, value: values?.[key], hint, isFixed: key === idKey && !isNew, required: (schema.required ?? []).includes(key) });
+      field.element.dataset.key = key;
       this.fields.push(field);
       (hint.rare ? rare : shown).push(field.element);
     }
