@@ -135,11 +135,13 @@ async def delete_response(request: web.Request) -> web.Response:
         raise _unknown(response_id)
     if not kept.is_last:
         raise ResponseInUse(kept)
-    conversations = request.app[SHARED].store.conversations
-    if kept.is_alone:
-        await conversations.delete(owner, kept.conversation.row.id)
+    shared, conversation = request.app[SHARED], kept.conversation.row.id
+    await shared.queue.load()
+    if kept.is_alone and not shared.running.of(owner, conversation):
+        shared.queue.clear(conversation)
+        await shared.store.conversations.delete(owner, conversation)
     else:
-        await conversations.delete_turn(owner, turn_of(kept.id))
+        await shared.store.conversations.delete_turn(owner, turn_of(kept.id))
     return web.json_response({"id": kept.id, "object": "response", "deleted": True})
 
 
