@@ -1,6 +1,5 @@
 """`/v1/responses`: OpenAI's newer way to ask, over the same runs as chats."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +15,7 @@ from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.answering import answered
 from elbowroom.server.body import read_json
 from elbowroom.server.caller import keeper_of, with_caller
-from elbowroom.server.chat import name_conversation, reported
+from elbowroom.server.chat import name_conversation, note_client_left, reported
 from elbowroom.server.client_left import ClientLeft
 from elbowroom.server.counting import counted
 from elbowroom.server.encode import to_json
@@ -27,8 +26,6 @@ from elbowroom.server.responses_body import ResponsesRequest, parse_responses_re
 from elbowroom.server.responses_encode import RESPONSE, ResponseEncoder, turn_of
 from elbowroom.server.responses_input import THOUGHTS, answer_of_item, messages_of, references_in, resolved
 from elbowroom.server.responses_kept import KeptResponse, find_response, find_responses, unkept
-
-log = logging.getLogger(__name__)
 
 
 def add_response_routes(app: web.Application, base: str, end: str) -> None:
@@ -183,7 +180,7 @@ async def _stream(request: web.Request, asked: Asked) -> web.StreamResponse:
                 last = encoder.end(answer)
             await stream.send(last)
         except ClientLeft:
-            log.info("The client of %s left or stopped reading; its answer was ended.", asked.target.name)
+            note_client_left(asked.target)
     return stream.response
 
 
