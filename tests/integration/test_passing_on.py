@@ -165,6 +165,14 @@ async def test_a_slow_client_pauses_the_upstream(tmp_path: Path) -> None:
             assert received == 2000 * 65_536
 
 
+@pytest.mark.parametrize("end", [b"data: [DONE]\n", b"data: [DONE]", b"data: [DONE] \r\n\r\n"])
+async def test_ends_that_are_written_sloppily(tmp_path: Path, end: bytes) -> None:
+    """What says that it is finished is finished, as in a chat."""
+    async with passed(tmp_path, {COMPLETIONS: streams(piece("On"), end)}) as (served, _):
+        said, done = await frames(served)
+        assert (said["choices"][0]["text"], done) == ("On", "[DONE]")
+
+
 async def test_what_it_may_grow_to_is_held(tmp_path: Path) -> None:
     """Beside an answer that holds much of the window it waits, for it could not be stopped where both outgrow it."""
     async with elbowroom_with_studio(tmp_path, model=SimulatedModel(MODEL, loaded_context_length=4096)) as pair:

@@ -40,10 +40,12 @@ class PassedAnswer:
             return
         reader, watch = EventReader(), SilenceWatch(self._response, SILENCE_SECONDS)
         try:
-            while received := await self._read(watch):
+            received = b"\n"
+            while received:
+                received = await self._read(watch)
                 watch.heard()
-                for event in reader.feed(received):
-                    if event.data == DONE:
+                for event in reader.feed(received) if received else reader.close():
+                    if event.data.strip() == DONE:
                         return
                     yield self._parsed(event.data)
         finally:
