@@ -102,10 +102,10 @@ async def test_deleted_while_another_is_given(tmp_path: Path) -> None:
     """An answer that is being given beside it stays, with what was asked and what waits; after it all of that goes."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         release = asyncio.Event()
-        named = {"metadata": {"conversation_id": "notes"}}
-        first = await respond(served, "First?", **named)
+        named = {"conversation_id": "notes"}
+        first = await respond(served, "First?", metadata=named)
         studio.enqueue(Script(WaitFor(release), "Again."))
-        going = asyncio.create_task(respond(served, "First?", **named))
+        going = asyncio.create_task(respond(served, "First?", metadata=named))
         await eventually(lambda: studio.open_requests, "nobody is asked")
         assert (await send(served, f"/{first['id']}", "DELETE"))["deleted"] is True
         release.set()
