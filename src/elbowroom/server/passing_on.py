@@ -127,6 +127,8 @@ def _checked(body: Any) -> dict[str, Any]:
         raise RequestError("The body has to be a JSON object with a model.")
     if not isinstance(body.get("model"), str) or not body["model"]:
         raise RequestError("model is missing: name a model of GET /v1/models.", param="model")
+    if not isinstance(body.get("stream"), bool | None):
+        raise RequestError("stream has to be true or false.", param="stream")
     return body
 
 
