@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -26,6 +26,9 @@ from elbowroom.server.responses_body import ResponsesRequest, parse_responses_re
 from elbowroom.server.responses_encode import RESPONSE, ResponseEncoder, turn_of
 from elbowroom.server.responses_input import THOUGHTS, answer_of_item, messages_of, references_in, resolved
 from elbowroom.server.responses_kept import KeptResponse, find_response, find_responses, unkept
+
+MOST_REFERRED: Final = 1_000
+"""To the items of so many responses a request may refer: each of them is looked up by itself."""
 
 
 def add_response_routes(app: web.Application, base: str, end: str) -> None:
@@ -223,6 +226,12 @@ async def _before(request: web.Request, owner: str, response_id: str) -> KeptRes
 async def _referred(shared: Shared, owner: str, references: Sequence[str]) -> dict[str, Any]:
     """Return the items of kept responses that are referred to, by their ids."""
     responses = {RESPONSE + key for item_id in references if (key := answer_of_item(item_id))}
+    if len(responses) > MOST_REFERRED:
+        raise RequestError(
+            f"input refers to items of {len(responses):,} responses, and {MOST_REFERRED:,} are looked up at most. Name "
+            "the response before with previous_response_id.",
+            param="input",
+        )
     found = await find_responses(shared, owner, sorted(responses))
     return {item["id"]: item for kept in found for item in kept.items()}
 
