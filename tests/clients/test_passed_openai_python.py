@@ -96,7 +96,9 @@ async def test_a_prompt_that_does_not_fit_is_refused(trio: Trio, stream: bool) -
     assert not [record for record in studio.requests if record.path == "/v1/completions"]
 
 
-@pytest.mark.parametrize("fields", [{"prompt": 3}, {"prompt": []}, {"prompt": "a", "max_tokens": "b"}, {}])
+@pytest.mark.parametrize(
+    "fields", [{"prompt": 3}, {"prompt": []}, {"prompt": "a", "max_tokens": "b"}, {"prompt": "a", "stream": 1}, {}]
+)
 async def test_wrong_fields(trio: Trio, fields: dict[str, Any]) -> None:
     """What is no prompt is refused in words."""
     _, _, served = trio

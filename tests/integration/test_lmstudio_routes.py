@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fake_upstream import fake_upstream, says
 from serving import Served, serve, settings_for
+from yarl import URL
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 
@@ -133,6 +134,15 @@ async def test_what_lm_studio_refuses(served: Served, route: str, body: dict[str
     assert answer["error"]["code"] == "model_not_found"
     assert "'no-such' not found" in answer["error"]["message"]
     assert (await get(served, f"{MODELS}/download/status/..%2F..%2Fload"))[0] == 404
+
+
+@pytest.mark.parametrize("job_id", ["%2e%2e", "%2e"])
+async def test_a_job_that_is_a_path(served: Served, studio: SimulatedLMStudio, job_id: str) -> None:
+    """No other route of LM Studio's can be reached by it."""
+    url = URL(f"{served.url}{MODELS}/download/status/{job_id}", encoded=True)
+    async with served.http.get(url) as response:
+        assert response.status == 404
+    assert not [record for record in studio.requests if "download" in record.path]
 
 
 @pytest.mark.parametrize("route", CHANGES)

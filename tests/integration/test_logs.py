@@ -22,6 +22,8 @@ from elbowroom.logs.formats import HumanFormatter
 from elbowroom.logs.redaction import REDACTOR
 from elbowroom.logs.safe_records import SafeRecords
 from elbowroom.logs.set_up import logging_to_file
+from elbowroom.server.client_left import ClientLeft
+from elbowroom.server.event_stream import EventStream
 from elbowroom.settings.live import LiveSettings
 
 PROMPT = "Planted question about the orchid in the cellar"
@@ -102,6 +104,32 @@ async def test_each_request_has_one_line(served: Served, studio: SimulatedLMStud
     assert (third["route"], third["agent"]) == ("/v1/models", None)
     assert [first["request"], second["request"], third["request"]] == [chat_id, stream_id, list_id]
     assert len({chat_id, stream_id, list_id}) == 3
+
+
+async def test_what_is_passed_on_has_a_line(served: Served, tmp_path: Path) -> None:
+    """A bare completion names its model and what it took, as an answer in a chat does."""
+    async with served.http.post(f"{served.url}/v1/completions", json={"model": "writer", "prompt": "Once"}) as response:
+        usage = (await response.json())["usage"]
+    [line] = requests(tmp_path)
+    assert (line["agent"], line["model"], line["tokens_in"]) == ("writer", "lmstudio/tiny", usage["prompt_tokens"])
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+async def test_a_client_that_leaves_a_stream(
+    served: Served, studio: SimulatedLMStudio, tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that nobody reads to its end says so in its line, whichever route it came by."""
+
+    async def leave(stream: EventStream, frames: bytes) -> None:
+        raise ClientLeft
+
+    monkeypatch.setattr(EventStream, "send", leave)
+    studio.enqueue(ANSWER)
+    body = {"model": "writer", "messages": [{"role": "user", "content": "a"}], "input": "a", "stream": True}
+    async with served.http.post(f"{served.url}/v1/{path}", json=body) as response:
+        await response.read()
+    [line] = requests(tmp_path)
+    assert line["error"] == "client_left"
 
 
 async def test_compactions_are_counted(served: Served, studio: SimulatedLMStudio, tmp_path: Path) -> None:

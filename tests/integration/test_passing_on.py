@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from chatting import MODEL, RAW_MODEL, elbowroom_with_studio, eventually
 from fake_upstream import Answer, FakeUpstream, fake_upstream, says, streams
 from openai_schemas import check_schema
 from serving import Served, parse_frames, serve, settings_for
+
+from elbowroom.agents.admission import Priority
+from elbowroom.demo import SimulatedModel
+from elbowroom.server.keys import RUNNING, SHARED, Timing
 
 COMPLETIONS, EMBEDDINGS = "/v1/completions", "/v1/embeddings"
 BODY = {"model": "openai/m", "prompt": "Once", "suffix": "end", "unknown": [1]}
@@ -158,3 +163,37 @@ async def test_a_slow_client_pauses_the_upstream(tmp_path: Path) -> None:
             async for part in response.content.iter_any():
                 received += part.count(b"~")
             assert received == 2000 * 65_536
+
+
+@pytest.mark.parametrize("end", [b"data: [DONE]\n", b"data: [DONE]", b"data: [DONE] \r\n\r\n"])
+async def test_ends_that_are_written_sloppily(tmp_path: Path, end: bytes) -> None:
+    """What says that it is finished is finished, as in a chat."""
+    async with passed(tmp_path, {COMPLETIONS: streams(piece("On"), end)}) as (served, _):
+        said, done = await frames(served)
+        assert (said["choices"][0]["text"], done) == ("On", "[DONE]")
+
+
+async def test_what_it_may_grow_to_is_held(tmp_path: Path) -> None:
+    """Beside an answer that holds much of the window it waits, for it could not be stopped where both outgrow it."""
+    async with elbowroom_with_studio(tmp_path, model=SimulatedModel(MODEL, loaded_context_length=4096)) as pair:
+        served, studio = pair
+        admission, pool = served.app[SHARED].admission, ("lmstudio", MODEL)
+        body = {"model": RAW_MODEL, "prompt": "Once", "max_tokens": 3000, "stream": True}
+        async with admission.admitted(pool, capacity=4096, tokens=2000, prompt=1, priority=Priority.CHAT):
+            asking = asyncio.create_task(served.http.post(f"{served.url}{COMPLETIONS}", json=body))
+            await eventually(lambda: admission.waiting(pool) or asking.done(), "it neither waits nor is answered")
+            assert admission.waiting(pool)
+            assert not [record for record in studio.requests if record.path == COMPLETIONS]
+        async with await asking as response:
+            assert (await response.read()).endswith(b"data: [DONE]\n\n")
+
+
+async def test_while_its_model_is_loaded(tmp_path: Path) -> None:
+    """The client of a stream hears that the connection stands, and a server that is stopped ends it in words."""
+    idle = SimulatedModel(MODEL, default_context_length=2048, load_seconds=60.0)
+    async with elbowroom_with_studio(tmp_path, model=idle, timing=Timing(keep_alive=0.05)) as (served, _):
+        body = {"model": RAW_MODEL, "prompt": "Once", "stream": True}
+        async with served.http.post(f"{served.url}{COMPLETIONS}", json=body) as response:
+            assert (await response.content.readline()).startswith(b":")
+            served.app[RUNNING].stop()
+            assert b'"server_stopping"' in await response.read()

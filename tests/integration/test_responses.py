@@ -181,6 +181,7 @@ async def test_what_reaches_the_model(tmp_path: Path) -> None:
         ({"input": None}, "input"),
         ({"input": [{"type": "reasoning", "summary": []}]}, "input"),
         ({"include": "all"}, "include"),
+        ({"input": [{"id": f"msg_{number}_0"} for number in range(1001)]}, "input"),
     ],
 )
 async def test_refusals(tmp_path: Path, fields: dict[str, Any], param: str) -> None:

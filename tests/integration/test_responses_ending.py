@@ -98,6 +98,26 @@ async def test_the_last_response_takes_its_conversation_with_it(tmp_path: Path) 
             assert (await listed.json())["data"] == []
 
 
+async def test_deleted_while_another_is_given(tmp_path: Path) -> None:
+    """An answer that is being given beside it stays, with what was asked and what waits; after it all of that goes."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        release = asyncio.Event()
+        named = {"conversation_id": "notes"}
+        first = await respond(served, "First?", metadata=named)
+        studio.enqueue(Script(WaitFor(release), "Again."))
+        going = asyncio.create_task(respond(served, "First?", metadata=named))
+        await eventually(lambda: studio.open_requests, "nobody is asked")
+        assert (await send(served, f"/{first['id']}", "DELETE"))["deleted"] is True
+        release.set()
+        again = await going
+        assert text_in(await send(served, f"/{again['id']}", "GET")) == "Again."
+        url = f"{served.url}/v1/conversations/notes/queue"
+        async with served.http.post(url, json={"content": "And then?"}) as queued:
+            assert queued.ok, await queued.text()
+        assert (await send(served, f"/{again['id']}", "DELETE"))["deleted"] is True
+        assert served.app[SHARED].queue.length == 0
+
+
 async def test_a_chain_behind_one_that_was_stopped(tmp_path: Path) -> None:
     """What a stopped response had said stays in all that goes on from it."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):

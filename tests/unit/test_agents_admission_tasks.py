@@ -63,6 +63,19 @@ async def test_a_task_waits_for_its_own_chat_with_whatever_model() -> None:
     assert task.done()
 
 
+async def test_what_a_task_calls_its_model_is_not_remembered() -> None:
+    """Nobody has looked yet whether there is such a model; metrics would have a line for each name, for ever."""
+    admission, clock = new_admission()
+    with admission.chat(CHAT):
+        tasks = [begin(admission, (MODEL[0], f"no-such-{number}", CHAT[2])) for number in range(3)]
+        await clock.elapse(1)
+        assert admission.waiting((MODEL[0], "no-such-1")) == 1
+        assert admission.waiting_for_all() == {}
+    await clock.elapse(TASK_PATIENCE)
+    await asyncio.gather(*tasks)
+    assert admission.waiting((MODEL[0], "no-such-1")) == 0
+
+
 async def test_a_chat_without_an_end_is_not_waited_for_without_one() -> None:
     """An agent may be at work for an hour; the title of its chat comes before that."""
     admission, clock = new_admission()

@@ -1,5 +1,6 @@
 """The items of a Responses request as the messages of a chat."""
 
+import time
 from typing import Any
 
 import pytest
@@ -135,3 +136,20 @@ def test_what_is_wrong_is_named(value: Any, param: str) -> None:
     with pytest.raises(RequestError) as refused:
         messages_of(value)
     assert refused.value.param == param
+
+
+def test_very_many_items() -> None:
+    """What an assistant has said in very many items is put together in moments: each text is copied once or twice."""
+    items = [message("assistant", "x" * 100)] * 80_000
+    began = time.monotonic()
+    [answer] = messages_of(items)
+    assert len(answer["content"]) == 80_000 * 102 - 2
+    assert time.monotonic() - began < 20
+
+
+def test_one_item_is_referred_to_once() -> None:
+    """An item that is referred to again and again would make a small body a huge prompt."""
+    reference = {"type": "item_reference", "id": "msg_a_0"}
+    with pytest.raises(RequestError, match="once") as refused:
+        resolved([reference, reference], {"msg_a_0": message("assistant", "A")})
+    assert refused.value.param == "input[1]"

@@ -158,7 +158,9 @@ class Admission:
 
     def waiting(self, pool_key: PoolKey) -> int:
         """Return how many requests wait for the model, tasks that wait for their chats included."""
-        return self._pool(pool_key).waiting + self._chats.waiting(*pool_key)
+        # No pool is made here: a task may name a model that does not exist, and metrics have a line for each pool.
+        in_pool = self._pools[pool_key].waiting if pool_key in self._pools else 0
+        return in_pool + self._chats.waiting(*pool_key)
 
     def close(self) -> None:
         """Let no timer run on."""

@@ -68,6 +68,8 @@ class RunningChats:
             yield
         finally:
             self._waiting[model] -= 1
+            if not self._waiting[model]:
+                del self._waiting[model]
 
     async def ended(self, task: ChatKey) -> None:
         """Wait until no chat runs that concerns this task, those that begin meanwhile included."""

@@ -40,12 +40,15 @@ class PassedAnswer:
             return
         reader, watch = EventReader(), SilenceWatch(self._response, SILENCE_SECONDS)
         try:
-            while received := await self._read(watch):
+            while True:
+                received = await self._read(watch)
                 watch.heard()
-                for event in reader.feed(received):
-                    if event.data == DONE:
+                for event in reader.feed(received) if received else reader.close():
+                    if event.data.strip() == DONE:
                         return
                     yield self._parsed(event.data)
+                if not received:
+                    break
         finally:
             watch.end()
         raise StreamCut(f"{self._source.name} ended its answer without saying that it was finished.")

@@ -77,9 +77,14 @@ async def _stream(request: web.Request, chat: ChatRequest, target: Target) -> we
                 last = encoder.end(answer, wants_usage=chat.wants_usage, usage_at_finish=_is_open_webui(request))
             await stream.send(last)
         except ClientLeft:
-            request_facts().error = "client_left"
-            log.info("The client of %s left or stopped reading; its answer was ended.", target.name)
+            note_client_left(target)
     return stream.response
+
+
+def note_client_left(target: Target) -> None:
+    """Log that nobody reads an answer any more whose headers are out."""
+    request_facts().error = "client_left"
+    log.info("The client of %s left or stopped reading; its answer was ended.", target.name)
 
 
 def reported(error: Exception, target: Target) -> ElbowroomError:

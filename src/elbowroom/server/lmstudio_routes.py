@@ -51,7 +51,10 @@ async def download(request: web.Request) -> web.Response:
 
 async def download_status(request: web.Request) -> web.Response:
     """`GET /api/v1/models/download/status/{job_id}`."""
-    return web.json_response(await _studios(request)[0].management.download_status(request.match_info["job_id"]))
+    job_id = request.match_info["job_id"]
+    if job_id in (".", ".."):  # which a URL takes for another path
+        raise NotFound(f"There is no download {job_id!r}.")
+    return web.json_response(await _studios(request)[0].management.download_status(job_id))
 
 
 async def _of_body(request: web.Request, field: str) -> tuple[LMStudio, dict[str, Any]]:

@@ -1,29 +1,27 @@
 """`POST /v1/embeddings` and `/v1/completions`: passed on to the provider of the model that they name."""
 
-import logging
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import Any, Final
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from typing import Any
 
 from aiohttp import web
 
+from elbowroom.agents.admission import Ticket
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.gate import Gate
 from elbowroom.errors import ModelNotFound, RequestError
+from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.lmstudio_models import find_model
 from elbowroom.server.body import read_json
-from elbowroom.server.chat import reported
+from elbowroom.server.chat import note_client_left, reported
 from elbowroom.server.client_left import ClientLeft
 from elbowroom.server.encode import DONE, to_json
 from elbowroom.server.event_stream import EventStream
 from elbowroom.server.keys import RUNNING, SHARED, catalog_of
 from elbowroom.server.packed_embeddings import packed_as_asked
 from elbowroom.server.prompt_room import Room, room_for
-
-log = logging.getLogger(__name__)
-HELD_FOR_ANSWER: Final = 1024
-"""So many tokens of the window are held for a continuation at most, unless others leave them free anyway."""
+from elbowroom.server.request_log import note_target
 
 
 def add_passed_routes(app: web.Application, base: str, end: str) -> None:
@@ -36,6 +34,7 @@ async def embeddings(request: web.Request) -> web.Response:
     """Pass a request for embeddings on, and answer with them in the form that was asked for."""
     body = _checked(await read_json(request))
     target = await catalog_of(request.app).resolve(body["model"], embeds=True)
+    note_target(target)
     if target.provider.manages_context:  # such a one may let any model answer for one that it does not know
         models = await target.provider.models()
         if find_model(models, target.model) is None:
@@ -44,6 +43,7 @@ async def embeddings(request: web.Request) -> web.Response:
     sent = {**body, "model": target.model}
     async with request.app[RUNNING].endable(), target.provider.passed("embeddings", sent) as answer:
         found = await answer.whole()
+    request_facts().take_usage(found.get("usage"))
     found = packed_as_asked(found, body.get("encoding_format"))
     return web.json_response({**found, "model": body["model"]}, dumps=to_json)
 
@@ -55,25 +55,23 @@ async def completions(request: web.Request) -> web.StreamResponse:
     """
     body = _checked(await read_json(request))
     target = await catalog_of(request.app).resolve(body["model"])
-    info, room = await _room(target, body)
-    sent = {**body, "model": target.model, **({"max_tokens": room.answer} if room else {})}
+    note_target(target)
     if body.get("stream") is True:
-        return await _stream(request, target, info, room, body["model"], sent)
-    async with request.app[RUNNING].endable(), aclosing(_passed(request.app, target, info, room, sent)) as chunks:
+        return await _stream(request, target, body)
+    async with request.app[RUNNING].endable(), aclosing(_passed(request.app, target, body)) as chunks:
         found = [chunk async for chunk in chunks]
+    request_facts().take_usage(found[0].get("usage"))
     return web.json_response({**found[0], "model": body["model"]}, dumps=to_json)
 
 
-async def _stream(
-    request: web.Request, target: Target, info: ModelInfo, room: Room | None, model: str, sent: dict[str, Any]
-) -> web.StreamResponse:
+async def _stream(request: web.Request, target: Target, body: dict[str, Any]) -> web.StreamResponse:
     async with EventStream(request) as stream:
         try:
             try:
-                passed = _passed(request.app, target, info, room, sent)
+                passed = _passed(request.app, target, body)
                 async with request.app[RUNNING].endable(), aclosing(passed) as chunks:
                     async for chunk in chunks:
-                        await stream.send(_frame({**chunk, "model": model}))
+                        await stream.send(_frame({**chunk, "model": body["model"]}))
                 last = DONE
             except ClientLeft:
                 raise
@@ -83,30 +81,25 @@ async def _stream(
                 last = _frame(reported(error, target).as_openai())
             await stream.send(last)
         except ClientLeft:
-            log.info("The client of %s left or stopped reading; its answer was ended.", target.name)
+            note_client_left(target)
     return stream.response
 
 
-async def _passed(
-    app: web.Application, target: Target, info: ModelInfo, room: Room | None, sent: dict[str, Any]
-) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the chunks of a continuation, or the whole of it; what it needs of a shared window is held meanwhile."""
-    if room is None:
-        async with aclosing(_chunks(target, sent)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-        return
-    held = room.prompt + min(room.answer, HELD_FOR_ANSWER)
-    gate = Gate(app[SHARED].admission)
-    async with (
-        gate.entered(target.provider, info, window=room.window, prompt=room.prompt, tokens=held) as ticket,
-        aclosing(_chunks(target, sent)) as chunks,
-    ):
+async def _passed(app: web.Application, target: Target, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield the chunks of a continuation, or the whole of it.
+
+    All that it may need of a shared window is held meanwhile: it cannot be stopped where it outgrows less.
+    """
+    info, room = await _room(target, body)
+    sent = {**body, "model": target.model, **({"max_tokens": room.answer} if room else {})}
+    entered: AbstractAsyncContextManager[Ticket | None] = nullcontext()
+    if room is not None:
+        gate, held = Gate(app[SHARED].admission), room.prompt + room.answer
+        entered = gate.entered(target.provider, info, window=room.window, prompt=room.prompt, tokens=held)
+    async with entered as ticket, aclosing(_chunks(target, sent)) as chunks:
         async for chunk in chunks:
             if ticket is not None:
                 ticket.first_token()
-                held += 1
-                ticket.grow(held)
             yield chunk
 
 
@@ -134,6 +127,8 @@ def _checked(body: Any) -> dict[str, Any]:
         raise RequestError("The body has to be a JSON object with a model.")
     if not isinstance(body.get("model"), str) or not body["model"]:
         raise RequestError("model is missing: name a model of GET /v1/models.", param="model")
+    if not isinstance(body.get("stream"), bool | None):
+        raise RequestError("stream has to be true or false.", param="stream")
     return body
 
 

@@ -1,9 +1,8 @@
 """`/v1/responses`: OpenAI's newer way to ask, over the same runs as chats."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -16,7 +15,7 @@ from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.answering import answered
 from elbowroom.server.body import read_json
 from elbowroom.server.caller import keeper_of, with_caller
-from elbowroom.server.chat import name_conversation, reported
+from elbowroom.server.chat import name_conversation, note_client_left, reported
 from elbowroom.server.client_left import ClientLeft
 from elbowroom.server.counting import counted
 from elbowroom.server.encode import to_json
@@ -28,7 +27,8 @@ from elbowroom.server.responses_encode import RESPONSE, ResponseEncoder, turn_of
 from elbowroom.server.responses_input import THOUGHTS, answer_of_item, messages_of, references_in, resolved
 from elbowroom.server.responses_kept import KeptResponse, find_response, find_responses, unkept
 
-log = logging.getLogger(__name__)
+MOST_REFERRED: Final = 1_000
+"""To the items of so many responses a request may refer: each of them is looked up by itself."""
 
 
 def add_response_routes(app: web.Application, base: str, end: str) -> None:
@@ -135,11 +135,13 @@ async def delete_response(request: web.Request) -> web.Response:
         raise _unknown(response_id)
     if not kept.is_last:
         raise ResponseInUse(kept)
-    conversations = request.app[SHARED].store.conversations
-    if kept.is_alone:
-        await conversations.delete(owner, kept.conversation.row.id)
+    shared, conversation = request.app[SHARED], kept.conversation.row.id
+    await shared.queue.load()
+    if kept.is_alone and not shared.running.of(owner, conversation):
+        shared.queue.clear(conversation)
+        await shared.store.conversations.delete(owner, conversation)
     else:
-        await conversations.delete_turn(owner, turn_of(kept.id))
+        await shared.store.conversations.delete_turn(owner, turn_of(kept.id))
     return web.json_response({"id": kept.id, "object": "response", "deleted": True})
 
 
@@ -181,7 +183,7 @@ async def _stream(request: web.Request, asked: Asked) -> web.StreamResponse:
                 last = encoder.end(answer)
             await stream.send(last)
         except ClientLeft:
-            log.info("The client of %s left or stopped reading; its answer was ended.", asked.target.name)
+            note_client_left(asked.target)
     return stream.response
 
 
@@ -224,6 +226,12 @@ async def _before(request: web.Request, owner: str, response_id: str) -> KeptRes
 async def _referred(shared: Shared, owner: str, references: Sequence[str]) -> dict[str, Any]:
     """Return the items of kept responses that are referred to, by their ids."""
     responses = {RESPONSE + key for item_id in references if (key := answer_of_item(item_id))}
+    if len(responses) > MOST_REFERRED:
+        raise RequestError(
+            f"input refers to items of {len(responses):,} responses, and {MOST_REFERRED:,} are looked up at most. Name "
+            "the response before with previous_response_id.",
+            param="input",
+        )
     found = await find_responses(shared, owner, sorted(responses))
     return {item["id"]: item for kept in found for item in kept.items()}
 

@@ -34,7 +34,7 @@ def messages_of(value: Any) -> list[dict[str, Any]]:
         if not isinstance(item, Mapping):
             raise RequestError(f"{where} has to be an object.", param=where)
         chat.add(item, where)
-    return chat.messages
+    return chat.joined()
 
 
 def references_in(value: Any) -> list[str]:
@@ -45,19 +45,26 @@ def references_in(value: Any) -> list[str]:
 
 
 def resolved(value: Any, known: Mapping[str, Item]) -> Any:
-    """Return the `input` with what is known in place of references. Raises RequestError for one that is not."""
+    """Return the `input` with what is known in place of references.
+
+    Raises RequestError for one that is not, and for a second one to the same item.
+    """
     if not isinstance(value, list):
         return value
-    return [_resolved(item, known, f"input[{index}]") for index, item in enumerate(value)]
+    left = dict(known)
+    return [_resolved(item, known, left, f"input[{index}]") for index, item in enumerate(value)]
 
 
-def _resolved(item: Any, known: Mapping[str, Item], where: str) -> Any:
+def _resolved(item: Any, known: Mapping[str, Item], left: dict[str, Item], where: str) -> Any:
     if not isinstance(item, Mapping) or _kind(item) != "item_reference":
         return item
-    if (found := known.get(str(item.get("id")))) is not None:
+    item_id = str(item.get("id"))
+    if (found := left.pop(item_id, None)) is not None:
         return found
+    if item_id in known:
+        raise RequestError(f"{where} refers to {item_id[:80]!r} again: an item can stand in input once.", param=where)
     raise RequestError(
-        f"{where} refers to an item that is not kept here: {str(item.get('id'))[:80]!r}. Send the item itself, or "
+        f"{where} refers to an item that is not kept here: {item_id[:80]!r}. Send the item itself, or "
         "name the response before with previous_response_id.",
         param=where,
         code="item_not_found",
@@ -72,7 +79,7 @@ def _kind(item: Item) -> Any:
 
 
 class _Chat:
-    """Messages as they are put together, item by item."""
+    """Messages as they are put together, item by item; an assistant's texts are joined at the end, and only once."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -117,11 +124,11 @@ class _Chat:
 
     def _say(self, text: str, item_id: Any) -> None:
         said_in = answer_of_item(item_id)
-        answer = self._answer()
-        before = answer["content"]
-        if before and text and not (text[0].isspace() or (said_in and said_in == self._said_in)):
-            before += BETWEEN_ANSWERS
-        answer["content"] = before + text
+        said = self._answer()["content"]
+        if said and text and not (text[0].isspace() or (said_in and said_in == self._said_in)):
+            said.append(BETWEEN_ANSWERS)
+        if text:
+            said.append(text)
         self._said_in = said_in
 
     def _add_call(self, item: Item, where: str) -> None:
@@ -139,13 +146,20 @@ class _Chat:
     def _answer(self) -> dict[str, Any]:
         """Return the assistant's message that is being put together, with the thoughts that came before."""
         if not self.messages or self.messages[-1]["role"] != "assistant":
-            self.messages.append({"role": "assistant", "content": ""})
+            self.messages.append({"role": "assistant", "content": []})
             self._said_in = ""
         answer = self.messages[-1]
         if self._thoughts:
-            answer[THOUGHTS] = answer.get(THOUGHTS, "") + "".join(self._thoughts)
+            answer.setdefault(THOUGHTS, []).extend(self._thoughts)
             self._thoughts.clear()
         return answer
+
+    def joined(self) -> list[dict[str, Any]]:
+        """Return the messages, each text in one piece."""
+        for message in self.messages:
+            if message["role"] == "assistant":
+                message |= {name: "".join(message[name]) for name in ("content", THOUGHTS) if name in message}
+        return self.messages
 
 
 def answer_of_item(item_id: Any) -> str:
