@@ -145,6 +145,14 @@ def test_proxies(environ: dict[str, str], is_caught: bool) -> None:
     assert bool(of_proxies(environ)) is is_caught
 
 
+@pytest.mark.parametrize("address", ["me:PLANTED@proxy:3128", "http://me:PLAN/TED@proxy:3128", "http://me:PLAN@TED@proxy"])
+def test_password_of_a_proxy_is_not_told(address: str) -> None:
+    """However it is written, only the machine is named: without a scheme, or with signs that belong escaped."""
+    [found] = of_proxies({"HTTP_PROXY": address})
+    assert "TED" not in found.what
+    assert "(proxy" in found.what
+
+
 def test_clocks() -> None:
     """One before elbowroom's time, and one minutes away from a provider's; a date that is none says nothing."""
     assert [found.severity for found in of_time(0.0)] == ["fail"]
