@@ -1,5 +1,6 @@
 """The forms of the page in a real browser: what a person changes there takes effect, and nothing is lost."""
 
+import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -231,3 +232,49 @@ async def test_what_waits_for_a_restart_is_said(tmp_path: Path, browser: Browser
         await expect(page.locator("#banner")).to_contain_text("Restart elbowroom to apply: store.conversations")
         await go(page, "agents")
         await expect(page.locator("#banner")).to_be_visible()
+
+
+ODD = r"""
+[[agents]]
+id = "odd"
+model = "m"
+instructions = "One\r\nTwo"
+tool_name = ""
+name = "Two\nlines"
+[agents.sampling]
+grammar = "5"
+
+[[mcp_servers]]
+name = "files"
+enabled = false
+command = ["sh", "-c", "one\n two"]
+
+[compaction]
+summary_directives = ["One\ntwo", "three"]
+"""
+
+
+async def test_what_was_not_touched_is_not_written(tmp_path: Path, browser: Browser) -> None:
+    """Line breaks and blanks that a control cannot show, and a text like a number, stay as a person wrote them."""
+    async with serve(tmp_path, settings_for("http://127.0.0.1:9", agents=ODD)) as served:
+        before = tomllib.loads(served.settings.read_text(encoding="utf-8"))
+        async with opened(browser, f"{served.url}/#/agents") as page:
+            await page.get_by_label("Turns kept word for word").fill("4")
+            await page.locator("form.dirty").get_by_role("button", name="Save").click()
+            await expect(page.locator("#toast")).to_contain_text("Saved")
+            await go(page, "agents/odd")
+            await page.get_by_label("Most model calls per request").fill("7")
+            await page.get_by_role("button", name="Save").click()
+            await expect(page.get_by_role("heading", name="Agents", exact=True)).to_be_visible()
+            await go(page, "settings/mcp/files")
+            command = page.get_by_label("Program and arguments")
+            await command.fill('["sh", "-c", "one\\n two", "-x"')
+            await page.get_by_role("button", name="Save").click()
+            await expect(command).to_have_attribute("aria-invalid", "true")
+            await command.fill('["sh", "-c", "one\\n two", "-x"]')
+            await page.get_by_role("button", name="Save").click()
+            await expect(page.get_by_role("heading", name="Settings", exact=True)).to_be_visible()
+        before["compaction"]["retain_last_turns"] = 4
+        before["agents"][0]["max_turns"] = 7
+        before["mcp_servers"][0]["command"].append("-x")
+        assert tomllib.loads(served.settings.read_text(encoding="utf-8")) == before
