@@ -145,7 +145,9 @@ def test_proxies(environ: dict[str, str], is_caught: bool) -> None:
     assert bool(of_proxies(environ)) is is_caught
 
 
-@pytest.mark.parametrize("address", ["me:PLANTED@proxy:3128", "http://me:PLAN/TED@proxy:3128", "http://me:PLAN@TED@proxy"])
+@pytest.mark.parametrize(
+    "address", ["me:PLANTED@proxy:3128", "http://me:PLAN/TED@proxy:3128", "http://me:PLAN@TED@proxy"]
+)
 def test_password_of_a_proxy_is_not_told(address: str) -> None:
     """However it is written, only the machine is named: without a scheme, or with signs that belong escaped."""
     [found] = of_proxies({"HTTP_PROXY": address})

@@ -24,7 +24,7 @@ def for_own_page(answer: Answer) -> Answer:
         origins = request.headers.getall(hdrs.ORIGIN, [])
         if request.headers.get(SITE) != SAME_SITE and not all(is_own(origin, request) for origin in origins):
             raise Forbidden(
-                f"Web pages from {origins[0]!r} may not see or change settings and logs; only elbowroom's own page may. "
+                f"Web pages from {origins[0]!r} may not see or change settings and logs, only elbowroom's own may. "
                 "Where a proxy stands in front of it, let the proxy pass the Host header on."
             )
         return await answer(request)
