@@ -128,16 +128,16 @@ async def models_of(served: Served) -> list[str]:
 
 
 async def test_token_is_asked_for_once_and_kept_in_the_tab(tmp_path: Path, browser: Browser) -> None:
-    """A wrong one is refused in words, the right one opens the page, and only this tab keeps it."""
+    """A wrong one is refused in words, the right one opens the page in any script, and only this tab keeps it."""
     settings = settings_for("http://127.0.0.1:9", server='token = "env:ELBOWROOM_TEST_TOKEN"')
-    async with serve(tmp_path, settings, environ={"ELBOWROOM_TEST_TOKEN": "right"}) as served:
+    async with serve(tmp_path, settings, environ={"ELBOWROOM_TEST_TOKEN": "rïght→"}) as served:
         async with opened(browser, f"{served.url}/#/agents", waits=False) as page:
             dialog = page.get_by_role("dialog")
             await expect(page.get_by_role("textbox", name="Token")).to_be_focused()
             await page.get_by_role("textbox", name="Token").fill("wrong")
             await page.keyboard.press("Enter")
             await expect(dialog).to_contain_text("That is not the token.")
-            await page.get_by_role("textbox", name="Token").fill("right")
+            await page.get_by_role("textbox", name="Token").fill("rïght→")
             await page.keyboard.press("Enter")
             await expect(page.get_by_role("heading", name="Agents")).to_be_visible()
             await expect(dialog).to_have_count(0)
