@@ -106,11 +106,12 @@ function text(field) {
     ? h("textarea", { rows: field.hint.rows ?? 4 })
     : h("input", { type: "text", spellcheck: "false", autocapitalize: "off", list: list && `${field.id}-list`, name: field.key });
   control.value = given;
-  if (list) list.append(...[...new Set(names(field.values))].map((name) => h("option", { value: name })));
+  const offer = (values) => list.replaceChildren(...[...new Set(names(values))].map((value) => h("option", { value })));
+  if (list) offer(field.values);
   const made = labelled(field, control, { read: () => control.value === "" && field.schema.nullable ? null : control.value, extra: list });
   if (list) control.addEventListener("focus", () => {
     const form = control.form && new FormData(control.form);
-    list.replaceChildren(...[...new Set(names({ provider: form?.get("provider") ?? field.values?.provider }))].map((name) => h("option", { value: name })));
+    offer({ provider: form?.get("provider") ?? field.values?.provider });
   });
   return made;
 }
