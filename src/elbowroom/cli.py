@@ -62,8 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         result: int = options.run(options)
+        print(end="", flush=True)
     except ElbowroomError as error:
         print(f"elbowroom: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # what reads the output, such as `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
         return 130

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import os
 import signal
+import subprocess
+import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -11,11 +14,11 @@ import pytest
 from aiohttp import web
 from cancelling import ask
 from chatting import chat_body, elbowroom_with_studio, eventually
-from command_line import PATIENCE, run, running
+from command_line import PATIENCE, environment, run, running
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import Script, WaitFor
-from elbowroom.server.keys import SHARED
+from elbowroom.server.keys import RUNNING, SHARED
 
 
 async def status(home: Path, served: Served, *arguments: str, **variables: str) -> tuple[int, str, str]:
@@ -154,6 +157,25 @@ async def test_watch_of_a_server_that_goes_away(tmp_path: Path) -> None:
             for _ in range(2):
                 assert json.loads(await program.line_with("not running"))["version"] is None
             assert await program.end(signal.SIGINT) == 2
+
+
+async def test_a_server_that_stops_is_one_of_ours(tmp_path: Path) -> None:
+    """While it ends it is told from other programs: the note says what it says itself."""
+    async with serve(tmp_path, settings_for("http://127.0.0.1:9")) as served:
+        served.app[RUNNING].close()
+        code, told, errors = await status(tmp_path, served)
+    assert (code, errors) == (1, "")
+    assert "elbowroom" in told.splitlines()[0]
+
+
+def test_a_reader_that_has_had_enough(tmp_path: Path) -> None:
+    """Output into a program that ends early, such as `head`, ends without a word about Python."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "elbowroom", "config", "show"]
+    done = subprocess.run(command, env=environment(tmp_path), stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan"])

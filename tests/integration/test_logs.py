@@ -285,8 +285,8 @@ async def test_a_client_that_leaves_has_its_line(served: Served, studio: Simulat
 
 
 async def test_polling_leaves_no_lines(served: Served, tmp_path: Path) -> None:
-    """What a page asks for every second does not push the rest out of the log."""
-    for path in ("/health", "/api/logs"):
+    """What the page and `elbowroom status --watch` ask for again and again does not push the rest out of the log."""
+    for path in ("/health", "/api/logs", "/api/live", "/api/providers", "/v1/conversations?limit=5"):
         async with served.http.get(served.url + path) as response:
             assert response.status == 200
     assert requests(tmp_path) == []

@@ -1,5 +1,6 @@
 """The forms of the page in a real browser: what a person changes there takes effect, and nothing is lost."""
 
+import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -128,16 +129,16 @@ async def models_of(served: Served) -> list[str]:
 
 
 async def test_token_is_asked_for_once_and_kept_in_the_tab(tmp_path: Path, browser: Browser) -> None:
-    """A wrong one is refused in words, the right one opens the page, and only this tab keeps it."""
+    """A wrong one is refused in words, the right one opens the page in any script, and only this tab keeps it."""
     settings = settings_for("http://127.0.0.1:9", server='token = "env:ELBOWROOM_TEST_TOKEN"')
-    async with serve(tmp_path, settings, environ={"ELBOWROOM_TEST_TOKEN": "right"}) as served:
+    async with serve(tmp_path, settings, environ={"ELBOWROOM_TEST_TOKEN": "rïght→"}) as served:
         async with opened(browser, f"{served.url}/#/agents", waits=False) as page:
             dialog = page.get_by_role("dialog")
             await expect(page.get_by_role("textbox", name="Token")).to_be_focused()
             await page.get_by_role("textbox", name="Token").fill("wrong")
             await page.keyboard.press("Enter")
             await expect(dialog).to_contain_text("That is not the token.")
-            await page.get_by_role("textbox", name="Token").fill("right")
+            await page.get_by_role("textbox", name="Token").fill("rïght→")
             await page.keyboard.press("Enter")
             await expect(page.get_by_role("heading", name="Agents")).to_be_visible()
             await expect(dialog).to_have_count(0)
@@ -254,3 +255,49 @@ async def test_every_setting_has_a_field_and_so_has_one_that_is_new(tmp_path: Pa
                 await expect(page.get_by_label("Brand New")).to_be_visible()
     tables = [name for name in schema if name not in ("AgentVault", "OwnToolOutput", "Sampling")]
     assert {key for table in tables for key in schema[table]["properties"]} <= shown
+
+
+ODD = r"""
+[[agents]]
+id = "odd"
+model = "m"
+instructions = "One\r\nTwo"
+tool_name = ""
+name = "Two\nlines"
+[agents.sampling]
+grammar = "5"
+
+[[mcp_servers]]
+name = "files"
+enabled = false
+command = ["sh", "-c", "one\n two"]
+
+[compaction]
+summary_directives = ["One\ntwo", "three"]
+"""
+
+
+async def test_what_was_not_touched_is_not_written(tmp_path: Path, browser: Browser) -> None:
+    """Line breaks and blanks that a control cannot show, and a text like a number, stay as a person wrote them."""
+    async with serve(tmp_path, settings_for("http://127.0.0.1:9", agents=ODD)) as served:
+        before = tomllib.loads(served.settings.read_text(encoding="utf-8"))
+        async with opened(browser, f"{served.url}/#/agents") as page:
+            await page.get_by_label("Turns kept word for word").fill("4")
+            await page.locator("form.dirty").get_by_role("button", name="Save").click()
+            await expect(page.locator("#toast")).to_contain_text("Saved")
+            await go(page, "agents/odd")
+            await page.get_by_label("Most model calls per request").fill("7")
+            await page.get_by_role("button", name="Save").click()
+            await expect(page.get_by_role("heading", name="Agents", exact=True)).to_be_visible()
+            await go(page, "settings/mcp/files")
+            command = page.get_by_label("Program and arguments")
+            await command.fill('["sh", "-c", "one\\n two", "-x"')
+            await page.get_by_role("button", name="Save").click()
+            await expect(command).to_have_attribute("aria-invalid", "true")
+            await command.fill('["sh", "-c", "one\\n two", "-x"]')
+            await page.get_by_role("button", name="Save").click()
+            await expect(page.get_by_role("heading", name="Settings", exact=True)).to_be_visible()
+        before["compaction"]["retain_last_turns"] = 4
+        before["agents"][0]["max_turns"] = 7
+        before["mcp_servers"][0]["command"].append("-x")
+        assert tomllib.loads(served.settings.read_text(encoding="utf-8")) == before

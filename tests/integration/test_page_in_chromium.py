@@ -101,6 +101,33 @@ async def test_hostile_text_stays_text(tmp_path: Path, browser: Browser) -> None
             assert await page.locator("main img, main script").count() == 0
 
 
+async def test_odd_calls_of_a_client_do_not_hide_its_conversation(tmp_path: Path, browser: Browser) -> None:
+    """Arguments of a tool that are no text, as a client may send them, are shown as JSON; the rest is there as ever."""
+    async with (
+        SimulatedLMStudio([SimulatedModel(QWEN)]) as studio,
+        serve(tmp_path, settings_for(studio.base_url)) as served,
+    ):
+        function = {"name": "f", "arguments": {"onclick": "x", "hidden": True}}
+        messages = [
+            {"role": "user", "content": "First?"},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "a", "type": "function", "function": function}],
+            },
+            {"role": "tool", "tool_call_id": "a", "content": "done"},
+            {"role": "user", "content": "Second?"},
+        ]
+        body = {"model": f"lmstudio/{QWEN}", "messages": messages}
+        async with served.http.post(served.chat_url, json=body) as response:
+            assert response.status == 200
+        async with opened(browser, f"{served.url}/#/conversations") as page:
+            await page.get_by_role("link", name="First?").click()
+            await page.get_by_text("Called").click()
+            await expect(page.get_by_text('{"onclick":"x","hidden":true}')).to_be_visible()
+            await expect(page.get_by_text("Second?", exact=True)).to_be_visible()
+
+
 async def test_test_button_tells_what_works(tmp_path: Path, browser: Browser) -> None:
     """With models it reports a stream, without their server what is wrong; neither is kept as a conversation."""
     async with lived_in(tmp_path, talks=[]) as (served, studio):

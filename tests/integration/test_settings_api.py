@@ -67,6 +67,7 @@ async def test_a_change_is_in_the_file_and_in_force(tmp_path: Path) -> None:
         ({"providers": {"x": {"kind": "openai"}}}, "providers[1]", "needs base_url"),
         ({"mcp_servers": {"x": {}}}, "mcp_servers[0]", "needs either command"),
         ({"vault": {"path": "Notes"}}, "vault.path", "the full path of a folder"),
+        ({"vault": {"path": "~nobody-here/x"}}, "vault.path", "a home folder that is not known"),
         ({"server": {"host": "0.0.0.0"}}, "server.host", "Give server.token a value first, or together with this."),
     ],
 )  # fmt: skip

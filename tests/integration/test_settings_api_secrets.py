@@ -123,6 +123,7 @@ ROUTES = [
     ("DELETE", "/api/agents/writer"),
     ("GET", "/api/providers"),
     ("GET", "/api/tools"),
+    ("GET", "/api/logs"),
 ]
 
 
@@ -143,7 +144,8 @@ async def test_every_route_is_behind_the_gates(tmp_path: Path, method: str, path
 
         assert await status_of("Host: evil.example", key, json_type) == 403
         assert await status_of(f"Host: {own}", evil, key, json_type) == 403
-        assert await status_of(f"Host: {own}", "Origin: null", key, json_type) == 403
+        for odd in ("null", "http://[", "http://"):
+            assert await status_of(f"Host: {own}", f"Origin: {odd}", key, json_type) == 403
         assert await status_of(f"Host: {own}", json_type) == 401
         if has_body:
             assert await status_of(f"Host: {own}", key, "Content-Type: text/plain") == 415

@@ -100,6 +100,7 @@ def test_lm_studio_with_its_list_is_all_right() -> None:
     ("answer", "cannot_bind", "held", "severity", "words"),
     [
         (said({"status": "ok", "version": "1", "providers": []}), IN_USE, True, "ok", "is running"),
+        (said({"status": "stopping", "version": "1", "providers": []}), IN_USE, True, "ok", "is running"),
         (said({"status": "ok"}), IN_USE, False, "fail", "Another program"),
         (Answer("no http"), IN_USE, False, "fail", "Another program"),
         (Answer("silent"), IN_USE, False, "fail", "Another program"),
@@ -124,7 +125,9 @@ def test_hosts_and_origins_that_never_match() -> None:
     )
     assert [found.remedy for found in of_hosts(server)] == ["Write the bare name: 'chat.lan'."]
     assert [found.severity for found in of_origins(server)] == ["warn"] * 3
-    assert of_hosts(ServerSettings(allowed_hosts=("localhost", "127.0.0.1:2345"))) == []
+    assert of_hosts(ServerSettings(allowed_hosts=("localhost", "127.0.0.1:2345", "[::1]:2345", "[::1]"))) == []
+    [foreign] = of_hosts(ServerSettings(allowed_hosts=("chat.lan",)))
+    assert "unless a proxy on this machine" in foreign.what
 
 
 @pytest.mark.parametrize(
@@ -143,6 +146,16 @@ def test_hosts_and_origins_that_never_match() -> None:
 def test_proxies(environ: dict[str, str], is_caught: bool) -> None:
     """Those that would catch what is meant for this machine are found."""
     assert bool(of_proxies(environ)) is is_caught
+
+
+@pytest.mark.parametrize(
+    "address", ["me:PLANTED@proxy:3128", "http://me:PLAN/TED@proxy:3128", "http://me:PLAN@TED@proxy"]
+)
+def test_password_of_a_proxy_is_not_told(address: str) -> None:
+    """However it is written, only the machine is named: without a scheme, or with signs that belong escaped."""
+    [found] = of_proxies({"HTTP_PROXY": address})
+    assert "TED" not in found.what
+    assert "(proxy" in found.what
 
 
 def test_clocks() -> None:

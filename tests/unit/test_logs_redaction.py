@@ -30,6 +30,8 @@ env = { SERVICE_TOKEN = "mcp-sesame-12", ROOT = "/home/me/notes" }
         "{'Authorization': 'Basic PLANTED-1234'}",
         "http://me:PLANTED-1234@127.0.0.1:1234/v1",
         "api_key=PLANTED-1234",
+        "token=4PLANTED-1234",
+        "AWS_SECRET_ACCESS_KEY=PLANTED/1234",
         '{"apiKey": "PLANTED-1234"}',
         "X-Api-Key: PLANTED-1234",
         "npx server --api-key PLANTED-1234",

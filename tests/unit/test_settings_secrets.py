@@ -239,3 +239,8 @@ def test_references_are_equal_by_what_is_written() -> None:
     assert hash(SecretRef("env:A")) == hash(SecretRef("env:A"))
     assert SecretRef("env:A") != SecretRef("env:B")
     assert SecretRef("env:A") != "env:A"
+
+
+def test_a_path_that_no_file_has_is_refused(tmp_path: Path) -> None:
+    """A null byte in the name of a secret's file is a wrong setting, not a crash."""
+    assert refusal(tmp_path, '[server]\ntoken = "file:a\\u0000b"\n').endswith("cannot be read: embedded null byte.")

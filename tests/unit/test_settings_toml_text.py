@@ -184,3 +184,9 @@ def test_every_comment_outside_survives(server: dict[str, Any], place: str) -> N
     text = rewritten(WRITTEN, wanted)
     kept = ["# My settings", "# ---- agents ----", "# Writes", "# small", "# both", "# how it", "# Reads", "# not in"]
     assert [comment for comment in kept if comment not in text] == []
+
+
+def test_what_cannot_be_written_is_refused() -> None:
+    """Where the library that writes TOML fails, as at an empty key behind a dot, that is said as ever."""
+    with pytest.raises(ValueError, match="no way to change this text is known"):
+        rewritten('server.port = 1\nserver."" = []\n', {"server": {"": 1}})

@@ -39,7 +39,7 @@ def of_port(server: ServerSettings, answer: Answer, *, cannot_bind: str, held: b
     `held` says that a server has the data folder.
     """
     where = f"server.host = {server.host!r}, server.port = {server.port}"
-    if answer.table.get("status") == "ok" and isinstance(answer.table.get("providers"), list):
+    if answer.table.get("status") in ("ok", "stopping") and isinstance(answer.table.get("providers"), list):
         return [Finding("ok", PORT, f"elbowroom {answer.table.get('version')} is running at {_address(server)}.")]
     if cannot_bind == IN_USE or answer.trouble in ("", "no http"):
         what = f"Another program listens on port {server.port}."
@@ -78,10 +78,13 @@ def of_hosts(server: ServerSettings) -> list[Finding]:
             findings.append(Finding("warn", CLIENTS, what, "server.allowed_hosts", f"Write the bare name: {bare!r}."))
     if not is_loopback(server.host):
         return findings
-    if foreign := [host for host in server.allowed_hosts if not is_loopback(_name(host)) and "/" not in host]:
+    if foreign := [
+        host for host in server.allowed_hosts if not is_loopback(_name(host).strip("[]")) and "/" not in host
+    ]:
         what = (
             f"Clients are expected under {', '.join(map(repr, foreign))}, but elbowroom listens on {server.host} only: "
-            "containers such as Open WebUI's, and other machines, cannot reach it."
+            "containers such as Open WebUI's, and other machines, cannot reach it, unless a proxy on this machine "
+            "passes their requests on."
         )
         remedy = (
             'Set a token (export ELBOWROOM_TOKEN="...") and start with --host 0.0.0.0; in Open WebUI\'s container the '

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 from elbowroom.doctor.finding import Finding
-from elbowroom.settings.secrets import without_secrets
 
 PROXIES: Final = ("http_proxy", "all_proxy")
 LOOPBACK: Final = ("localhost", "127.0.0.1")
@@ -22,7 +21,7 @@ def of_proxies(environ: Mapping[str, str]) -> list[Finding]:
         return []
     name, value = proxies[0]
     what = (
-        f"{name} is set ({without_secrets(value)}) and NO_PROXY does not except this machine: OpenAI's clients, curl "
+        f"{name} is set ({value.rpartition('@')[2]}) and NO_PROXY does not except this machine: OpenAI's clients, curl "
         "and MCP servers send what is meant for 127.0.0.1 to the proxy."
     )
     remedy = "export NO_PROXY=localhost,127.0.0.1,::1 where you start them."

@@ -16,8 +16,8 @@ LEAST_LETTERS: Final = 4
 """Shorter values are left: taking every `1` out of a text would hide nothing and spoil all numbers."""
 SURROUNDED_BELOW: Final = 8
 """Values shorter than this are taken out where they stand alone, not inside of words."""
-NAMES: Final = r"(?:api[_-]?key|token|secret|passw(?:or)?d|authorization|credential)s?"
-EXCEPT: Final = r"(?!\*{8}|(?:Bearer|Basic)\b|env:|file:|[\d.]+(?:\D|$))"
+NAMES: Final = r"(?:(?:api|access|secret)[_-]?key|token|secret|passw(?:or)?d|authorization|credential)s?"
+EXCEPT: Final = r"(?!\*{8}|(?:Bearer|Basic)\b|env:|file:|[\d.]+(?![^\s'\",;&)\]}<\\]))"
 SIGN: Final = r"(?:['\"]?\s?=\s?['\"]?|['\"]?:\s?['\"]|:)"
 VALUE: Final = r"[^\s'\",;&)\]}<\\]{4,}"
 PATTERNS: Final = (

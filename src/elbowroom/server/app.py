@@ -29,6 +29,7 @@ from elbowroom.server.logs import show_logs
 from elbowroom.server.metrics import Metrics
 from elbowroom.server.metrics_route import COUNTED, add_metrics_route, count_requests
 from elbowroom.server.models import list_models, show_model
+from elbowroom.server.own_page import for_own_page
 from elbowroom.server.page import add_page_routes
 from elbowroom.server.passing_on import add_passed_routes
 from elbowroom.server.queueing import add_queue_routes
@@ -96,7 +97,7 @@ def create_app(
     set_up_cors(app)
     app.on_response_prepare.append(add_request_id)
     app.router.add_get(HEALTH, health)
-    app.router.add_get("/api/logs", show_logs)
+    app.router.add_get("/api/logs", for_own_page(show_logs))
     add_live_route(app)
     add_metrics_route(app)
     add_lmstudio_routes(app)

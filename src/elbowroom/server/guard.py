@@ -118,7 +118,7 @@ def _arrival(request: web.Request) -> tuple[str, int]:
 
 def _check_origin(request: web.Request, rules: AccessRules) -> None:
     origins = request.headers.getall(hdrs.ORIGIN, [])
-    if not all(rules.allows_origin(origin) or _is_own(origin, request) for origin in origins):
+    if not all(rules.allows_origin(origin) or is_own(origin, request) for origin in origins):
         raise Forbidden(
             f"Web pages from {origins[0]!r} may not call elbowroom. "
             "If this one is yours, add its origin to server.allowed_origins."
@@ -130,7 +130,7 @@ def _check_origin(request: web.Request, rules: AccessRules) -> None:
         )
 
 
-def _is_own(origin: str, request: web.Request) -> bool:
+def is_own(origin: str, request: web.Request) -> bool:
     """Tell whether this is the origin of elbowroom's own page, under the name in Host, which was found to be right."""
     return origin in (f"http://{request.host}", f"https://{request.host}")
 

@@ -3,12 +3,11 @@
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Final
-from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
 from elbowroom.errors import Forbidden
-from elbowroom.server.guard import SITE
+from elbowroom.server.guard import SITE, is_own
 
 Answer = Callable[[web.Request], Awaitable[web.Response]]
 SAME_SITE: Final = "same-origin"
@@ -23,11 +22,9 @@ def for_own_page(answer: Answer) -> Answer:
     @wraps(answer)
     async def checked(request: web.Request) -> web.Response:
         origins = request.headers.getall(hdrs.ORIGIN, [])
-        if request.headers.get(SITE) != SAME_SITE and any(
-            urlsplit(origin).netloc != request.host for origin in origins
-        ):
+        if request.headers.get(SITE) != SAME_SITE and not all(is_own(origin, request) for origin in origins):
             raise Forbidden(
-                f"Web pages from {origins[0]!r} may not see or change the settings; only elbowroom's own page may. "
+                f"Web pages from {origins[0]!r} may not see or change settings and logs, only elbowroom's own may. "
                 "Where a proxy stands in front of it, let the proxy pass the Host header on."
             )
         return await answer(request)

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 REQUEST_ID: Final = "X-Request-Id"
 CLIENT_LEFT: Final = 499
 """What is logged as the status of a request whose client has left before it was answered."""
-POLLED: Final = frozenset({"/health", "/metrics", "/api/live", "/api/logs"})
-"""What pages and monitors ask for every few seconds: only where that fails is it worth a line."""
+POLLED: Final = frozenset({"/health", "/metrics", "/api/live", "/api/logs", "/api/providers", "/v1/conversations"})
+"""What pages and monitors ask for again and again: only where that fails is it worth a line."""
 UNKNOWN: Final = "(unknown)"
 ID: Final = web.RequestKey("ID", str)
 

@@ -67,6 +67,8 @@ class SecretRef:
         except UnicodeDecodeError as error:
             # Not chained: the decoding error carries the file's content.
             raise SettingsError(f"the file {path} is not UTF-8 text (byte {error.start}).") from None
+        except ValueError as error:  # a path that holds a null byte
+            raise SettingsError(f"the file {str(path)!r} cannot be read: {error}.") from None
         if not value.strip():
             raise SettingsError(f"the file {path} is empty.")
         return value

@@ -31,7 +31,7 @@ def rewritten(text: str, wanted: Table) -> str:
         result = join_blocks(blocks)
         if is_same(tomllib.loads(result), dict(wanted)):
             return result.replace("\n", lines_end)
-    except (TOMLKitError, RecursionError) as error:
+    except (TOMLKitError, LookupError, RecursionError) as error:
         raise ValueError("no way to change this text is known") from error
     raise ValueError("the changed text does not say what is wanted")
 

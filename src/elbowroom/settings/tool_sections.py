@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from elbowroom.errors import SettingsError
 from elbowroom.settings.fields import Id, Names, Real, Section, Whole, checked_url, split_at_commas
+from elbowroom.settings.paths import expanded
 from elbowroom.settings.secrets import SecretRef
 
 ToolKind = Literal["read", "write", "execute", "query", "other"]
@@ -16,6 +18,10 @@ TOOL_NAME_FORM = re.compile(r"[A-Za-z0-9_-]{1,64}")
 def _checked_vault_path(value: str) -> str:
     if value and not value.startswith("~") and not PurePath(value).is_absolute():
         raise ValueError("the full path of a folder, such as ~/Notes")
+    try:
+        expanded(value)
+    except SettingsError as error:
+        raise ValueError(f"the full path of a folder: {error.message.removesuffix('.')}") from None
     return value
 
 

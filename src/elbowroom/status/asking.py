@@ -94,7 +94,7 @@ def ask(place: Place) -> Snapshot:
 
 def _asked(connection: http.client.HTTPConnection, place: Place) -> Snapshot:
     _, health = _get(connection, place, "/health")
-    if health.get("status") != "ok" or not isinstance(health.get("version"), str):
+    if health.get("status") not in ("ok", "stopping") or not isinstance(health.get("version"), str):
         raise ElbowroomError(f"What listens at {place.address} is no elbowroom. Choose its port with --port.")
     status, live = _get(connection, place, "/api/live")
     if status == 401:

@@ -32,7 +32,7 @@ export async function send(path, { method = "GET", body, headers = {}, signal, q
   for (;;) {
     const used = token();
     const init = { method, signal, headers: { ...headers }, cache: "no-store", redirect: "error" };
-    if (used) init.headers.Authorization = `Bearer ${used}`;
+    if (used) init.headers.Authorization = `Bearer ${unescape(encodeURIComponent(used))}`; // headers hold bytes
     if (user()) init.headers["X-Elbowroom-User"] = user();
     if (body !== undefined) {
       init.headers["Content-Type"] = "application/json";

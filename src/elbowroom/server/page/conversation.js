@@ -1,6 +1,6 @@
 // One conversation: its gauge, how it was compacted, and every message as it was.
 import { api, download } from "./api.js";
-import { busy, button, confirm, empty, h, heading, moment, number, time, toast, trouble } from "./dom.js";
+import { busy, button, confirm, empty, h, heading, moment, number, time, toast, trouble, written } from "./dom.js";
 import { phaseWords, stop } from "./conversations.js";
 import { gauge } from "./gauge.js";
 import { WORDS } from "./hints.js";
@@ -151,7 +151,7 @@ function messageItem({ message, created, status, hidden, reasoning, agent }) {
     h("p.who", h("strong", message.role === "assistant" && agent ? agent : ROLES[message.role] ?? message.role), " ", time(created), marks.map((mark) => h("span.badge", mark))),
     reasoning && h("details", h("summary", "Thought"), h("div.said.quiet-text", reasoning)),
     content(message),
-    (message.tool_calls ?? []).map((call) => h("details", h("summary", "Called ", h("code", call.function?.name ?? call.type ?? "a tool")), h("pre.said", call.function?.arguments ?? ""))));
+    (message.tool_calls ?? []).map((call) => h("details", h("summary", "Called ", h("code", written(call.function?.name ?? call.type ?? "a tool"))), h("pre.said", written(call.function?.arguments ?? "")))));
 }
 
 function content({ content: said, role }) {

@@ -16,6 +16,9 @@ export function h(selector, ...given) {
   return element;
 }
 
+// What others have sent, as text: an object among the children would be taken for attributes.
+export const written = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+
 export const number = (value) => Number(value).toLocaleString("en-US");
 export const percent = (share) => `${Math.round(share * 100)} %`;
 

@@ -34,17 +34,18 @@ function makerOf({ schema, hint, value, options, isFixed }) {
   if (schema.type === "boolean") return schema.nullable ? select : check;
   if (schema.type === "integer" || schema.type === "number") return numeric;
   if (schema.type === "string") return text;
-  if (schema.type === "array" && (schema.items?.type ?? "string") === "string") return lines;
+  if (schema.type === "array" && (schema.items?.type ?? "string") === "string") return [value ?? []].flat().every(isLine) ? lines : raw;
   if (schema.properties) return group;
   if (schema.type === "object") return rows;
   return raw;
 }
 
+const isLine = (item) => item && item === item.trim() && !/[\r\n]/.test(item);
 const isSecret = (value) => value !== null && typeof value === "object" && "set" in value;
 const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
 // A label, a control, help and a place for the error, tied together for those who cannot see them.
-function labelled(field, control, { read, initial, inline = false, extra = null, isEmpty = (value) => value === "" || value === null }) {
+function labelled(field, control, { read, inline = false, extra = null, isEmpty = (value) => value === "" || value === null }) {
   const error = errorOf(field);
   const help = helpOf(field);
   control.id = field.id;
@@ -58,6 +59,7 @@ function labelled(field, control, { read, initial, inline = false, extra = null,
   const element = h("div", { class: `field ${inline ? "inline" : ""} ${field.lock ? "locked" : ""}` },
     inline ? [h("div.check", control, label)] : [label, control], extra, help, error);
   describe();
+  const initial = read(); // as the control has it, which may take line breaks out of a value
   return {
     key: field.key, element, control,
     patch: () => {
@@ -104,11 +106,12 @@ function text(field) {
     ? h("textarea", { rows: field.hint.rows ?? 4 })
     : h("input", { type: "text", spellcheck: "false", autocapitalize: "off", list: list && `${field.id}-list`, name: field.key });
   control.value = given;
-  if (list) list.append(...[...new Set(names(field.values))].map((name) => h("option", { value: name })));
-  const made = labelled(field, control, { read: () => control.value === "" && field.schema.nullable ? null : control.value, initial: field.value ?? (field.schema.nullable ? null : ""), extra: list });
+  const offer = (values) => list.replaceChildren(...[...new Set(names(values))].map((value) => h("option", { value })));
+  if (list) offer(field.values);
+  const made = labelled(field, control, { read: () => control.value === "" && field.schema.nullable ? null : control.value, extra: list });
   if (list) control.addEventListener("focus", () => {
     const form = control.form && new FormData(control.form);
-    list.replaceChildren(...[...new Set(names({ provider: form?.get("provider") ?? field.values?.provider }))].map((name) => h("option", { value: name })));
+    offer({ provider: form?.get("provider") ?? field.values?.provider });
   });
   return made;
 }
@@ -121,13 +124,13 @@ function numeric(field) {
     const written = control.value.trim();
     return written === "" ? null : Number.isFinite(Number(written)) ? Number(written) : written;
   };
-  return labelled(field, control, { read, initial: field.value ?? null });
+  return labelled(field, control, { read });
 }
 
 function check(field) {
   const control = h("input", { type: "checkbox" });
   control.checked = field.value ?? field.schema.default ?? false;
-  return labelled(field, control, { read: () => control.checked, initial: field.value ?? null, inline: true });
+  return labelled(field, control, { read: () => control.checked, inline: true });
 }
 
 function select(field) {
@@ -141,7 +144,7 @@ function select(field) {
   const control = h("select", { name: field.key }, all.map(([value, words, off]) => h("option", { value, disabled: Boolean(off) && value !== given }, words)));
   control.value = String(given ?? "");
   const read = () => control.value === "" && schema.nullable ? null : schema.type === "boolean" ? control.value === "true" : control.value;
-  return labelled(field, control, { read, initial: field.value ?? null });
+  return labelled(field, control, { read });
 }
 
 function lines(field) {
@@ -153,7 +156,7 @@ function lines(field) {
     if (field.schema.nullable && !list.length) return null;
     return field.schema.orText && list.length === 1 && !Array.isArray(field.value) ? list[0] : list;
   };
-  return labelled(field, control, { read, initial: field.value ?? (field.schema.nullable ? null : []), isEmpty: (value) => !value?.length });
+  return labelled(field, control, { read, isEmpty: (value) => !value?.length });
 }
 
 // Checkboxes for what there is to choose; what is chosen and not on the list stays visible.
@@ -212,7 +215,7 @@ function secret(field) {
   const replace = act("Replace", change(false, false)), remove = act("Remove", change(true, true)), undo = act("Keep as it is", change(true, false));
   tell();
   const extra = h("div.secret", words, replace, remove, undo);
-  return labelled(field, control, { read: () => removed ? null : control.value === "" ? undefined : control.value, initial: undefined, extra, isEmpty: (value) => !value });
+  return labelled(field, control, { read: () => removed ? null : control.value === "" ? undefined : control.value, extra, isEmpty: (value) => !value });
 }
 
 // Names and values, such as variables of the environment; the values may be secrets.
@@ -226,7 +229,7 @@ function rows(field) {
     const isSet = isSecret(value);
     const item = h("input", { type: secrets ? "password" : "text", autocomplete: "new-password", value: isSet ? "" : value === "" || typeof value === "string" ? value : JSON.stringify(value),
       placeholder: isSet ? "Set; type to replace" : field.hint.item ?? "Value", "aria-label": `${field.label}: ${field.hint.item ?? "Value"}` });
-    const line = { name, item, isSet, key };
+    const line = { name, item, key, was: item.value };
     made.push(line);
     const row = h("div.row", name, item, h("button", { type: "button", class: "small", "aria-label": `Remove ${key || "this row"}`, onclick: () => {
       made.splice(made.indexOf(line), 1);
@@ -252,9 +255,9 @@ function rows(field) {
       const changes = {};
       const names = made.map(({ name }) => name.value.trim());
       for (const key of Object.keys(given)) if (!names.includes(key)) changes[key] = null;
-      for (const { name, item, isSet, key } of made) {
+      for (const { name, item, key, was } of made) {
         const written = name.value.trim();
-        if (!written || (isSet && key === written && item.value === "")) continue;
+        if (!written || (key === written && item.value === was)) continue;
         const value = parse(item.value);
         if (!same(value, given[written])) changes[written] = value;
       }
@@ -303,7 +306,7 @@ function raw(field) {
   control.value = field.value === undefined ? "" : JSON.stringify(field.value, null, 1);
   const read = () => {
     if (!control.value.trim()) return null;
-    try { return JSON.parse(control.value); } catch { return control.value; }
+    try { return JSON.parse(control.value); } catch { return field.schema.type === "array" ? {} : control.value; }
   };
-  return labelled(field, control, { read, initial: field.value ?? null });
+  return labelled(field, control, { read });
 }

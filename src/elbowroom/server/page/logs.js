@@ -1,6 +1,6 @@
 // The last lines of the log.
 import { api } from "./api.js";
-import { busy, button, empty, h, heading, trouble } from "./dom.js";
+import { busy, button, empty, h, heading, trouble, written } from "./dom.js";
 
 export async function logsView({ main, signal }) {
   const place = h("div");
@@ -24,5 +24,5 @@ function entry({ time, level, message, ...more }) {
   const words = Number.isNaN(when.getTime()) ? String(time ?? "") : when.toLocaleTimeString(undefined, { hour12: false });
   return h("li", { "data-level": String(level ?? "info").toLowerCase() },
     h("span.log-time", words), h("span.log-level", String(level ?? "").toLowerCase()),
-    h("span.log-text", message, told.length ? h("span.log-more", told.map(([key, value]) => ` ${key}=${typeof value === "string" ? value : JSON.stringify(value)}`)) : null));
+    h("span.log-text", message, told.length ? h("span.log-more", told.map(([key, value]) => ` ${key}=${written(value)}`)) : null));
 }
