@@ -14,10 +14,10 @@ from elbowroom.doctor.patient_thread import in_thread
 from elbowroom.doctor.subject import Subject
 from elbowroom.settings.access import is_loopback
 from elbowroom.settings.model import ServerSettings
+from elbowroom.settings.own_address import own_address
 
 PORT: Final = "port"
 CLIENTS: Final = "clients"
-EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # read, not bound to
 IN_USE: Final = "the port is in use"
 CONTAINER_MARKS: Final = ("/var/run/docker.sock", "/run/podman/podman.sock", "/.dockerenv")
 
@@ -150,5 +150,4 @@ def _name(host: str) -> str:
 
 
 def _address(server: ServerSettings) -> str:
-    host = EVERYWHERE.get(server.host, server.host)
-    return f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"
+    return own_address(server.host, server.port)
