@@ -1,10 +1,10 @@
 """The forms of the page in a real browser: what a person changes there takes effect, and nothing is lost."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
+import chromium
 import pytest
-from chromium import chromium, go, opened
+from chromium import go, opened
 from page_scene import LLAMA, LONG_TALK, QWEN, Talk, hold, lived_in
 from playwright.async_api import Browser, expect
 from scripted_pruner import is_prune_order
@@ -13,13 +13,7 @@ from serving import Served, serve, settings_for
 from elbowroom.demo import SimulatedLMStudio
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    """Run Chromium."""
-    async with chromium() as browser:
-        yield browser
+browser = chromium.browser
 
 
 def orders(studio: SimulatedLMStudio) -> list[str]:
