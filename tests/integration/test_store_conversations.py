@@ -24,17 +24,14 @@ from stored_conversations import (
     whole,
 )
 
-from elbowroom.context.conversation import (
+from elbowroom.context.conversation import Conversations, KeptCompaction, KeptTurn, Known, Totals
+from elbowroom.context.conversation_changes import (
     Added,
     Change,
     CompactionDetails,
     CompactionNoted,
     ConversationBegun,
-    Conversations,
     Heard,
-    KeptCompaction,
-    KeptTurn,
-    Known,
     Queued,
     QueueDropped,
     QueueTaken,
@@ -43,7 +40,6 @@ from elbowroom.context.conversation import (
     ReplyEnded,
     ReplyGrew,
     StepUsed,
-    Totals,
     TurnBegun,
     TurnEnded,
 )
