@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from chatting import RAW_MODEL, function_spec
 from long_answer import FIRST, LOG, writes_the_log
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+from openai_client import client_of
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
-from serving import Served
 from small_window import orders_of, small_window, turns_of
 
 from elbowroom.demo import Script, ToolCall
@@ -18,12 +17,6 @@ from elbowroom.demo import Script, ToolCall
 @pytest.fixture(autouse=True)
 def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_counts(monkeypatch)
-
-
-def client_of(served: Served) -> AsyncOpenAI:
-    """Return a client that asks once."""
-    http = DefaultAsyncHttpxClient(trust_env=False)  # a proxy of this machine is no part of the test
-    return AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0, http_client=http)
 
 
 async def test_compaction_in_the_middle(tmp_path: Path) -> None:

@@ -3,16 +3,15 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import openai
+import openai_client
 import pytest
 from chatting import AGENT, MODEL, RAW_MODEL, elbowroom_with_studio, eventually, function_spec
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from openai.types.chat import ChatCompletionChunk
-from serving import Served
+from openai_client import Trio, client_of, text_in
 
 from elbowroom.demo import (
     Cut,
@@ -22,34 +21,13 @@ from elbowroom.demo import (
     Raw,
     Reasoning,
     Script,
-    SimulatedLMStudio,
-    SimulatedModel,
     ToolCall,
     WaitFor,
 )
 
-Trio = tuple[AsyncOpenAI, SimulatedLMStudio, Served]
+trio = openai_client.trio
 HELLO: Any = [{"role": "user", "content": "Hello"}]
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
-
-
-@pytest.fixture
-async def trio(tmp_path: Path) -> AsyncIterator[Trio]:
-    """Run elbowroom in front of a simulated LM Studio, and a client."""
-    vision = SimulatedModel(MODEL, type="vlm", loaded_context_length=32_768)
-    async with elbowroom_with_studio(tmp_path, model=vision) as (served, studio), client_of(served) as client:
-        yield client, studio, served
-
-
-def client_of(served: Served, base: str = "/v1") -> AsyncOpenAI:
-    """Return a client that asks once."""
-    http = DefaultAsyncHttpxClient(trust_env=False)  # a proxy of this machine is no part of the test
-    return AsyncOpenAI(base_url=f"{served.url}{base}", api_key="none", max_retries=0, http_client=http)
-
-
-def text_in(chunks: list[ChatCompletionChunk]) -> str:
-    """Return the text, read as naive code does: the first choice of every chunk."""
-    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
 
 @MODELS

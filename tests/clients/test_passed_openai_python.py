@@ -10,13 +10,12 @@ from typing import Any
 import openai
 import pytest
 from chatting import AGENT, MODEL, RAW_MODEL, eventually
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-from serving import Served, serve, settings_for
+from openai_client import Trio, client_of
+from serving import serve, settings_for
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 
 EMBEDDER = "nomic-embed-text-v1.5"
-Trio = tuple[AsyncOpenAI, SimulatedLMStudio, Served]
 
 
 @pytest.fixture
@@ -30,12 +29,6 @@ async def trio(tmp_path: Path) -> AsyncIterator[Trio]:
         async with serve(tmp_path, settings_for(studio.base_url, agents=AGENT)) as served, client_of(served) as client:
             yield client, studio, served
             await eventually(lambda: studio.open_requests == 0, "requests are left open upstream")
-
-
-def client_of(served: Served) -> AsyncOpenAI:
-    """Return a client that asks once."""
-    http = DefaultAsyncHttpxClient(trust_env=False)  # a proxy of this machine is no part of the test
-    return AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0, http_client=http)
 
 
 @pytest.mark.parametrize("model", [EMBEDDER, f"lmstudio/{EMBEDDER}"])

@@ -7,31 +7,19 @@ from typing import Any
 
 import pytest
 from chatting import RAW_MODEL, elbowroom_with_studio, eventually
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-from openai.types.chat import ChatCompletionChunk
+from openai import AsyncOpenAI
+from openai_client import client_of, text_in
 from own_tools import own_tool
 from queueing import NAMED, said_by_user
-from serving import Served
 
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.own_tool import OwnTool
 from elbowroom.demo import Script, ToolCall, WaitFor
 
 
-def client_of(served: Served) -> AsyncOpenAI:
-    """Return a client that asks once."""
-    http = DefaultAsyncHttpxClient(trust_env=False)  # a proxy of this machine is no part of the test
-    return AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0, http_client=http)
-
-
 async def say(client: AsyncOpenAI, text: str, mode: str) -> Any:
     """Put a message in the queue as a program does that has nothing but the `openai` client."""
     return await client.post("/conversations/notes/queue", body={"content": text, "mode": mode}, cast_to=object)
-
-
-def text_in(chunks: Sequence[ChatCompletionChunk]) -> str:
-    """Return the text of a stream."""
-    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
 
 
 async def test_a_second_client_steers_a_running_agent(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from agents import Agent, ModelSettings, OpenAIResponsesModel, RunConfig, Runner, function_tool
 from chatting import RAW_MODEL, elbowroom_with_studio
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+from openai_client import client_of
 from responding import said_to
-from serving import Served
 
 from elbowroom.demo import Reasoning, Script, SimulatedLMStudio, ToolCall
 
@@ -26,13 +25,8 @@ async def read_note(path: str) -> str:
 @pytest.fixture
 async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
     """Run elbowroom in front of a simulated LM Studio, and give the SDK's model for it."""
-    async with elbowroom_with_studio(tmp_path) as (served, studio), _client_of(served) as client:
+    async with elbowroom_with_studio(tmp_path) as (served, studio), client_of(served) as client:
         yield OpenAIResponsesModel(request.param, client), studio
-
-
-def _client_of(served: Served) -> AsyncOpenAI:
-    http = DefaultAsyncHttpxClient(trust_env=False)  # a proxy of this machine is no part of the test
-    return AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0, http_client=http)
 
 
 @MODELS

@@ -1,23 +1,23 @@
 """The `openai` Python client on the Responses API."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import openai
+import openai_client
 import pytest
-from chatting import MODEL, RAW_MODEL, elbowroom_with_studio
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+from chatting import RAW_MODEL
+from openai import AsyncOpenAI
 from openai.types.responses import FunctionToolParam, Response, ResponseStreamEvent
+from openai_client import Trio, client_of
 from patient_counting import wait_for_counts
 from pydantic import BaseModel
 from request_checks import assert_fits
-from serving import Served
 from small_window import ANSWER, history, orders_of, small_window, turns_of
 
-from elbowroom.demo import Error, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall
+from elbowroom.demo import Error, Reasoning, Script, ToolCall
 
-Trio = tuple[AsyncOpenAI, SimulatedLMStudio, Served]
+trio = openai_client.trio
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 READ_NOTE: FunctionToolParam = {
     "type": "function",
@@ -32,20 +32,6 @@ class Wanted(BaseModel):
     """What an answer has to be."""
 
     path: str
-
-
-@pytest.fixture
-async def trio(tmp_path: Path) -> AsyncIterator[Trio]:
-    """Run elbowroom in front of a simulated LM Studio, and a client."""
-    vision = SimulatedModel(MODEL, type="vlm", loaded_context_length=32_768)
-    async with elbowroom_with_studio(tmp_path, model=vision) as (served, studio), client_of(served) as client:
-        yield client, studio, served
-
-
-def client_of(served: Served) -> AsyncOpenAI:
-    """Return a client that asks once."""
-    http = DefaultAsyncHttpxClient(trust_env=False)  # a proxy of this machine is no part of the test
-    return AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0, http_client=http)
 
 
 async def events_of(client: AsyncOpenAI, **fields: Any) -> list[ResponseStreamEvent]:

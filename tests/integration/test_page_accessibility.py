@@ -6,13 +6,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import chromium
 import pytest
-from chromium import PHONE, Scheme, chromium, go, opened
+from chromium import PHONE, Scheme, go, opened
 from page_scene import GARDEN, TALKS, lived_in
 from playwright.async_api import Browser, Page
 from serving import Served
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+browser = chromium.browser
 VIEWS = (
     "conversations",
     "agents",
@@ -29,13 +31,6 @@ VIEWS = (
 )
 MCP = '[[mcp_servers]]\nname = "files"\nenabled = false\ncommand = ["files-server"]\nenv = { KEY = "literal" }\n'
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    """Run Chromium."""
-    async with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

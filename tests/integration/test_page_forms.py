@@ -1,11 +1,11 @@
 """The forms of the page in a real browser: what a person changes there takes effect, and nothing is lost."""
 
 import tomllib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
+import chromium
 import pytest
-from chromium import chromium, go, opened
+from chromium import go, opened
 from page_scene import LLAMA, LONG_TALK, QWEN, Talk, hold, lived_in
 from playwright.async_api import Browser, Route, expect
 from scripted_pruner import is_prune_order
@@ -15,13 +15,7 @@ from elbowroom.demo import SimulatedLMStudio
 from elbowroom.settings.model import Settings
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    """Run Chromium."""
-    async with chromium() as browser:
-        yield browser
+browser = chromium.browser
 
 
 def orders(studio: SimulatedLMStudio) -> list[str]:

@@ -1,12 +1,12 @@
 """The page in a real browser: what happens is seen there, by everybody, and what was said stays text."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
+import chromium
 import pytest
 from chatting import MODEL, eventually
-from chromium import chromium, go, opened
+from chromium import go, opened
 from page_scene import LONG_TALK, QWEN, Talk, lived_in
 from playwright.async_api import Browser, Page, expect
 from serving import serve, settings_for
@@ -15,14 +15,8 @@ from small_window import small_window
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, WaitFor
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+browser = chromium.browser
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    """Run Chromium."""
-    async with chromium() as browser:
-        yield browser
 
 
 async def test_gauge_moves_while_a_chat_streams_and_stop_stops_it(tmp_path: Path, browser: Browser) -> None:

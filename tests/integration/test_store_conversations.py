@@ -1,20 +1,17 @@
 """What all stores of conversations promise: in memory, in a file, and where the file fails."""
 
 import math
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+import store_fixtures
 from stored_conversations import (
     AGENT,
     FILL,
-    KINDS,
     ME,
     begun,
     call,
     heard,
-    lasting_conversations,
     messages_of,
     queued,
     result,
@@ -27,17 +24,14 @@ from stored_conversations import (
     whole,
 )
 
-from elbowroom.context.conversation import (
+from elbowroom.context.conversation import Conversations, KeptCompaction, KeptTurn, Known, Totals
+from elbowroom.context.conversation_changes import (
     Added,
     Change,
     CompactionDetails,
     CompactionNoted,
     ConversationBegun,
-    Conversations,
     Heard,
-    KeptCompaction,
-    KeptTurn,
-    Known,
     Queued,
     QueueDropped,
     QueueTaken,
@@ -46,28 +40,12 @@ from elbowroom.context.conversation import (
     ReplyEnded,
     ReplyGrew,
     StepUsed,
-    Totals,
     TurnBegun,
     TurnEnded,
 )
 from elbowroom.context.step_usage import StepUsage
-from elbowroom.store.conversations_memory import MemoryConversations
 
-
-@pytest.fixture(params=KINDS)
-async def conversations(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Conversations]:
-    """A store of each kind."""
-    if request.param == "memory":
-        yield MemoryConversations()
-        return
-    path = tmp_path / "elbowroom.db"
-    if request.param == "broken":
-        path.mkdir()
-    async with lasting_conversations(path) as lasting:
-        if request.param == "unwritable":
-            assert await lasting.rows(ME) == []
-            await lasting.refuse_writes()
-        yield lasting
+conversations = store_fixtures.conversations
 
 
 async def test_odd_questions(conversations: Conversations) -> None:

@@ -20,8 +20,9 @@ from stored_conversations import (
     user,
 )
 
-from elbowroom.context import conversation as kinds
-from elbowroom.context.conversation import Added, Change, Heard, QueuedMessage, TurnBegun
+from elbowroom.context import conversation_changes as kinds
+from elbowroom.context.conversation import Conversations
+from elbowroom.context.conversation_changes import Added, Change, Heard, QueuedMessage, TurnBegun
 from elbowroom.context.step_usage import StepUsage
 from elbowroom.store.conversations_memory import MemoryConversations
 
@@ -108,7 +109,7 @@ CHANGES = st.one_of(
 )  # fmt: skip
 
 
-async def all_of(conversations: kinds.Conversations) -> list[Any]:
+async def all_of(conversations: Conversations) -> list[Any]:
     """Return everything that can be asked for."""
     keys = ["k1", "k2", "k3", "k4"]
     return [

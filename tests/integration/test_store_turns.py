@@ -1,29 +1,12 @@
 """One turn of a conversation in each kind of store: whose it is, and how it is deleted."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
+import store_fixtures
+from stored_conversations import ME, messages_of, turn, turn_messages, user, whole
 
-import pytest
-from stored_conversations import KINDS, ME, lasting_conversations, messages_of, turn, turn_messages, user, whole
+from elbowroom.context.conversation import Conversations, Known
+from elbowroom.context.conversation_changes import Heard, ReplyBegun, ReplyGrew, TurnBegun
 
-from elbowroom.context.conversation import Conversations, Heard, Known, ReplyBegun, ReplyGrew, TurnBegun
-from elbowroom.store.conversations_memory import MemoryConversations
-
-
-@pytest.fixture(params=KINDS)
-async def conversations(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Conversations]:
-    """A store of each kind."""
-    if request.param == "memory":
-        yield MemoryConversations()
-        return
-    path = tmp_path / "elbowroom.db"
-    if request.param == "broken":
-        path.mkdir()
-    async with lasting_conversations(path) as lasting:
-        if request.param == "unwritable":
-            assert await lasting.rows(ME) == []
-            await lasting.refuse_writes()
-        yield lasting
+conversations = store_fixtures.conversations
 
 
 async def test_a_turn_belongs_to_its_conversation(conversations: Conversations) -> None:

@@ -31,6 +31,13 @@ async def chromium() -> AsyncIterator[Browser]:
             await browser.close()
 
 
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    """Run Chromium for a test."""
+    async with chromium() as browser:
+        yield browser
+
+
 @asynccontextmanager
 async def opened(
     browser: Browser,

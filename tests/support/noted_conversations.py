@@ -6,14 +6,14 @@ from typing import Any
 
 from kept_conversations import BEGUN, SEED, call_of
 
-from elbowroom.context.conversation import (
+from elbowroom.context.conversation import Conversations
+from elbowroom.context.conversation_changes import (
     Added,
     Change,
     CompactionDetails,
     CompactionNoted,
     ContextFill,
     ConversationBegun,
-    Conversations,
     Heard,
     ReplyBegun,
     ReplyCalled,

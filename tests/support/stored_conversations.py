@@ -9,13 +9,12 @@ from typing import Any
 
 from ledger_files import SOON
 
-from elbowroom.context.conversation import (
+from elbowroom.context.conversation import Conversation, Conversations
+from elbowroom.context.conversation_changes import (
     Added,
     Change,
     ContextFill,
-    Conversation,
     ConversationBegun,
-    Conversations,
     Heard,
     QueuedMessage,
     ReplyBegun,

@@ -9,7 +9,7 @@ from elbowroom.agents.answer import AnswerEvent, Notice
 from elbowroom.agents.intake import Intake, told
 from elbowroom.agents.live_turn import LiveTurn, Pace
 from elbowroom.agents.message_queue import STEER, MessageQueue
-from elbowroom.context.conversation import QueuedMessage
+from elbowroom.context.conversation_changes import QueuedMessage
 from elbowroom.context.ledger import Chain
 
 ASKED = {"role": "user", "content": "Check the logs."}

@@ -5,7 +5,7 @@ from vocabulary_kinds import byte_level, write_header
 
 from elbowroom.agents.live_fill import LiveFill, Unwatched
 from elbowroom.context.budget import Budget
-from elbowroom.context.conversation import ContextFill
+from elbowroom.context.conversation_changes import ContextFill
 from elbowroom.context.decisions import Measure
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.tokens.gguf_header import read_gguf_header

@@ -9,11 +9,11 @@ from waiting import until
 
 from elbowroom.agents.answer import ToolCall
 from elbowroom.agents.live_turn import HANDED_OVER, MOST_WAITING, LiveTurn, Pace
-from elbowroom.context.conversation import (
+from elbowroom.context.conversation import Conversation
+from elbowroom.context.conversation_changes import (
     Added,
     CompactionNoted,
     ContextFill,
-    Conversation,
     ConversationBegun,
     QueuedMessage,
     QueueDropped,

@@ -16,7 +16,7 @@ from elbowroom.agents.message_queue import (
     MessageQueue,
     QueueFull,
 )
-from elbowroom.context.conversation import QueuedMessage, QueueMode
+from elbowroom.context.conversation_changes import QueuedMessage, QueueMode
 from elbowroom.errors import BodyTooLarge
 
 

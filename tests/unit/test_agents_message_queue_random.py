@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from queue_journal import QueueJournal
 
 from elbowroom.agents.message_queue import ANY, FOLLOW_UP, STEER, MessageQueue
-from elbowroom.context.conversation import QueueMode
+from elbowroom.context.conversation_changes import QueueMode
 
 CONVERSATIONS = ["c1", "c2"]
 CLIENTS = ["anna", "ben", "cem"]

@@ -13,7 +13,8 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.live_turn import LiveTurn
 from elbowroom.agents.recording import Recording
 from elbowroom.agents.request import own_request
-from elbowroom.context.conversation import Conversation, Heard
+from elbowroom.context.conversation import Conversation
+from elbowroom.context.conversation_changes import Heard
 from elbowroom.context.ledger import Chain
 from elbowroom.providers.base import Provider
 from elbowroom.providers.events import TextDelta

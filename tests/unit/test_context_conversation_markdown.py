@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kept_conversations import BEGUN, SEED, Told, conversation_of
 
-from elbowroom.context.conversation import CompactionDetails, Conversation, KeptCompaction
+from elbowroom.context.conversation import Conversation, KeptCompaction
+from elbowroom.context.conversation_changes import CompactionDetails
 from elbowroom.context.conversation_markdown import fenced, inline, markdown_of, spoken
 
 OWN_LINES = re.compile(

@@ -19,7 +19,7 @@ from elbowroom.agents.step_counter import StepCounter
 from elbowroom.agents.telling import told_meanwhile
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction, TaskState, inner_summary
-from elbowroom.context.conversation import CompactionDetails
+from elbowroom.context.conversation_changes import CompactionDetails
 from elbowroom.context.decisions import Compact
 from elbowroom.context.ladder import Cannot, Ladder
 from elbowroom.context.progress import Progress

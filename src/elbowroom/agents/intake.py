@@ -6,7 +6,7 @@ from typing import Any, Final
 from elbowroom.agents.answer import Notice, Sink
 from elbowroom.agents.live_turn import LiveTurn
 from elbowroom.agents.message_queue import ANY, FOLLOW_UP, STEER, MessageQueue
-from elbowroom.context.conversation import QueuedMessage, QueueMode
+from elbowroom.context.conversation_changes import QueuedMessage, QueueMode
 from elbowroom.context.tool_stubs import one_line
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamRejected

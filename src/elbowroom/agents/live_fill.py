@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from elbowroom.context.conversation import ContextFill
+from elbowroom.context.conversation_changes import ContextFill
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.tokens.stream_count import StreamCounter
 

@@ -9,14 +9,13 @@ from itertools import groupby
 from typing import Final
 
 from elbowroom.agents.answer import ToolCall
-from elbowroom.context.conversation import (
+from elbowroom.context.conversation import Conversations, KeptTurn
+from elbowroom.context.conversation_changes import (
     Added,
     Change,
     CompactionDetails,
     CompactionNoted,
     ContextFill,
-    Conversations,
-    KeptTurn,
     PieceKind,
     QueuedMessage,
     QueueDropped,

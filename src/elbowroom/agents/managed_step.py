@@ -9,7 +9,6 @@ from typing import Any
 
 from elbowroom.agents.admission import PoolKey, Ticket
 from elbowroom.agents.background import Job
-from elbowroom.agents.behind_answer import BehindAnswer, usual_question
 from elbowroom.agents.fitting import Fitting
 from elbowroom.agents.history import History
 from elbowroom.agents.live_fill import LiveFill, Unwatched
@@ -27,7 +26,6 @@ from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.observations import Observations
 from elbowroom.context.step_usage import StepUsage
 from elbowroom.context.tool_calls import as_json
-from elbowroom.context.transcript import Message, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
 from elbowroom.providers.base import ModelInfo, Provider
 
@@ -121,53 +119,6 @@ class ManagedStep:
             await self.fitting.compactor.tell_cut(self.manager.budget.window)
             self.step.end_for_length()
         return await self.step.close()
-
-    def behind(self, reply: Message, said: Message) -> BehindAnswer | None:
-        """Return what there is to do for the conversation behind this reply; None where plainly nothing is.
-
-        `said` is the answer as the client has it.
-        """
-        budget, used = self.manager.budget, self._reported
-        if used is not None:
-            answered = max(used.total, self.manager.prompt + used.output)
-        else:
-            answered = self.manager.prompt + size_in_bytes(text_of(reply))  # a token has at least a byte
-        if answered < budget.window // 4:
-            return None
-        question = text_of(usual_question(self.history.messages))
-        answered += size_in_bytes(question)
-        flush = self.fitting.flush(self.info)
-        least = flush.due_at(self.history.messages) if flush is not None else budget.trigger
-        if budget.occupied(min(answered, budget.window)) < least:
-            return None
-        counter = StepCounter(self.counter.history, self.counter.running, self.shape.with_instructions)
-        return BehindAnswer(
-            shape=self.shape,
-            provider=self.provider,
-            info=self.info,
-            counter=counter,
-            history=self.history.followed_by(reply),
-            said=said,
-            budget=budget,
-            compactor=self.fitting.compactor,
-            memory=self.fitting.memory,
-            keeper=self.fitting.keeper,
-            flush=flush.behind(self.fitting.memory.key_behind(said)) if flush is not None else None,
-            is_full=self._is_full_with(f"{text_of(reply)}\n{question}"),
-        )
-
-    def _is_full_with(self, text: str) -> bool:
-        """Tell whether the engine has read so much last that with this behind it the trigger is passed.
-
-        What it has generated is more than that where it has thought: thoughts are in no later prompt.
-        """
-        budget, used = self.manager.budget, self._reported
-        return used is not None and budget.occupied(used.prompt + self.counter.text(text)) >= budget.trigger
-
-    @property
-    def _reported(self) -> StepUsage | None:
-        """Return what the engine itself says that the last request has used."""
-        return self.used[-1] if self.used and not self.used[-1].is_counted else None
 
     @property
     def pool_key(self) -> PoolKey:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from elbowroom.context.conversation import (
+from elbowroom.context.conversation_changes import (
     Change,
     Queued,
     QueuedMessage,

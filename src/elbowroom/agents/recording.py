@@ -13,7 +13,8 @@ from typing import Final
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.live_turn import LiveTurn, Pace
 from elbowroom.agents.request import ChatRequest
-from elbowroom.context.conversation import Change, ConversationBegun, Conversations, Heard, Known, TurnBegun
+from elbowroom.context.conversation import Conversations, Known
+from elbowroom.context.conversation_changes import Change, ConversationBegun, Heard, TurnBegun
 from elbowroom.context.ledger import Archived, Chain, archive_of, is_system
 from elbowroom.context.notice_line import without_notices
 

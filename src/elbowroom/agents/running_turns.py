@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from elbowroom.agents.answer import AnswerEvent, Notice
-from elbowroom.context.conversation import ContextFill
+from elbowroom.context.conversation_changes import ContextFill
 
 ENDING_SECONDS: Final = 5.0
 """How long a turn that is stopped may take to end: what it has begun is closed in milliseconds, as a rule."""

@@ -5,10 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from elbowroom.agents.answer import Answer, Sink, assistant_message
-from elbowroom.agents.background import Job
+from elbowroom.agents.behind_check import work_behind
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.compactor import Compactor
-from elbowroom.agents.fitting import Fitting
 from elbowroom.agents.gate import Gate
 from elbowroom.agents.grace_turn import GraceTurn, messages_at_stop
 from elbowroom.agents.history import History
@@ -21,20 +19,17 @@ from elbowroom.agents.ready_model import ready_model
 from elbowroom.agents.reply import Reply
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.request_body import StepRequest
-from elbowroom.agents.result_pruning import ResultPruning
 from elbowroom.agents.run_settings import RunSettings
 from elbowroom.agents.step import Step
-from elbowroom.agents.step_counter import StepCounter
+from elbowroom.agents.step_preparation import StepPreparation
 from elbowroom.agents.told_memories import TurnMemories
 from elbowroom.agents.turn_memory import TurnMemory
 from elbowroom.agents.turn_records import TurnRecords, rough_size
-from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction
 from elbowroom.context.ladder import Cannot
-from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.notice_line import without_notices
 from elbowroom.context.transcript import Message
-from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
+from elbowroom.errors import ContextOverflow, ElbowroomError
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.events import TextDelta
 
@@ -64,7 +59,6 @@ class Turn:
         self.settings = settings
         self.answer = answer or Answer()
         self.intake = intake or Intake(settings.shared.queue, settings.live, sink)
-        self.manager: AgentContextManager | None = None
         self._history = History(messages)
         self._live = settings.live
         chain = self._live.chain if self._live is not None and self._live.agent == target.name else None
@@ -77,7 +71,9 @@ class Turn:
         self._usages_before = 0
         self._records = TurnRecords(target, settings)
         self._sink = sink
-        self._keeper = keeper
+        self._preparation = StepPreparation(
+            target, settings, sink, self._history, self._memory, keeper=keeper, remember=self._remember
+        )
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
 
     async def step(
@@ -151,7 +147,7 @@ class Turn:
             self._records.is_asked(info, None)
             await self._remember(rough_size)
             return await self._unmanaged(shape, info, step)
-        managed = await self._managed(shape, info, step)
+        managed = await self._preparation.step(shape, info, step, is_first=not self._last)
         self._last[:], self._usages_before = [managed], len(self.answer.usages)
         self._records.is_asked(info, managed.fill.now)
         try:
@@ -241,7 +237,7 @@ class Turn:
         """Compact what stands for the client's history; return that, its size in tokens, and what became of it."""
         shape = self._shape(instructions, [*own_tools, *self.request.tools], step=1)
         step = Step(self.answer, self._sink, (), lambda name: True)
-        managed = await self._managed(shape, await self._ready(), step)
+        managed = await self._preparation.step(shape, await self._ready(), step, is_first=not self._last)
         messages = self._history.messages
         return messages, *await managed.fitting.compact_by_hand(managed.info)
 
@@ -276,7 +272,7 @@ class Turn:
         self._memory.end(self._history, reply, said)
         goes_on = bool(self.answer.tool_calls)  # with results that the client is about to send
         if is_whole and not goes_on and self.settings.compaction.background and managed.manager.auto:
-            behind = managed.behind(reply, said)
+            behind = work_behind(managed, reply, said)
             if behind is not None:
                 conversation = self._live.conversation if self._live is not None else ""
                 background = self.settings.shared.background
@@ -286,20 +282,6 @@ class Turn:
         """Add what the engine reports to the turn's statistics; where it reports nothing, nothing is guessed."""
         tokens = (usage or {}).get("completion_tokens")
         managed.manager.received(tokens if isinstance(tokens, int) else 0)
-
-    async def _managed(self, shape: StepRequest, info: ModelInfo, step: Step) -> ManagedStep:
-        provider = self.target.provider
-        history = await self.settings.shared.histories.of(provider, info, shape.body(()))
-        running = await history.counter.stream()
-        await self._remember(history.text)
-        counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))
-        manager = self._manager_for(info, shape.max_tokens)
-        compactor = Compactor(self.target, self.settings, self._sink, Gate(self.settings.shared.admission))
-        pruning = None
-        if self._keeper is not None:
-            pruning = ResultPruning(self._keeper, counter, self._history, manager, self._memory)
-        fitting = Fitting(shape, counter, self._history, manager, compactor, self._memory, pruning)
-        return ManagedStep(provider, info, fitting, step, None if self._last else await self._recalled(fitting))
 
     def _shape(self, instructions: str | None, tools: Sequence[dict[str, Any]], *, step: int) -> StepRequest:
         return StepRequest(self.request, self.target.model, self._defaults, instructions, tools, step, self._remembered)
@@ -314,30 +296,6 @@ class Turn:
     async def _remember(self, size_of: Callable[[str], int]) -> None:
         if self._remembered is not None:
             await self._remembered.text(self._memory.chain, size_of)
-
-    async def _recalled(self, fitting: Fitting) -> Job | None:
-        """Take over what was compacted before; return a compaction of the same conversation that is under way."""
-        try:
-            job = self.settings.shared.background.taken_up(self._memory.chain.keys)
-            await fitting.recall()
-        except Exception:  # a chat that nobody remembers goes on as a new one
-            log.exception("What was compacted of a conversation with %s cannot be recalled.", self.target.name)
-            return None
-        return job
-
-    def _manager_for(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
-        """Return the turn's manager, with what can be used of the window that is loaded now. Raises WindowUnknown."""
-        if info.loaded_context is None:
-            raise WindowUnknown(info.id, self.target.provider.id)
-        chosen = self.settings.compaction
-        window = self.settings.shared.windows.at_most(info, info.loaded_context)
-        budget = Budget(window, chosen.threshold_ratio, max_tokens)
-        if self.manager is None:
-            self.manager = AgentContextManager(
-                budget, max_restarts=chosen.max_restarts, auto=chosen.enabled and chosen.auto
-            )
-        self.manager.use(budget)
-        return self.manager
 
     async def _ready(self) -> ModelInfo:
         """Return the model, loaded; the person is told where that takes a while."""

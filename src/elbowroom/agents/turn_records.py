@@ -10,7 +10,7 @@ from elbowroom.agents.running_turns import Phase
 from elbowroom.agents.step import Step
 from elbowroom.agents.step_usage_of import step_usage_of
 from elbowroom.agents.stream_watch import size_in_bytes
-from elbowroom.context.conversation import ContextFill
+from elbowroom.context.conversation_changes import ContextFill
 from elbowroom.context.step_usage import StepUsage
 from elbowroom.context.tool_calls import as_json
 from elbowroom.errors import ElbowroomError

@@ -1,12 +1,11 @@
 """What each system's way to start a program at log-in can do, and the file that two of them keep it in."""
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Protocol
 
 from elbowroom.autostart.marker import is_as_written
 from elbowroom.errors import ElbowroomError
+from elbowroom.settings.durable_files import put_in_place
 
 
 class Starter(Protocol):
@@ -67,10 +66,7 @@ class TextFile:
         """Write it whole or not at all. Raises ElbowroomError."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=".elbowroom-", delete=False) as file:
-                file.write(text.encode())
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, self.path)
+            put_in_place(self.path, text.encode(), lambda fresh: fresh.chmod(0o644))
         except OSError as error:
             raise ElbowroomError(f"{self.path} cannot be written: {error.strerror or error}.") from error
 

@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, Final
 
-from elbowroom.context.conversation import Conversation, ConversationRow, KeptCompaction, KeptMessage, Status
+from elbowroom.context.conversation import Conversation, ConversationRow, KeptCompaction, KeptMessage
 from elbowroom.context.conversation_branch import ConversationTree
+from elbowroom.context.conversation_changes import Status
 from elbowroom.context.message_content import is_text, parts_of, text_in, whole_characters
 from elbowroom.context.remote_images import ImageGuard
 from elbowroom.context.tool_calls import as_json, calls_of

@@ -13,11 +13,12 @@ from elbowroom.doctor.finding import Finding
 from elbowroom.doctor.patient_thread import in_thread
 from elbowroom.doctor.subject import Subject
 from elbowroom.settings.access import is_loopback
+from elbowroom.settings.address_check import try_bind
 from elbowroom.settings.model import ServerSettings
+from elbowroom.settings.own_address import own_address
 
 PORT: Final = "port"
 CLIENTS: Final = "clients"
-EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # read, not bound to
 IN_USE: Final = "the port is in use"
 CONTAINER_MARKS: Final = ("/var/run/docker.sock", "/run/podman/podman.sock", "/.dockerenv")
 
@@ -132,10 +133,7 @@ def _cannot_bind(server: ServerSettings) -> str:
     """Return why nothing can listen at the address, empty where something can."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as trial:
-            if os.name == "posix":
-                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(address)
+        try_bind(family, kind, protocol, address)
     except OSError as error:
         known: Mapping[int, str] = {
             errno.EADDRINUSE: IN_USE,
@@ -153,5 +151,4 @@ def _name(host: str) -> str:
 
 
 def _address(server: ServerSettings) -> str:
-    host = EVERYWHERE.get(server.host, server.host)
-    return f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"
+    return own_address(server.host, server.port)

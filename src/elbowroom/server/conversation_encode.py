@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from elbowroom.context.conversation import (
-    ContextFill,
     Conversation,
     ConversationRow,
     KeptCompaction,
@@ -13,6 +12,7 @@ from elbowroom.context.conversation import (
     Totals,
 )
 from elbowroom.context.conversation_branch import ConversationTree, never_shown
+from elbowroom.context.conversation_changes import ContextFill
 from elbowroom.errors import RequestError
 from elbowroom.server.encode import to_json
 

@@ -16,6 +16,7 @@ from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS
 from elbowroom.server.service_notice import tell_service_manager
 from elbowroom.server.stopping import StopRequests, bound_the_stop, finish_answers
 from elbowroom.settings.live import LiveSettings
+from elbowroom.settings.own_address import own_address
 
 log = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 5.0
@@ -38,7 +39,7 @@ async def listening(live: LiveSettings, environ: Mapping[str, str]) -> AsyncIter
             await web.TCPSite(runner, host, port).start()
         except (OSError, UnicodeError) as error:  # a name with a part too long for the DNS is a UnicodeError
             raise SettingsError(_why_not(error, host, port)) from error
-        yield app, _address(host, runner.addresses[0][1])
+        yield app, own_address(host, runner.addresses[0][1])
     finally:
         await runner.cleanup()
 
@@ -100,11 +101,6 @@ def _summary(provider_id: str, models: Sequence[ModelInfo]) -> str:
     loaded = [f"{provider_id}/{info.id} ({info.loaded_context} tokens)" for info in models if info.loaded_context]
     count = "1 model" if len(models) == 1 else f"{len(models)} models"
     return count + (f"; loaded: {', '.join(loaded)}" if loaded else "")
-
-
-def _address(host: str, port: int) -> str:
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # read, not bound to
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _why_not(error: OSError | UnicodeError, host: str, port: int) -> str:

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.metrics_core import Metric
 
 from elbowroom import __version__
-from elbowroom.context.conversation import ContextFill
+from elbowroom.context.conversation_changes import ContextFill
 from elbowroom.context.observations import Observations
 from elbowroom.context.step_usage import StepUsage
 from elbowroom.server.metrics_now import StateNow

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.context.conversation import QueuedMessage, QueueMode
+from elbowroom.context.conversation_changes import QueuedMessage, QueueMode
 from elbowroom.context.message_content import is_blank
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.body import read_json

@@ -22,13 +22,14 @@ def address_problem(host: str, port: int, own_port: int) -> Problem | None:
     try:
         found = socket.getaddrinfo(host, tried, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in found:
-            _bind(family, kind, protocol, address)
+            try_bind(family, kind, protocol, address)
     except (OSError, UnicodeError) as error:  # a name with a part too long for the DNS is a UnicodeError
         return _problem(error, host, port)
     return None
 
 
-def _bind(family: int, kind: int, protocol: int, address: tuple[Any, ...]) -> None:
+def try_bind(family: int, kind: int, protocol: int, address: tuple[Any, ...]) -> None:
+    """Bind an address that `getaddrinfo` found as the server would, and let it go again. Raises OSError."""
     with socket.socket(family, kind, protocol) as listener:
         if os.name == "posix":  # as the server itself will do; on Windows it would take the place of another program
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -3,12 +3,13 @@
 import contextlib
 import errno
 import os
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from elbowroom.errors import SettingsNotSaved
+from elbowroom.settings.durable_files import put_in_place, sync_folder, write_new
 
-PRIVATE: Final = 0o600
 NO_RIGHTS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -21,14 +22,16 @@ def replace_file(path: Path, content: bytes, before: bytes | None) -> None:
     Raises SettingsNotSaved with the file and what to do about it; it is as before then.
     """
     target, backup = Path(os.path.realpath(path)), backup_of(path)
+    take_over = partial(_take_over, like=target)
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if before is not None:
-            _replace(backup, before, like=target)
-        _replace(target, content, like=target)
+            put_in_place(backup, before, take_over)
+        put_in_place(target, content, take_over)
     except OSError as error:
         raise not_saved(target, error) from error
-    _flush_folder(target.parent)
+    with contextlib.suppress(OSError):  # the file is replaced in any case
+        sync_folder(target.parent)
 
 
 def backup_of(path: Path) -> Path:
@@ -41,7 +44,7 @@ def write_private(path: Path, content: bytes) -> None:
     """Write a new file that its owner alone can read, in a folder that is theirs alone. Raises SettingsNotSaved."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(path, content)
+        write_new(path, content)
     except OSError as error:
         raise not_saved(path, error) from error
 
@@ -61,27 +64,6 @@ def _what_to_do(path: Path, error: OSError) -> str:
     return f"Check the folder {path.parent}. Nothing was changed."
 
 
-def _replace(path: Path, content: bytes, *, like: Path) -> None:
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)  # of an attempt that was killed
-    try:
-        _write(fresh, content)
-        _take_over(fresh, like)
-        fresh.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
-        raise
-
-
-def _write(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), PRIVATE)
-    with open(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _take_over(fresh: Path, like: Path) -> None:
     """Give a file the mode and, as far as that is allowed, the owner of another one, if that is there."""
     try:
@@ -92,15 +74,3 @@ def _take_over(fresh: Path, like: Path) -> None:
     if hasattr(os, "chown"):
         with contextlib.suppress(PermissionError):
             os.chown(fresh, status.st_uid, status.st_gid)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Have the new name outlive a power failure, where the system can do that; the file is replaced in any case."""
-    if not hasattr(os, "O_DIRECTORY"):  # Windows
-        return
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from elbowroom.errors import ElbowroomError
+from elbowroom.settings.own_address import own_address, reached_host
 
 PATIENCE_SECONDS: Final = 10.0
 CONVERSATIONS: Final = 5
@@ -27,13 +28,12 @@ class Place:
     @property
     def address(self) -> str:
         """Return the address as people write it."""
-        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+        return own_address(self.host, self.port)
 
     @classmethod
     def here(cls, host: str, port: int, token: str | None, user: str = "") -> "Place":
         """Return where a server of this machine that listens on `host` is reached."""
-        every = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # read, not bound to
-        return cls(every.get(host, host), port, token, user)
+        return cls(reached_host(host), port, token, user)
 
 
 @dataclass(frozen=True, slots=True)

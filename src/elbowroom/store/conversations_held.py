@@ -5,16 +5,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from elbowroom.context.conversation import (
-    Added,
-    CompactionNoted,
-    ContextFill,
     Conversation,
-    ConversationBegun,
     ConversationRow,
-    Heard,
     KeptCompaction,
     KeptMessage,
     KeptTurn,
+    Totals,
+)
+from elbowroom.context.conversation_changes import (
+    Added,
+    CompactionNoted,
+    ContextFill,
+    ConversationBegun,
+    Heard,
     Queued,
     QueuedMessage,
     ReplyBegun,
@@ -23,7 +26,6 @@ from elbowroom.context.conversation import (
     ReplyGrew,
     Status,
     StepUsed,
-    Totals,
     TurnBegun,
     TurnEnded,
 )

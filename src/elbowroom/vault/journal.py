@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from elbowroom.settings.durable_files import sync_folder, write_new
 from elbowroom.vault.errors import VaultError
 
 MOST_ENTRIES: Final = 200
@@ -101,18 +102,9 @@ class Journal:
         path, temporary = self._folder / f"{entry.id}.json", self._folder / f"{entry.id}.new"
         # ASCII, since what a note held may be no UTF-8: its odd bytes are escaped.
         data = json.dumps(asdict(entry), ensure_ascii=True).encode("ascii")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        write_new(temporary, data)
         temporary.replace(path)
-        if hasattr(os, "O_DIRECTORY"):  # so that what is needed to undo is there before what is to be undone
-            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        sync_folder(self._folder)  # so that what is needed to undo is there before what is to be undone
 
     def _remove_old(self) -> None:
         size = 0
