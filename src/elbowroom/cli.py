@@ -58,8 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a name in the settings may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     log_to_terminal(options.log_level)
-    if options.log_level == "info":  # it tells of each step when a database is made
-        logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         result: int = options.run(options)
         print(end="", flush=True)

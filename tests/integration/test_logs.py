@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -290,6 +291,26 @@ async def test_polling_leaves_no_lines(served: Served, tmp_path: Path) -> None:
         async with served.http.get(served.url + path) as response:
             assert response.status == 200
     assert requests(tmp_path) == []
+
+
+SPOKEN = """
+import logging
+from elbowroom.logs.set_up import log_to_terminal
+log_to_terminal({level!r})
+logging.getLogger("elbowroom.x").info("ours")
+logging.getLogger("mcp.client").info("Received session ID: 123")
+logging.getLogger("mcp.client").warning("a warning")
+"""
+
+
+@pytest.mark.parametrize(("level", "is_told"), [("info", False), ("debug", True)])
+def test_libraries_do_not_chatter_at_the_terminal(level: str, is_told: bool) -> None:
+    """What libraries say below a warning, such as the ids of sessions, is for `debug` alone."""
+    command = [sys.executable, "-c", SPOKEN.format(level=level)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert "ours" in said
+    assert "a warning" in said
+    assert ("session ID" in said) is is_told
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")

@@ -27,6 +27,8 @@ def log_to_terminal(level: str) -> None:
     handler.setFormatter(HumanFormatter())
     handler.addFilter(SafeRecords(REDACTOR, verbose=number <= logging.DEBUG))
     handler.addFilter(lambda record: not getattr(record, ONLY_IN_FILE, False))
+    if number > logging.DEBUG:
+        handler.addFilter(_is_ours_or_a_warning)
     root = logging.getLogger()
     if not root.handlers:  # else somebody who runs this inside of another program has chosen
         root.addHandler(handler)
