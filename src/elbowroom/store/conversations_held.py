@@ -1,6 +1,6 @@
 """One conversation in memory: it takes changes in and shows what is kept of it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -234,12 +234,12 @@ class HeldConversation:
         messages = tuple(message.kept(keys.get(message.turn, message.key)) for message in self.messages)
         return Conversation(self.row(), tuple(self.compactions), messages)
 
-    def waiting(self) -> list[QueuedMessage]:
-        """Return the queue, and what was taken from it by turns that have not ended, as waiting."""
+    def waiting(self, ended: Container[str]) -> list[QueuedMessage]:
+        """Return the queue, as waiting also what was taken from it by turns other than those that have `ended`."""
         return [
             QueuedMessage(item.id, item.conversation, item.message, item.mode, item.at)
             for item in self.queue.values()
-            if item.turn not in self.turns or self.turns[item.turn].status == "streaming"
+            if item.turn not in ended
         ]
 
     def forget_turn(self, turn: str) -> list[str]:

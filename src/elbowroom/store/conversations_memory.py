@@ -71,7 +71,8 @@ class MemoryConversations:
 
     async def queue(self) -> list[QueuedMessage]:
         """Return all that waits in the queues of all conversations, in order."""
-        waiting = {item.id: item for held in self._held.values() for item in held.waiting()}
+        ended = {turn for turn, held in self._by_turn.items() if held.turns[turn].status != "streaming"}
+        waiting = {item.id: item for held in self._held.values() for item in held.waiting(ended)}
         return [waiting[item] for item in self._by_queued if item in waiting]
 
     async def rows(
