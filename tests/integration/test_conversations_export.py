@@ -20,6 +20,7 @@ from elbowroom.server.keys import SHARED, Timing
 
 NOBODY = "http://127.0.0.1:9"
 IN_MEMORY = '[store]\nurl = "sqlite+aiosqlite:///:memory:"'
+FOR_EVER = "[store]\nretention_days = 0"
 FIRST = f"conv_{1:024x}"
 LONG = "conv_long"
 
@@ -178,7 +179,7 @@ async def test_a_long_conversation_holds_nobody_up(tmp_path: Path, exchanges: in
                 assert response.status == 200
             answered += 1
 
-    async with serve(tmp_path, settings_for(NOBODY)) as served, asyncio.TaskGroup() as group:
+    async with serve(tmp_path, settings_for(NOBODY, agents=FOR_EVER)) as served, asyncio.TaskGroup() as group:
         await long_conversation(served, exchanges)
         asking = group.create_task(ask_for_health(served))
         for path in paths:

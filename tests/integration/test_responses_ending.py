@@ -139,7 +139,7 @@ async def test_a_chain_behind_one_that_was_stopped(tmp_path: Path) -> None:
 async def test_one_that_a_crash_has_ended(tmp_path: Path) -> None:
     """What had been written of it is there, and the next response goes on from that."""
     async with SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=32_768)]) as studio:
-        settings = settings_for(studio.base_url, agents=AGENT)
+        settings = settings_for(studio.base_url, agents=f"[store]\nretention_days = 0\n{AGENT}")  # it is an old one
         async with serve(tmp_path, settings) as served:
             conversations = served.app[SHARED].store.conversations
             conversations.note([*begun("conv_1", "First?", owner=""), *turn_begun("turn_1", "conv_1", "conv_1.1")])
