@@ -22,6 +22,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
+@pytest.mark.long
 def test_a_quick_run_reports_every_load_and_counts_every_token(tmp_path: Path) -> None:
     """Every load, over a real upstream and a real relay, leaves its row, and each token was counted once."""
     file = tmp_path / "rounds.json"

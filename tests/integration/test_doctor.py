@@ -213,6 +213,7 @@ async def test_something_that_answers_everything_with_status_200(tmp_path: Path)
     assert "update it and restart its server" in found.remedy
 
 
+@pytest.mark.long
 async def test_an_address_that_leads_to_elbowroom_itself(studio: SimulatedLMStudio, tmp_path: Path) -> None:
     """It would ask itself for ever."""
     async with serve(tmp_path, settings_for(studio.base_url)) as served:

@@ -157,8 +157,8 @@ async def walked(folder: Path, seed: int, steps: int, *, background: bool, long_
     [
         pytest.param(False, 0.0, id="in the turn-short answers"),
         pytest.param(False, 0.2, id="in the turn-long answers too", marks=pytest.mark.long),
-        pytest.param(True, 0.0, id="behind the answer-short answers", marks=pytest.mark.long),
-        pytest.param(True, 0.2, id="behind the answer-long answers too"),
+        pytest.param(True, 0.0, id="behind the answer-short answers"),
+        pytest.param(True, 0.2, id="behind the answer-long answers too", marks=pytest.mark.long),
     ],
 )
 async def test_a_walk(tmp_path: Path, *, background: bool, long_answers: float) -> None:
