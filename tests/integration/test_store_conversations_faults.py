@@ -24,6 +24,7 @@ from stored_conversations import (
 )
 
 from elbowroom.context.conversation_changes import Queued, ReplyGrew
+from elbowroom.store.conversations_lasting import LATEST_SECONDS, MOST_CHANGES
 from elbowroom.store.conversations_waiting import WaitingChanges, with_joined_deltas
 
 FULL_DISK = """
@@ -187,6 +188,18 @@ async def test_closing_tells_that_something_is_lost(tmp_path: Path, caplog: pyte
         conversations.note(whole("c"))
         assert not await conversations.settled()
     assert "batches of what was said in conversations that are lost: 1" in caplog.messages[-1]
+
+
+async def test_nothing_is_begun_behind_the_close(tmp_path: Path) -> None:
+    """What is noted as the last thing, and cannot be written, leaves no task that nobody waits for."""
+    (tmp_path / "elbowroom.db").mkdir()
+    async with lasting_conversations(tmp_path / "elbowroom.db") as conversations:
+        conversations.note(whole("c"))
+    conversations.note(whole("d"))
+    before = asyncio.all_tasks()
+    await asyncio.sleep(2 * LATEST_SECONDS)
+    conversations.note([ReplyGrew("d-t.1", "text", "more")] * (2 * MOST_CHANGES))
+    assert asyncio.all_tasks() == before
 
 
 def test_what_goes_when_too_much_waits(caplog: pytest.LogCaptureFixture) -> None:

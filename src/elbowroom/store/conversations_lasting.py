@@ -154,7 +154,7 @@ class LastingConversations:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        if self._writing is None:
+        if self._writing is None and not self._store.is_closed:
             self._writing = self._store.tasks.start(self._store.write(self))
             self._writing.add_done_callback(self._has_written)
 

@@ -104,6 +104,11 @@ class LastingStore:
         """Tell whether what is to be kept is only in memory, since the database does not work."""
         return self._is_failing
 
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether nothing is written any more."""
+        return self._is_closed
+
     def news(self) -> list[str]:
         """Return what has happened to the store that a person should read about, each sentence once."""
         told = list(self._news)
