@@ -181,7 +181,8 @@ async def over_the_trigger(
         return talk, turn, await talk.count([before[0], *new]) - least + moved
 
 
-@PLAIN_FIRST
+@pytest.mark.long
+@KINDS
 async def test_in_the_foreground(tmp_path: Path, engine: LlamaServer, kind: Kind) -> None:
     """Whatever a turn sends, compacted or not, is cached whole for the next; so is the conversation for an order."""
     async with chat(tmp_path, engine, talk_for(engine, kind, 1.5), SHORT_ANSWER, background=False) as talk:

@@ -156,7 +156,10 @@ def check(replay: Replay, talk: Conversation) -> None:
     assert replay.anew <= sum(replay.compactions)
 
 
-@pytest.mark.parametrize("background", [False, True], ids=["in the turn", "behind the answer"])
+@pytest.mark.parametrize(
+    "background",
+    [pytest.param(False, id="in the turn"), pytest.param(True, id="behind the answer", marks=pytest.mark.long)],
+)
 async def test_forty_turns(tmp_path: Path, caplog: pytest.LogCaptureFixture, *, background: bool) -> None:
     """Several compactions, each paid once, and all other prompts begin with the one before."""
     file = write_counted_model(tmp_path / "model.gguf")
