@@ -96,6 +96,11 @@ def create_app(
     app.on_shutdown.append(end_answers)
     set_up_cors(app)
     app.on_response_prepare.append(add_request_id)
+    _add_routes(app, live, environ)
+    return app
+
+
+def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, str]) -> None:
     app.router.add_get(HEALTH, health)
     app.router.add_get("/api/logs", for_own_page(show_logs))
     add_live_route(app)
@@ -113,7 +118,6 @@ def create_app(
     add_response_routes(app, BASE, END)
     add_passed_routes(app, BASE, END)
     add_page_routes(app)
-    return app
 
 
 def create_runner(app: web.Application) -> web.AppRunner:
