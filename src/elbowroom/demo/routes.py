@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from elbowroom.demo import access, native, rpc
+from elbowroom.demo import native, rpc
+from elbowroom.demo.access import authenticate, dress, hide, refuse, unknown
 from elbowroom.demo.chat import chat_completions
 from elbowroom.demo.completions import completions, embeddings
 from elbowroom.demo.keys import STUDIO
@@ -19,10 +20,10 @@ def application(studio: "SimulatedLMStudio") -> web.Application:
     """Return the web application of a simulator; every path outside its routes is an unexpected endpoint."""
     app = web.Application(
         client_max_size=_LARGEST_BODY,
-        middlewares=[studio.journal.record, access.refuse, access.authenticate, access.hide],
+        middlewares=[studio.journal.record, refuse, authenticate, hide],
     )
     app[STUDIO] = studio
-    app.on_response_prepare.append(access.dress)
+    app.on_response_prepare.append(dress)
     app.add_routes(
         [
             web.get("/lmstudio-greeting", native.greeting),
@@ -39,7 +40,7 @@ def application(studio: "SimulatedLMStudio") -> web.Application:
             web.post("/v1/completions", completions),
             web.post("/v1/embeddings", embeddings),
             *(web.get(f"/{namespace}", rpc.serve) for namespace in rpc.NAMESPACES),
-            web.route("*", "/{path:.*}", access.unknown),
+            web.route("*", "/{path:.*}", unknown),
         ]
     )
     return app

@@ -8,7 +8,6 @@ from typing import Any, Literal, Protocol
 
 from elbowroom.errors import ElbowroomError, UpstreamTimeout
 from elbowroom.providers.events import StreamEvent
-from elbowroom.providers.pass_through import PassedAnswer
 from elbowroom.tokens.counter import TokenCounter
 
 State = Literal["loaded", "loading", "not-loaded"]
@@ -39,6 +38,16 @@ class ModelInfo:
     key: str | None = None
     size_bytes: int | None = None
     format: str | None = None
+
+
+class PassedAnswer(Protocol):
+    """An answer that an upstream has begun well. Its methods raise only ElbowroomErrors."""
+
+    async def whole(self) -> dict[str, Any]:
+        """Return an answer that is one JSON object."""
+
+    def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the objects of a stream up to its end, and no faster than they are taken."""
 
 
 class Provider(Protocol):

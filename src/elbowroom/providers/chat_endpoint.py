@@ -5,6 +5,7 @@ from typing import Any
 
 import aiohttp
 
+from elbowroom.providers.connecting import CONNECT_SECONDS, FIRST_BYTE_SECONDS
 from elbowroom.errors import ElbowroomError, StreamCut, UpstreamError, UpstreamTimeout
 from elbowroom.providers.chat_chunks import ChunkReader
 from elbowroom.providers.events import StreamEvent
@@ -20,8 +21,6 @@ from elbowroom.providers.silence_watch import SilenceWatch
 from elbowroom.providers.sse import EventReader, ServerSentEvent
 from elbowroom.providers.upstream_json import parse_upstream_json
 
-CONNECT_SECONDS = 1.5
-FIRST_BYTE_SECONDS = 1800.0  # a large prompt on a slow machine is read for many minutes
 SILENCE_SECONDS = 300.0
 IDLE_SECONDS = 2.0  # shorter than the five seconds after which LM Studio's server closes an idle connection
 

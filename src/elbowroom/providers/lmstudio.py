@@ -23,7 +23,8 @@ from elbowroom.providers.lmstudio_counting import LMStudioCounting
 from elbowroom.providers.lmstudio_management import ModelManagement
 from elbowroom.providers.lmstudio_models import find_model, find_owner, parse_v0_models, parse_v1_models
 from elbowroom.providers.lmstudio_rpc import LMStudioRpc
-from elbowroom.providers.pass_through import PassedAnswer, PassThrough
+from elbowroom.providers.base import PassedAnswer
+from elbowroom.providers.pass_through import PassThrough
 from elbowroom.providers.posting import Poster
 from elbowroom.providers.single_flight import SingleFlight
 from elbowroom.tokens.counter import TokenCounter

@@ -15,7 +15,8 @@ from elbowroom.providers.engine_counters import RouteCounter
 from elbowroom.providers.events import StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.http_api import JsonApi
-from elbowroom.providers.pass_through import PassedAnswer, PassThrough
+from elbowroom.providers.base import PassedAnswer
+from elbowroom.providers.pass_through import PassThrough
 from elbowroom.providers.posting import Poster
 from elbowroom.settings.paths import expanded
 from elbowroom.tokens.count import Counter

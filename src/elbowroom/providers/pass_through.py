@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 
 from elbowroom.errors import StreamCut, UpstreamError, UpstreamTimeout
+from elbowroom.providers.base import PassedAnswer
 from elbowroom.providers.chat_endpoint import SILENCE_SECONDS
 from elbowroom.providers.failures import Source, error_in, failure_of, not_json
 from elbowroom.providers.posting import Poster
@@ -18,7 +19,7 @@ DONE = b"[DONE]"
 WHOLE_TYPES = ("application/json", "text/html", "text/plain")
 
 
-class PassedAnswer:
+class HttpAnswer:
     """An answer that has begun well. Its methods raise only ElbowroomErrors."""
 
     def __init__(self, response: aiohttp.ClientResponse, source: Source) -> None:
@@ -89,6 +90,6 @@ class PassThrough:
         """Send a body and give the answer. Leaving before its end closes the connection at once."""
         response = await self._poster.post(f"{self._base}/{path}", body)
         try:
-            yield PassedAnswer(response, self._source)
+            yield HttpAnswer(response, self._source)
         finally:
             response.close()

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from elbowroom.server.names import CONVERSATION
 from elbowroom.agents.caller import Caller, KnownBy
 from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.context.transcript import SYSTEM_ROLES, text_of
@@ -20,7 +21,6 @@ from elbowroom.server.keys import SHARED
 
 USER: Final = "X-Elbowroom-User"
 TASK: Final = "X-Elbowroom-Task"
-CONVERSATION: Final = "X-Conversation-Id"
 OPEN_WEBUI_USER: Final = "X-OpenWebUI-User-Id"
 OPEN_WEBUI_JWT: Final = "X-OpenWebUI-User-Jwt"
 OPEN_WEBUI_CHAT: Final = "X-OpenWebUI-Chat-Id"

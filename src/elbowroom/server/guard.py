@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from aiohttp import hdrs, web
 
 from elbowroom.errors import Forbidden, RequestError, Unauthorized, UnsupportedMediaType
-from elbowroom.server.page import is_page
+from elbowroom.server.names import is_page
 from elbowroom.settings.layers import LoadedSettings
 from elbowroom.settings.live import LiveSettings
 

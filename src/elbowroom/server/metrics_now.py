@@ -1,6 +1,6 @@
 """What holds in a server when its metrics are read: who is answered, who waits, whether the store works."""
 
-from collections import Counter
+import collections
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import get_args
@@ -20,7 +20,7 @@ class StateNow:
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the gauges."""
-        phases = Counter(self.shared.running.phases())
+        phases = collections.Counter(self.shared.running.phases())
         yield _gauge(
             "running_answers",
             "Turns that are being answered.",

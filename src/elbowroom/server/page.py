@@ -8,9 +8,8 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from elbowroom.errors import NotFound
+from elbowroom.server.names import PAGE, PARTS
 
-PAGE: Final = "/"
-PARTS: Final = "/page/"
 START: Final = "index.html"
 TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -49,11 +48,6 @@ def add_page_routes(app: web.Application) -> None:
     app[FILES] = page_files()
     app.router.add_get(PAGE, show_page)
     app.router.add_get(PARTS + "{name}", show_part)
-
-
-def is_page(path: str) -> bool:
-    """Tell whether a path leads to the page or a part of it: what everybody may read, for it holds nobody's data."""
-    return path == PAGE or path.startswith(PARTS)
 
 
 def page_files() -> dict[str, PageFile]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
+from elbowroom.server.names import REQUEST_ID
 from elbowroom.agents.answer import Answer
 from elbowroom.agents.catalog import Target
 from elbowroom.logs.formats import FIELDS
@@ -17,7 +18,6 @@ from elbowroom.server.guard import Handler
 from elbowroom.server.keys import ENVIRONMENT, SETTINGS
 
 log = logging.getLogger(__name__)
-REQUEST_ID: Final = "X-Request-Id"
 CLIENT_LEFT: Final = 499
 """What is logged as the status of a request whose client has left before it was answered."""
 POLLED: Final = frozenset({"/health", "/metrics", "/api/live", "/api/logs", "/api/providers", "/v1/conversations"})

@@ -9,15 +9,15 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
 from elbowroom.tokens.errors import UnreadableModelFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Numbers = array[int] | array[float]
-    Value = str | int | float | bool | tuple[str, ...] | Numbers
+Numbers: TypeAlias = "array[int] | array[float]"
+Value: TypeAlias = "str | int | float | bool | tuple[str, ...] | Numbers"
 
 MAGIC: Final = b"GGUF"
 VERSIONS: Final = (2, 3)
