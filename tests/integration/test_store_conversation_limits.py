@@ -10,7 +10,7 @@ from kept_outputs import ME
 from ledger_files import query, sql_store
 from standing_clock import DAY, HOUR, Clock
 
-from elbowroom.context.tool_output import ref_to_media
+from elbowroom.context.outputs.output import ref_to_media
 from elbowroom.store.conversations_limits import MESSAGES_A_TRANSACTION
 from elbowroom.store.limits import Limits
 from elbowroom.store.tool_output_chunks import packed_media

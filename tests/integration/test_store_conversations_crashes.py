@@ -26,21 +26,14 @@ from stored_conversations import (
     whole,
 )
 
-from elbowroom.context.conversation_changes import (
-    Queued,
-    QueueTaken,
-    ReplyBegun,
-    ReplyGrew,
-    TurnBegun,
-    TurnEnded,
-)
+from elbowroom.context.conversation import Queued, QueueTaken, ReplyBegun, ReplyGrew, TurnBegun, TurnEnded
 from elbowroom.store.errors import StoreUnavailable
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
 from stored_conversations import AGENT, begun, lasting_conversations, turn_went_on
-from elbowroom.context.conversation_changes import Heard, ReplyBegun, ReplyGrew, TurnBegun, TurnEnded
+from elbowroom.context.conversation import Heard, ReplyBegun, ReplyGrew, TurnBegun, TurnEnded
 
 async def say(conversations, name):
     conversations.note(begun(name))

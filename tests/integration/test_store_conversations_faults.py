@@ -23,7 +23,7 @@ from stored_conversations import (
     whole,
 )
 
-from elbowroom.context.conversation_changes import Queued, ReplyGrew
+from elbowroom.context.conversation import Queued, ReplyGrew
 from elbowroom.store.conversations_lasting import LATEST_SECONDS, MOST_CHANGES
 from elbowroom.store.conversations_waiting import WaitingChanges, with_joined_deltas
 

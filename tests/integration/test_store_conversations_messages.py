@@ -20,10 +20,8 @@ from stored_conversations import (
     user,
 )
 
-from elbowroom.context import conversation_changes as kinds
-from elbowroom.context.conversation import Conversations
-from elbowroom.context.conversation_changes import Added, Change, Heard, QueuedMessage, TurnBegun
-from elbowroom.context.step_usage import StepUsage
+from elbowroom.context import conversation as kinds
+from elbowroom.context.conversation import Added, Change, Conversations, Heard, QueuedMessage, StepUsage, TurnBegun
 from elbowroom.store.conversations_memory import MemoryConversations
 
 

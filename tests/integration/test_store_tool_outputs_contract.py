@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kept_outputs import ME, TEXTS, file_store, places_of, read, text_of
 
-from elbowroom.context.tool_output import BLOCK_CHARACTERS, ToolOutputs, is_ref_id, utf8
+from elbowroom.context.outputs.output import BLOCK_CHARACTERS, ToolOutputs, is_ref_id, utf8
 from elbowroom.store.tool_outputs_memory import MemoryToolOutputs
 
 ODD_OWNERS = ["", "\ud800", "a\0b", "'; DROP TABLE tool_outputs; --", "\U0001f600" * 1000]

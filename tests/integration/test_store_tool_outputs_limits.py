@@ -13,7 +13,7 @@ from ledger_samples import compaction, conversation
 from standing_clock import DAY, HOUR, Clock
 
 from elbowroom.context.ledger import Entry
-from elbowroom.context.tool_output import ToolOutputRef
+from elbowroom.context.outputs.output import ToolOutputRef
 from elbowroom.settings.model import StoreSettings
 from elbowroom.store.lasting_store import LastingStore
 from elbowroom.store.limits import Limits

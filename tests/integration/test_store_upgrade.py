@@ -20,8 +20,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 from stored_conversations import lasting_conversations
 
-from elbowroom.context.conversation import KeptCompaction
-from elbowroom.context.conversation_changes import CompactionDetails, CompactionNoted
+from elbowroom.context.conversation import CompactionDetails, CompactionNoted, KeptCompaction
 from elbowroom.store.database import Database
 from elbowroom.store.errors import StoreUnavailable
 from elbowroom.store.message_json import encoded

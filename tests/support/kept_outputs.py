@@ -10,7 +10,7 @@ from typing import Any, Final
 from ledger_files import SOON, lasting_store
 
 from elbowroom.context.memories import Memories
-from elbowroom.context.tool_output import Block, ToolOutputs
+from elbowroom.context.outputs.output import Block, ToolOutputs
 from elbowroom.store.conversations_memory import MemoryConversations
 from elbowroom.store.lasting_rows import LastingLedgerRows
 from elbowroom.store.lasting_store import LastingStore, Patience

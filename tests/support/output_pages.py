@@ -4,9 +4,9 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-from elbowroom.agents.output_quota import Quota
-from elbowroom.agents.own_tool import OwnTool
-from elbowroom.context.tool_output import Block, ToolOutputRef
+from elbowroom.agents.tools.outputs.tools import Quota
+from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.context.outputs.output import Block, ToolOutputRef
 from elbowroom.store.tool_outputs_memory import MemoryToolOutputs
 
 ROW = re.compile(r" *([0-9]+)(?::([0-9]+))?\| (.*)", re.DOTALL)

@@ -9,23 +9,24 @@ from typing import Any
 
 from ledger_files import SOON
 
-from elbowroom.context.conversation import Conversation, Conversations
-from elbowroom.context.conversation_changes import (
+from elbowroom.context.conversation import (
     Added,
     Change,
     ContextFill,
+    Conversation,
     ConversationBegun,
+    Conversations,
     Heard,
     QueuedMessage,
     ReplyBegun,
     ReplyCalled,
     ReplyEnded,
     ReplyGrew,
+    StepUsage,
     StepUsed,
     TurnBegun,
     TurnEnded,
 )
-from elbowroom.context.step_usage import StepUsage
 from elbowroom.store.conversations_lasting import LastingConversations
 from elbowroom.store.lasting_store import LastingStore, Patience
 from elbowroom.store.sql_store import SqlStore

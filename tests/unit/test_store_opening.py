@@ -9,8 +9,8 @@ import pytest
 from settings_file import load, refusal
 
 from elbowroom.errors import SettingsError
+from elbowroom.settings.fields import data_dir
 from elbowroom.settings.model import StoreSettings
-from elbowroom.settings.paths import data_dir
 from elbowroom.store.lasting_rows import LastingLedgerRows
 from elbowroom.store.memory_rows import MemoryLedgerRows
 from elbowroom.store.opening import database_path, open_store

@@ -8,12 +8,8 @@ import aiohttp
 
 from elbowroom.errors import StreamCut, UpstreamError, UpstreamTimeout
 from elbowroom.providers.base import PassedAnswer
-from elbowroom.providers.chat_endpoint import SILENCE_SECONDS
-from elbowroom.providers.failures import Source, error_in, failure_of, not_json
-from elbowroom.providers.posting import Poster
-from elbowroom.providers.silence_watch import SilenceWatch
-from elbowroom.providers.sse import EventReader
-from elbowroom.providers.upstream_json import parse_upstream_json
+from elbowroom.providers.stream import SILENCE_SECONDS, EventReader, SilenceWatch
+from elbowroom.providers.upstream import Poster, Source, error_in, failure_of, not_json, parse_upstream_json
 
 DONE = b"[DONE]"
 WHOLE_TYPES = ("application/json", "text/html", "text/plain")

@@ -5,19 +5,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from elbowroom.context.conversation import (
-    Conversation,
-    ConversationRow,
-    KeptCompaction,
-    KeptMessage,
-    KeptTurn,
-    Totals,
-)
-from elbowroom.context.conversation_changes import (
     Added,
     CompactionNoted,
     ContextFill,
+    Conversation,
     ConversationBegun,
+    ConversationRow,
     Heard,
+    KeptCompaction,
+    KeptMessage,
+    KeptTurn,
     Queued,
     QueuedMessage,
     ReplyBegun,
@@ -25,11 +22,12 @@ from elbowroom.context.conversation_changes import (
     ReplyEnded,
     ReplyGrew,
     Status,
+    StepUsage,
     StepUsed,
+    Totals,
     TurnBegun,
     TurnEnded,
 )
-from elbowroom.context.step_usage import StepUsage
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.store.owner_key import owner_key
 

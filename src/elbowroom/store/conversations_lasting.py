@@ -5,8 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from elbowroom.context.conversation import Conversation, ConversationRow, KeptTurn, Known
-from elbowroom.context.conversation_changes import Change, QueuedMessage
+from elbowroom.context.conversation import Change, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
 from elbowroom.store.conversations_sound import Deleted, TurnDeleted
 from elbowroom.store.conversations_standing_in import StandIn
 from elbowroom.store.conversations_waiting import Batch, WaitingChanges

@@ -7,7 +7,7 @@ from typing import Any, Final
 from sqlalchemy import Table, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from elbowroom.context import conversation_changes as kinds
+from elbowroom.context import conversation as kinds
 from elbowroom.store.conversations_parts import UNREADABLE
 from elbowroom.store.conversations_sound import KeptChange, TurnDeleted, is_sound_id
 from elbowroom.store.sqlite import MOST_VARIABLES

@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from elbowroom.context import conversation_changes as kinds
-from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, KeptTurn, Known
-from elbowroom.context.conversation_changes import QueuedMessage
+from elbowroom.context import conversation as kinds
+from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
 from elbowroom.store.conversations_held import HeldConversation
 from elbowroom.store.conversations_sound import Deleted, KeptChange, TurnDeleted, weighed
 from elbowroom.store.owner_key import owner_key

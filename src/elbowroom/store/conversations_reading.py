@@ -9,9 +9,15 @@ from typing import Any, Final
 from sqlalchemy import Row, Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from elbowroom.context.conversation import ConversationRow, KeptCompaction, Totals
-from elbowroom.context.conversation_changes import CompactionDetails, ContextFill, QueuedMessage
-from elbowroom.context.step_usage import StepUsage
+from elbowroom.context.conversation import (
+    CompactionDetails,
+    ContextFill,
+    ConversationRow,
+    KeptCompaction,
+    QueuedMessage,
+    StepUsage,
+    Totals,
+)
 from elbowroom.store.conversations_held import HeldConversation, HeldMessage, HeldTurn
 from elbowroom.store.conversations_parts import REPLY_FIELDS, UNREADABLE, Part, joined
 from elbowroom.store.message_json import decoded_text

@@ -8,8 +8,7 @@ from sqlalchemy import Row, Select, select
 from sqlalchemy.exc import DataError, IntegrityError, InterfaceError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from elbowroom.context.conversation import Conversation, ConversationRow, KeptTurn, Known
-from elbowroom.context.conversation_changes import QueuedMessage
+from elbowroom.context.conversation import Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
 from elbowroom.store.conversations_held import HeldConversation
 from elbowroom.store.conversations_lookup import conversations_of, keys_of, longest_known
 from elbowroom.store.conversations_memory import page_size

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from elbowroom.context.conversation import Conversation, ConversationRow, KeptTurn, Known
-from elbowroom.context.conversation_changes import QueuedMessage
+from elbowroom.context.conversation import Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
 from elbowroom.store.conversations_memory import MemoryConversations, page_size
 from elbowroom.store.conversations_sound import Deleted
 from elbowroom.store.conversations_waiting import Batch

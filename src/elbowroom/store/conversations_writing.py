@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
-from elbowroom.context import conversation_changes as kinds
+from elbowroom.context import conversation as kinds
 from elbowroom.context.transcript import Message
 from elbowroom.store import conversations_statements as sql
 from elbowroom.store.conversations_held import heard_message_id, title_of

@@ -10,10 +10,10 @@ from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import LedgerRows
 from elbowroom.context.memories import Memories
 from elbowroom.context.observations import Observations
-from elbowroom.context.tool_output import ToolOutputs
+from elbowroom.context.outputs import ToolOutputs
 from elbowroom.context.transcript import Message
+from elbowroom.settings.fields import data_dir
 from elbowroom.settings.model import StoreSettings
-from elbowroom.settings.paths import data_dir
 from elbowroom.store.conversations_lasting import LastingConversations
 from elbowroom.store.conversations_memory import MemoryConversations
 from elbowroom.store.lasting_rows import LastingLedgerRows

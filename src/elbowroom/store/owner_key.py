@@ -3,7 +3,7 @@
 import hashlib
 from typing import Final
 
-from elbowroom.context.tool_output import utf8
+from elbowroom.context.outputs import utf8
 
 KEY_BYTES: Final = 16
 

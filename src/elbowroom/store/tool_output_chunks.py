@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from elbowroom.context.tool_output import (
+from elbowroom.context.outputs import (
     BLOCK_CHARACTERS,
     Block,
     ToolOutputRef,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from elbowroom.context.tool_output import references_in
+from elbowroom.context.outputs import references_in
 from elbowroom.store.message_json import Written
 from elbowroom.store.tables import archived_messages, ledger_entries, tool_output_uses
 

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
-from elbowroom.context.tool_output import Block, ToolOutputRef, ref_to, ref_to_media
+from elbowroom.context.outputs import Block, ToolOutputRef, ref_to, ref_to_media
 from elbowroom.store.errors import StoreUnavailable
 from elbowroom.store.lasting_store import LastingStore
 from elbowroom.store.tool_output_chunks import Chunk, PackedOutput, block_from, packed, packed_media, unpacked

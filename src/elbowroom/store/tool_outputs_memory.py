@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from elbowroom.context.tool_output import Block, ToolOutputRef, ref_to, ref_to_media
+from elbowroom.context.outputs import Block, ToolOutputRef, ref_to, ref_to_media
 from elbowroom.store.tool_output_chunks import PackedOutput, block_from, packed, packed_media, unpacked
 
 MOST_BYTES: Final = 256 * 2**20

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import Result, Row, Tuple, insert, literal, select, tuple_, update
 
-from elbowroom.context.tool_output import ToolOutputRef, is_ref_id
+from elbowroom.context.outputs import ToolOutputRef, is_ref_id
 from elbowroom.store.database import Database
 from elbowroom.store.errors import StoreUnavailable
 from elbowroom.store.limits import TOUCH_SECONDS

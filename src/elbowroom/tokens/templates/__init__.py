@@ -1,0 +1,32 @@
+"""How does a chat template render a prompt?"""
+
+from elbowroom.tokens.templates.messages import (
+    Capabilities,
+    Message,
+    Script,
+    arguments_as_object,
+    canonical_message,
+    canonical_messages,
+    canonical_tools,
+    fit_messages,
+    script_runs,
+)
+from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
+from elbowroom.tokens.templates.renderer import TemplateRenderer
+from elbowroom.tokens.templates.template import ChatTemplate
+
+__all__ = [
+    "Capabilities",
+    "ChatPrompt",
+    "ChatRequest",
+    "ChatTemplate",
+    "Message",
+    "Script",
+    "TemplateRenderer",
+    "arguments_as_object",
+    "canonical_message",
+    "canonical_messages",
+    "canonical_tools",
+    "fit_messages",
+    "script_runs",
+]
