@@ -25,7 +25,7 @@ from elbowroom.providers.lmstudio.rpc import LMStudioRpc
 from elbowroom.tokens.anchoring import Usage
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter
-from elbowroom.tokens.templates.renderer import TemplateRenderer
+from elbowroom.tokens.renderer import TemplateRenderer
 from elbowroom.tokens.templates.template import sha256_of
 from elbowroom.tokens.tools import CountingTools
 

@@ -18,7 +18,7 @@ from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.openai_compatible import OpenAICompatible
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter
-from elbowroom.tokens.templates.renderer import TemplateRenderer
+from elbowroom.tokens.renderer import TemplateRenderer
 from elbowroom.tokens.templates.template import sha256_of
 from elbowroom.tokens.tools import CountingTools
 

@@ -29,7 +29,10 @@ ROOMS = (
     "cli",
 )
 INSIDE = {
-    "tokens": "errors images anchoring | files templates | stream_count | count tools | families | file_counter counter",
+    "tokens": (
+        "errors images anchoring | files templates | stream_count worker | renderer | count tools | families "
+        "| file_counter counter"
+    ),
     "providers": "base upstream | stream | pass_through | openai_compatible | lmstudio | registry",
     "context": (
         "transcript budget remote_images | canonical seam templates outputs conversation observations "

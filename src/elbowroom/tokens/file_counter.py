@@ -9,8 +9,9 @@ from typing import Any, Final
 from elbowroom.tokens.count import CannotCount, PromptRenderer, TokenCount
 from elbowroom.tokens.errors import TemplateFailed, TokenizerError
 from elbowroom.tokens.files import LoadedModel, TokenizerLoader
+from elbowroom.tokens.renderer import TemplateRenderer
 from elbowroom.tokens.stream_count import StreamCounter
-from elbowroom.tokens.templates import ChatPrompt, ChatRequest, TemplateRenderer
+from elbowroom.tokens.templates import ChatPrompt, ChatRequest
 
 INLINE_CHARACTERS: Final = 20_000
 """Up to here counting takes a few milliseconds at most; more goes to a thread, by calls that release the GIL."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from elbowroom.tokens.files import TokenizerLoader
-from elbowroom.tokens.templates import TemplateRenderer
+from elbowroom.tokens.renderer import TemplateRenderer
 
 TEMPLATE_SECONDS: Final = 2.0
 """What a chat waits for a template that nobody knows, twice at most; an honest one takes a twentieth of it."""

@@ -11,8 +11,7 @@ import pytest
 from elbowroom.agents import catalog
 from elbowroom.agents.catalog import Catalog, CatalogRow, describe
 from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamTimeout, UpstreamUnreachable
-from elbowroom.providers.base import ModelInfo, StreamEvent
-from elbowroom.providers.base import PassedAnswer
+from elbowroom.providers.base import ModelInfo, PassedAnswer, StreamEvent
 from elbowroom.settings.model import AgentSettings
 from elbowroom.tokens.counter import TokenCounter
 

@@ -29,8 +29,8 @@ from elbowroom.tokens.errors import TemplateOverran
 from elbowroom.tokens.families.families import family_of
 from elbowroom.tokens.file_counter import FileCounter
 from elbowroom.tokens.files.loading import TokenizerLoader
+from elbowroom.tokens.renderer import TemplateRenderer
 from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
-from elbowroom.tokens.templates.renderer import TemplateRenderer
 from elbowroom.tokens.templates.template import sha256_of
 
 Messages = Sequence[Mapping[str, Any]]

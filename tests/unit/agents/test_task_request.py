@@ -17,8 +17,7 @@ from elbowroom.agents.turn.state import RunSettings, Shared
 from elbowroom.context.budget import Budget
 from elbowroom.context.seam import notice_line
 from elbowroom.errors import ContextOverflow, EmptyReply, RequestError
-from elbowroom.providers.base import Finished, ModelInfo, StreamEvent, TextDelta, UsageReport
-from elbowroom.providers.base import PassedAnswer
+from elbowroom.providers.base import Finished, ModelInfo, PassedAnswer, StreamEvent, TextDelta, UsageReport
 from elbowroom.settings.model import (
     AgentSettings,
     CompactionSettings,

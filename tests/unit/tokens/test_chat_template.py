@@ -160,7 +160,7 @@ def test_hash_leaves_out_white_space_around_the_template() -> None:
 def test_import_loads_nothing_heavy() -> None:
     """Importing the room loads no Jinja; the first rendering does."""
     script = (
-        "import sys, elbowroom.tokens.templates.prompt, elbowroom.tokens.templates.renderer as r\n"
+        "import sys, elbowroom.tokens.templates.prompt, elbowroom.tokens.renderer as r\n"
         "from elbowroom.tokens.templates.template import ChatTemplate as T\n"
         "assert 'jinja2' not in sys.modules\n"
         "T('x').render([])\n"

@@ -16,9 +16,9 @@ import pytest
 from template_chats import CHATS, PLACE, call, user
 
 from elbowroom.tokens.errors import ConversationNotContinuable, TemplateFailed, TemplateOverran, TemplateRefused
+from elbowroom.tokens.renderer import CHANCES, INLINE_MESSAGES, TemplateRenderer, order_for
 from elbowroom.tokens.templates.known import KNOWN_TEMPLATES
 from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
-from elbowroom.tokens.templates.renderer import CHANCES, INLINE_MESSAGES, TemplateRenderer, order_for
 from elbowroom.tokens.templates.template import sha256_of
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ async def test_requests_at_the_same_time_share_one_worker(renderer: TemplateRend
     texts = await asyncio.gather(*(renderer.render(prompt, ChatRequest([user(name)])) for name in names))
     assert texts == names
     assert renderer.worker_id is not None
-    workers = [child for child in psutil.Process().children() if "templates.worker" in " ".join(child.cmdline())]
+    workers = [child for child in psutil.Process().children() if "tokens.worker" in " ".join(child.cmdline())]
     assert len(workers) == 1
 
 
@@ -262,7 +262,7 @@ async def test_worker_sees_no_secrets(renderer: TemplateRenderer, monkeypatch: p
 PARENT = """
 import asyncio, sys
 from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
-from elbowroom.tokens.templates.renderer import TemplateRenderer
+from elbowroom.tokens.renderer import TemplateRenderer
 
 async def main():
     renderer = TemplateRenderer(deadline=float(sys.argv[2]), known=())

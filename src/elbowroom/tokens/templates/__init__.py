@@ -1,5 +1,6 @@
 """How does a chat template render a prompt?"""
 
+from elbowroom.tokens.templates.known import KNOWN_TEMPLATES
 from elbowroom.tokens.templates.messages import (
     Capabilities,
     Message,
@@ -12,21 +13,21 @@ from elbowroom.tokens.templates.messages import (
     script_runs,
 )
 from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
-from elbowroom.tokens.templates.renderer import TemplateRenderer
-from elbowroom.tokens.templates.template import ChatTemplate
+from elbowroom.tokens.templates.template import ChatTemplate, environment
 
 __all__ = [
+    "KNOWN_TEMPLATES",
     "Capabilities",
     "ChatPrompt",
     "ChatRequest",
     "ChatTemplate",
     "Message",
     "Script",
-    "TemplateRenderer",
     "arguments_as_object",
     "canonical_message",
     "canonical_messages",
     "canonical_tools",
+    "environment",
     "fit_messages",
     "script_runs",
 ]

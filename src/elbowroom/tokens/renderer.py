@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from elbowroom.tokens.errors import ConversationNotContinuable, TemplateFailed, TemplateOverran
-from elbowroom.tokens.templates.known import KNOWN_TEMPLATES
-from elbowroom.tokens.templates.messages import canonical_messages, canonical_tools
-from elbowroom.tokens.templates.worker import ERROR, ERRORS, LENGTH_BYTES, TEXT
+from elbowroom.tokens.templates import KNOWN_TEMPLATES, canonical_messages, canonical_tools
+from elbowroom.tokens.worker import ERROR, ERRORS, LENGTH_BYTES, TEXT
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from types import TracebackType
 
-    from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
+    from elbowroom.tokens.templates import ChatPrompt, ChatRequest
 
 INLINE_MESSAGES: Final = 64
 """A known template renders this many messages in about a millisecond; more go to a thread."""
@@ -199,7 +198,7 @@ class WorkerProcess:
     async def start(cls, memory: int) -> Self:
         """Start a worker that may take so many bytes of memory; `ready` tells when it can be asked."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "elbowroom.tokens.templates.worker", str(memory)),
+            *(sys.executable, "-P", "-m", "elbowroom.tokens.worker", str(memory)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,

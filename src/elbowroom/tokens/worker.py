@@ -3,7 +3,7 @@
 Frames go both ways over its stdin and stdout: four bytes of length, big-endian, and that many bytes. An order is JSON;
 a reply begins with its kind, and is a prompt's text or the JSON of an error. It ends when its stdin does, so never
 outlives the process that started it; stuck in a template it ends itself. Run it with
-`python -m elbowroom.tokens.templates.worker BYTES`, the memory it may take.
+`python -m elbowroom.tokens.worker BYTES`, the memory it may take.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from elbowroom.errors import ElbowroomError
 from elbowroom.tokens.errors import ConversationNotContinuable, TemplateFailed, TemplateOverran, TemplateRefused
-from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
-from elbowroom.tokens.templates.template import environment
+from elbowroom.tokens.templates import ChatPrompt, ChatRequest, environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
