@@ -12,7 +12,7 @@ from output_pages import SmallBlocks, read_back
 from waiting import until
 
 from elbowroom.agents.tools.outputs.tools import Quota, output_tools
-from elbowroom.agents.tools.tool import OwnTool, ToolResult
+from elbowroom.agents.tools.tool import ServerTool, ToolResult
 from elbowroom.context.outputs.output import Block, ToolOutputRef
 from elbowroom.context.outputs.view import Limits, ref_in_view, view_of
 from elbowroom.errors import ElbowroomError, NotFound, RequestError
@@ -29,7 +29,7 @@ def quarter(text: str) -> int:
 
 async def tools_on(
     text: str, tokens: int = 5000, outputs: MemoryToolOutputs | None = None
-) -> tuple[OwnTool, OwnTool, ToolOutputRef, Quota]:
+) -> tuple[ServerTool, ServerTool, ToolOutputRef, Quota]:
     """Return both tools, the reference of a text that was kept for them, and their quota."""
     outputs, quota = outputs or MemoryToolOutputs(), Quota(tokens, quarter)
     ref = await outputs.keep("anna", "shell", text)

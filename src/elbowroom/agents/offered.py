@@ -1,7 +1,7 @@
 """What a model of an agent can call: tools of the server, agents to ask, agents to hand over to, results to read."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -9,7 +9,7 @@ from typing import Any, Final
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink, name_in_lm_studio
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import Caller, ChatRequest, own_request, tool_name
-from elbowroom.agents.tools import OwnTool, distinct, with_arranged_tools
+from elbowroom.agents.tools import ServerTool, distinct, free_name, with_arranged_tools
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn import RunSettings
 from elbowroom.context.outputs import READ_TOOL, SEARCH_TOOL, ToolOutputRef
@@ -19,7 +19,6 @@ from elbowroom.settings.references import TOOL_OUTPUT_CACHE
 
 log = logging.getLogger(__name__)
 RunAgent = Callable[[Target, AgentSettings, ChatRequest, Sink, RunSettings], Awaitable[Answer]]
-LONGEST_NAME: Final = 64
 PARAMETERS: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {
@@ -57,24 +56,15 @@ def agents_named(ids: Sequence[str], settings: RunSettings) -> list[NamedAgent]:
     return found
 
 
-def agent_tools(agent: NamedAgent, caller: Caller, sink: Sink, settings: RunSettings, run: RunAgent) -> list[OwnTool]:
+def agent_tools(
+    agent: NamedAgent, caller: Caller, sink: Sink, settings: RunSettings, run: RunAgent
+) -> list[ServerTool]:
     """Return those that an agent may ask, each as a tool; `run` runs one.
 
     The `sink` is told what happens in there, such as that a model is loaded, but never what is said.
     """
     others = agents_named(agent.settings.agent_tools, settings)
     return [_Asked(other, caller, sink, settings, run).as_tool() for other in others]
-
-
-def free_name(wanted: str, taken: Collection[str]) -> str:
-    """Return a tool's name that stands for no other tool as LM Studio writes names: this one, or with a number."""
-    wanted = name_in_lm_studio(wanted)[:LONGEST_NAME]
-    others = {name_in_lm_studio(name) for name in taken}
-    name, number = wanted, 1
-    while name in others:
-        number += 1
-        name = f"{wanted[: LONGEST_NAME - len(str(number)) - 1]}_{number}"
-    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +77,13 @@ class _Asked:
     settings: RunSettings
     run: RunAgent
 
-    def as_tool(self) -> OwnTool:
+    def as_tool(self) -> ServerTool:
         settings = self.agent.settings
         description = settings.tool_description or (
             f"Ask {self._name}, another assistant with instructions and tools of its own. Returns its answer."
         )
-        return OwnTool(settings.tool_name or f"ask_{settings.id}", description, PARAMETERS, self.ask, timeout=None)
+        name = settings.tool_name or f"ask_{settings.id}"
+        return ServerTool(name, description, PARAMETERS, self.ask, limits_itself=True)
 
     async def ask(self, arguments: Mapping[str, Any]) -> str:
         """Return the agent's answer. Cancelling this closes its upstream at once."""
@@ -157,17 +148,31 @@ class Offered:
     """What an agent has of its own, for a request as it is to get it; `keeper` keeps what the tools return."""
 
     request: ChatRequest
-    tools: Sequence[OwnTool]
+    tools: Sequence[ServerTool]
     handoffs: Sequence[Handoff]
     keeper: OutputKeeper | None
 
     @property
+    def own_names(self) -> list[str]:
+        """Return the names of the tools that the server runs, and of the handoffs."""
+        return [*(tool.name for tool in self.tools), *(handoff.name for handoff in self.handoffs)]
+
+    @property
+    def client_names(self) -> list[str]:
+        """Return the names of the client's function tools."""
+        return _client_names(self.request)
+
+    @property
     def clashes(self) -> dict[str, str]:
-        """Return the names of the client's tools that LM Studio writes like an own tool's, each with that."""
-        names_of_own = [*(tool.name for tool in self.tools), *(handoff.name for handoff in self.handoffs)]
-        own = {name_in_lm_studio(name): name for name in names_of_own}
-        names = (name for spec in self.request.tools if (name := tool_name(spec)) is not None)
-        return {name: taken for name in names if (taken := own.get(name_in_lm_studio(name)))}
+        """Return the names of the client's tools that LM Studio writes like an own tool's, each with that tool's."""
+        own = {name_in_lm_studio(name): name for name in self.own_names}
+        return {name: taken for name in self.client_names if (taken := own.get(name_in_lm_studio(name)))}
+
+    def without_clashes(self) -> "Offered":
+        """Return the same without the client's tools that share a name with an own one."""
+        clashes = self.clashes
+        left = tuple(spec for spec in self.request.tools if tool_name(spec) not in clashes)
+        return replace(self, request=replace(self.request, tools=left))
 
     @property
     def specs(self) -> list[dict[str, Any]]:
@@ -189,8 +194,7 @@ async def offered_to(
     `refs` are those that agents before it have in the same conversation, to be added to.
     """
     request = with_arranged_tools(request, agent.settings.client_tools)
-    of_client = [name for spec in request.tools if (name := tool_name(spec)) is not None]
-    tools = distinct(await settings.shared.toolbox(agent.target, request.caller), of_client)
+    tools = distinct(await settings.shared.toolbox(agent.target, request.caller), _client_names(request))
     taken = [READ_TOOL, SEARCH_TOOL, *(tool.name for tool in tools)]
     for tool in agent_tools(agent, request.caller, sink, settings, run):
         tools.append(replace(tool, name=free_name(tool.name, taken)))
@@ -204,10 +208,14 @@ async def offered_to(
     return Offered(request, tools, handoffs, keeper)
 
 
+def _client_names(request: ChatRequest) -> list[str]:
+    return [name for spec in request.tools if (name := tool_name(spec)) is not None]
+
+
 def _keeper(
     agent: NamedAgent,
     caller: Caller,
-    tools: Sequence[OwnTool],
+    tools: Sequence[ServerTool],
     settings: RunSettings,
     refs: dict[str, ToolOutputRef] | None,
 ) -> OutputKeeper | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import Caller
-from elbowroom.agents.tools import OwnTool, memory_tools, vault_tools
+from elbowroom.agents.tools import ServerTool, memory_tools, vault_tools
 from elbowroom.agents.tools.mcp import McpServers
 from elbowroom.context.memories import Memories
 from elbowroom.settings.fields import data_dir, expanded
@@ -39,7 +39,7 @@ class SettingsToolbox:
         self._reading: asyncio.Task[None] | None = None
         self._vaults: dict[str, tuple[Index, Journal]] = {}
 
-    async def __call__(self, target: Target, caller: Caller) -> Sequence[OwnTool]:
+    async def __call__(self, target: Target, caller: Caller) -> Sequence[ServerTool]:
         """Return the tools of the agent that stands behind a name; none for a raw model. Two may have the same name."""
         agent = target.agent
         if agent is None:
@@ -67,7 +67,7 @@ class SettingsToolbox:
         if self._reading is not None:
             await self._reading
 
-    def _vault_tools(self, agent: AgentSettings, settings: VaultSettings) -> list[OwnTool]:
+    def _vault_tools(self, agent: AgentSettings, settings: VaultSettings) -> list[ServerTool]:
         if not settings.path or VAULT_TOOLS.isdisjoint(agent.tools):
             return []
         changes = self._changes(agent, settings)

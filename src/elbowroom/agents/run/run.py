@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -17,10 +17,10 @@ from elbowroom.agents.answer import Answer, AnswerGuard, Notice, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import HANDED_OVER, stoppable
 from elbowroom.agents.offered import NO_ARGUMENTS, Handoff, NamedAgent, Offered, RunAgent, offered_to
-from elbowroom.agents.request import ChatRequest, tool_name
-from elbowroom.agents.run.model import STAND_IN, ManagedModel, RunLimits, as_function_tool, client_function_tools
-from elbowroom.agents.tools import OwnTool, ToolResult
-from elbowroom.agents.tools.outputs import NOTHING
+from elbowroom.agents.request import ChatRequest
+from elbowroom.agents.run.model import STAND_IN, ManagedModel, as_function_tool, client_function_tools
+from elbowroom.agents.tools import ServerTool, ToolCalls
+from elbowroom.agents.tools.outputs import NOTHING, OutputKeeper
 from elbowroom.agents.turn import RunSettings, Turn
 from elbowroom.context.outputs import ToolOutputRef
 from elbowroom.context.transcript import whole_characters
@@ -32,11 +32,11 @@ SdkAgent: TypeAlias = Agent[None]
 
 
 class Handover(SdkHandoff[None, SdkAgent]):
-    """The SDK's tool by which an agent hands the conversation over; `next_agent` makes the one that goes on."""
+    """The SDK's tool by which an agent hands the conversation over."""
 
     @classmethod
     def by(cls, handoff: Handoff, next_agent: Callable[[], Awaitable[SdkAgent]]) -> "Handover":
-        """Return the SDK's form of a handoff."""
+        """Return the SDK's form of a handoff; `next_agent` makes the agent that goes on."""
 
         async def hand_over(context: RunContextWrapper[Any], arguments: str) -> SdkAgent:
             return await next_agent()
@@ -51,13 +51,13 @@ class Handover(SdkHandoff[None, SdkAgent]):
         )
 
     def get_transfer_message(self, agent: AgentBase[Any]) -> str:
-        """Return the result of the call, which the agent that goes on is the one to read."""
+        """Return the result of the call, for the agent that goes on to read."""
         return f"{HANDED_OVER} {agent.name} answers the user from here on."
 
 
 @dataclass(slots=True)
 class SdkAgents:
-    """Makes the agents of a run, each when it is needed and with a turn of its own; all add to the answer of `limits`.
+    """Makes the agents of a run, each when it is needed and with a turn of its own; all share `calls` and its answer.
 
     `run` runs agents that serve as tools; `until_end` is left when the run has ended. `turns` are those of the agents
     so far, the last of which answers now.
@@ -66,7 +66,7 @@ class SdkAgents:
     request: ChatRequest
     sink: Sink
     settings: RunSettings
-    limits: RunLimits
+    calls: ToolCalls
     run: RunAgent
     until_end: ExitStack
     turns: list[Turn] = field(default_factory=list)
@@ -89,43 +89,40 @@ class SdkAgents:
         offered = await self._offered(agent)
         if taken := offered.clashes:
             log.warning("%s has its own %s: those of the client are left out.", agent.target.name, ", ".join(taken))
-            left = tuple(spec for spec in offered.request.tools if tool_name(spec) not in taken)
-            offered = replace(offered, request=replace(offered.request, tools=left))
+            offered = offered.without_clashes()
         return self._made(agent, offered)
-
-    async def _called(self, tool: OwnTool, written: str) -> ToolResult:
-        result = await self.limits.called(tool, written)
-        self.settings.shared.observations.tool_called(has_failed=result.is_error)
-        return result
 
     async def _offered(self, agent: NamedAgent) -> Offered:
         return await offered_to(agent, self.request, self.sink, self.settings, self.run, self._refs)
 
     def _made(self, agent: NamedAgent, offered: Offered) -> SdkAgent:
-        settings, keeper, answer = agent.settings, offered.keeper, self.limits.answer
-        if answer.guard is None and (offered.tools or offered.handoffs):
+        settings, answer = agent.settings, self.calls.answer
+        if answer.guard is None and offered.own_names:
             answer.guard = AnswerGuard.behind(self.request.messages)
         intake = self.turns[0].intake if self.turns else None
-        turn = Turn(agent.target, offered.request, self.sink, self.settings, keeper, answer, intake)
+        turn = Turn(agent.target, offered.request, self.sink, self.settings, offered.keeper, answer, intake)
         self.turns.append(turn)
-        chosen = settings.tool_output.over(self.settings.tool_output)
         declared = {tool.name: tool.kind for tool in offered.tools if tool.kind != "other"}
-        self.limits.kinds.update({**declared, **chosen.kinds})
-        shown = keeper.shown if keeper else _as_it_is
-        own = [as_function_tool(tool, shown, self._called, turn.returned) for tool in offered.tools]
-        handovers = [Handover.by(handoff, partial(self.next, handoff.agent)) for handoff in offered.handoffs]
-        of_client = client_function_tools(offered.request) if own or handovers else {}
+        self.calls.kinds.update({**declared, **settings.tool_output.over(self.settings.tool_output).kinds})
+        own = [as_function_tool(tool, self._invoke(tool, settings, offered.keeper, turn)) for tool in offered.tools]
         return SdkAgent(
             name=settings.display_name,
             instructions=settings.instructions,
-            model=ManagedModel(turn, of_client.keys(), self.limits),
-            tools=[*own, *of_client.values()],
-            handoffs=[*handovers],
+            model=ManagedModel(turn, offered, self.calls),
+            tools=[*own, *(client_function_tools(offered.request).values() if offered.own_names else ())],
+            handoffs=[Handover.by(handoff, partial(self.next, handoff.agent)) for handoff in offered.handoffs],
         )
 
+    def _invoke(
+        self, tool: ServerTool, settings: AgentSettings, keeper: OutputKeeper | None, turn: Turn
+    ) -> Callable[[str, str], Awaitable[str]]:
+        async def invoke(call_id: str, written: str) -> str:
+            result = await self.calls.call(tool, written, settings.tool_timeout)
+            text = await keeper.shown(tool, result) if keeper else whole_characters(result.text) or NOTHING
+            turn.returned(call_id, text)
+            return text
 
-async def _as_it_is(tool: OwnTool, result: ToolResult) -> str:
-    return whole_characters(result.text) or NOTHING
+        return invoke
 
 
 ENDING_SECONDS: Final = 2.0
@@ -144,14 +141,14 @@ async def run_agent(
     The sink has had everything visible by the time this returns. Raises ElbowroomError. Cancelling it closes
     the upstream at once.
     """
-    limits = RunLimits(target.name, agent_settings.max_turns, Answer())
+    calls = ToolCalls(target.name, agent_settings.max_turns, Answer(), settings.shared.observations)
     is_whole = False
     with ExitStack() as until_end:
-        agents = SdkAgents(request, sink, settings, limits, run_agent, until_end)
+        agents = SdkAgents(request, sink, settings, calls, run_agent, until_end)
         first = await agents.first(NamedAgent(target, agent_settings))
         try:
             with stoppable(settings.running):
-                await _run_to_the_end(first, limits)
+                await _run_to_the_end(first, calls)
                 is_whole = True
             if not is_whole:
                 await agents.turns[-1].interrupted()
@@ -164,10 +161,10 @@ async def run_agent(
             last.end(is_whole=is_whole)
             if settings.live is not None:
                 settings.live.ended("complete" if is_whole else "interrupted", agents.turns[0].key)
-    return limits.answer
+    return calls.answer
 
 
-async def _run_to_the_end(first: SdkAgent, limits: RunLimits) -> None:
+async def _run_to_the_end(first: SdkAgent, calls: ToolCalls) -> None:
     result = Runner.run_streamed(
         first,
         [STAND_IN],
@@ -181,4 +178,4 @@ async def _run_to_the_end(first: SdkAgent, limits: RunLimits) -> None:
         result.cancel()
         if (loop := result.run_loop_task) is not None and not loop.done():
             await asyncio.wait([loop], timeout=ENDING_SECONDS)
-        await limits.calls_ended()  # for which the SDK does not wait
+        await calls.ended()  # for which the SDK does not wait

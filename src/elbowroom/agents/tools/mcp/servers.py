@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from elbowroom.agents.sdk import load_sdk
-from elbowroom.agents.tools.tool import OwnTool, ToolResult
+from elbowroom.agents.tools.tool import ServerTool, ToolResult
 from elbowroom.errors import ElbowroomError, LinkLost, McpUnavailable
 from elbowroom.settings.load import LoadedSettings
 from elbowroom.settings.model import McpServerSettings
@@ -246,7 +246,7 @@ class McpServers:
                 if connection := self._connections.get(_server_of(name)):
                     connection.begin()
 
-    async def tools(self, loaded: LoadedSettings, names: Sequence[str]) -> list[OwnTool]:
+    async def tools(self, loaded: LoadedSettings, names: Sequence[str]) -> list[ServerTool]:
         """Return the tools that an agent's `mcp` names: "files" for all of a server, "files/read_file" for one.
 
         They come as the agent lists them, and within a server as the server does. Those of a server that cannot be

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from elbowroom.agents.tools.outputs.tools import Quota, output_tools, ref_written
-from elbowroom.agents.tools.tool import Media, OwnTool, ToolResult, parsed_arguments
+from elbowroom.agents.tools.tool import Media, ServerTool, ToolResult, parsed_arguments
 from elbowroom.context.compaction import RemovedCalls, index_of, lists_named_in, note_on, results_in
 from elbowroom.context.outputs import (
     MARK,
@@ -49,7 +49,7 @@ class OutputKeeper:
         outputs: ToolOutputs,
         owner: str,
         settings: ToolOutputSettings,
-        tools: Sequence[OwnTool] = (),
+        tools: Sequence[ServerTool] = (),
         refs: dict[str, ToolOutputRef] | None = None,
     ) -> None:
         self._outputs = outputs
@@ -65,7 +65,7 @@ class OutputKeeper:
         self._whole: dict[str, str] = {}  # what came in for this step, by what is shown of it
 
     @property
-    def readers(self) -> list[OwnTool]:
+    def readers(self) -> list[ServerTool]:
         """Return the tools that read what is kept."""
         lines, most = self._settings.max_line_length, self._settings.max_message_bytes
         return output_tools(self._outputs, self._owner, self._quota, max_line_length=lines, max_bytes=most)
@@ -80,7 +80,7 @@ class OutputKeeper:
         """Let go the whole of what has come in: what the model gets of it is settled."""
         self._whole.clear()
 
-    async def shown(self, tool: OwnTool, result: ToolResult) -> str:
+    async def shown(self, tool: ServerTool, result: ToolResult) -> str:
         """Keep what a tool returned, and return what the model is shown of it."""
         if not tool.keeps_output:
             return whole_characters(result.text) or NOTHING
