@@ -2,7 +2,7 @@
 
 from elbowroom.agents.tools.client import arrange_tools, with_arranged_tools
 from elbowroom.agents.tools.memory import FlushedBefore, ToldBefore, TurnMemories, cycle_of, memory_tools, remembers
-from elbowroom.agents.tools.tool import ServerTool, Toolbox, ToolCalls, ToolResult, distinct, free_name, result_of
+from elbowroom.agents.tools.tool import ServerTool, Toolbox, ToolCalls, distinct, free_name, result_of
 from elbowroom.agents.tools.vault import vault_tools
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "ServerTool",
     "ToldBefore",
     "ToolCalls",
-    "ToolResult",
     "Toolbox",
     "TurnMemories",
     "arrange_tools",

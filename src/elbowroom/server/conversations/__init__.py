@@ -1,5 +1,6 @@
-"""Which routes show, change, stop and feed conversations?"""
+"""Which routes show, change, stop and feed conversations, and what agents remember of them?"""
 
+from elbowroom.server.conversations.memories import add_memory_routes
 from elbowroom.server.conversations.queue import add_queue_routes
 from elbowroom.server.conversations.routes import add_cancel_route, add_conversation_routes, add_live_route
 
@@ -7,5 +8,6 @@ __all__ = [
     "add_cancel_route",
     "add_conversation_routes",
     "add_live_route",
+    "add_memory_routes",
     "add_queue_routes",
 ]
