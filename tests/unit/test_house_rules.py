@@ -39,7 +39,7 @@ INSIDE = {
         "| ledger memories branch compaction | manager put_back"
     ),
     "agents": (
-        "sdk catalog request answer | admission | conversations | tools tools.outputs tools.mcp | toolbox | prompt "
+        "sdk catalog request answer | admission | conversations | tools tools.outputs tools.mcp | prompt "
         "| turn | offered raw task | run | dry_run"
     ),
     "server": (

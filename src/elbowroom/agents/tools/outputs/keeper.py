@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from elbowroom.agents.tools.outputs.tools import Quota, output_tools, ref_written
+from elbowroom.agents.tools.outputs.tools import Quota, output_tools, ref_written, told_media
 from elbowroom.agents.tools.tool import Media, ServerTool, ToolResult, parsed_arguments
 from elbowroom.context.compaction import RemovedCalls, index_of, lists_named_in, note_on, results_in
 from elbowroom.context.outputs import (
@@ -186,8 +186,7 @@ class OutputKeeper:
         return own or await self._outputs.find(self._owner, named)
 
     async def _kept(self, name: str, part: Media) -> str:
-        ref = await self._outputs.keep_media(self._owner, name, part.mime_type, part.data)
-        return f"[{part.mime_type}, {ref.bytes:,} bytes, is kept whole; ref={ref.id}; it cannot be shown here.]"
+        return told_media(await self._outputs.keep_media(self._owner, name, part.mime_type, part.data))
 
     async def _view(self, name: str, text: str) -> str:
         ref = await self._outputs.keep(self._owner, name, text)

@@ -215,8 +215,10 @@ class OutputReader:
     clock: Callable[[], float]
 
     async def read(self, arguments: ReadArguments) -> str:
-        """Return a page of lines."""
+        """Return a page of lines; of an image what the model was told of it when the tool returned it."""
         ref = await self._find(arguments.ref_id)
+        if ref.mime_type:
+            return told_media(ref)
         line, column = max(1, arguments.offset), max(1, arguments.column)
         lines = min(arguments.limit, MOST_LINES)
         alone = column > 1 or lines == 1 or line >= ref.lines
@@ -227,6 +229,8 @@ class OutputReader:
     async def grep(self, arguments: GrepArguments) -> str:
         """Return a page of the lines that match."""
         ref = await self._find(arguments.ref_id)
+        if ref.mime_type:
+            raise RequestError(f"{ref.id!r} is no text but {ref.mime_type}: it has no lines to search.")
         pattern = LinearPattern(arguments.pattern, ignore_case=arguments.ignore_case)
         place = max(1, arguments.offset_line), max(1, arguments.column)
         search = Search(pattern, self.max_line_length, min(arguments.limit, MOST_HITS), place)
@@ -244,9 +248,15 @@ class OutputReader:
                 f"There is no tool output with the reference {name[:40]!r}. Take one that stands in a tool result of "
                 "this conversation, as it is written there, or call the tool itself again."
             )
-        if ref.mime_type:
-            raise RequestError(f"{name!r} is no text but {ref.mime_type}: it has no lines to read or to search.")
         return ref
+
+
+def told_media(ref: ToolOutputRef) -> str:
+    """Return what a model is told of an image, or of anything else that is no text."""
+    return (
+        f"[{ref.mime_type}, {ref.bytes:,} bytes, is kept whole; ref={ref.id}; it cannot be shown to you. "
+        f"The user can open it on this server: /v1/tool_outputs/{ref.id}]"
+    )
 
 
 def ref_written(ref_id: str) -> str:
