@@ -240,7 +240,7 @@ async def test_memories_of_an_agent_are_seen_and_deleted(tmp_path: Path, browser
             listed = page.get_by_role("list", name="Memories").get_by_role("listitem")
             await expect(listed).to_have_count(2)
             await expect(listed.first).to_contain_text("<img src=x")
-            await page.get_by_role("button", name="Delete: The garden is").focus()
+            await page.get_by_role("button", name="Forget: The garden is").focus()
             await page.keyboard.press("Enter")
             question = page.get_by_role("dialog", name="Delete this memory?")
             await expect(question).to_contain_text("The garden is 12 by 8 metres.")
@@ -251,7 +251,7 @@ async def test_memories_of_an_agent_are_seen_and_deleted(tmp_path: Path, browser
             await expect(listed).to_have_count(1)
             await expect(page.get_by_role("heading", name="Memories")).to_be_focused()
             assert await memories.all("", "gardener") == [kept]
-            await page.get_by_role("button", name="Delete: <img").click()
+            await page.get_by_role("button", name="Forget: <img").click()
             await question.get_by_role("button", name="Delete").click()
             await expect(page.get_by_text("Nothing is remembered.")).to_be_visible()
             assert await memories.all("", "gardener") == []

@@ -47,18 +47,18 @@ PARAMETERS: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class NamedAgent:
-    """An agent of the settings, with the model that stands behind it."""
+    """An agent of the settings, with its model."""
 
     target: Target
     settings: AgentSettings
 
     def answering(self, settings: RunSettings, caller: Caller) -> AbstractContextManager[None]:
-        """Mark it as answering somebody: tasks of the chat wait for that."""
+        """Mark the agent as answering a chat: the tasks of this chat wait until the block ends."""
         return settings.shared.admission.chat((self.target.provider.id, self.target.model, caller.chat_id))
 
 
 def agents_named(ids: Sequence[str], settings: RunSettings) -> list[NamedAgent]:
-    """Return the agents of these ids that there are; one that is missing is a matter for the log."""
+    """Return the agents with these ids; an id without an agent is left out, with a warning in the log."""
     found: list[NamedAgent] = []
     for agent_id in ids:
         target = settings.catalog.of_agent(agent_id)
@@ -72,9 +72,9 @@ def agents_named(ids: Sequence[str], settings: RunSettings) -> list[NamedAgent]:
 def agent_tools(
     agent: NamedAgent, caller: Caller, sink: Sink, settings: RunSettings, run: RunAgent
 ) -> list[ServerTool]:
-    """Return those that an agent may ask, each as a tool; `run` runs one.
+    """Return the agents that an agent may ask, each as a tool; `run` runs one.
 
-    The `sink` is told what happens in there, such as that a model is loaded, but never what is said.
+    The `sink` gets their notices, such as that a model is loaded, but nothing of what they say.
     """
     others = agents_named(agent.settings.agent_tools, settings)
     return [_Asked(other, caller, sink, settings, run).as_tool() for other in others]
@@ -122,7 +122,7 @@ class _Asked:
         return f"{text}\n\n[The answer was cut off here.]" if was_cut else text
 
     async def _tell(self, events: Sequence[AnswerEvent]) -> None:
-        """Tell the person what happens in there, with the agent's name; what it says is the tool's result."""
+        """Pass on the agent's notices with its name in front; what it says is the tool's result."""
         told = [replace(event, text=f"{self._name}: {event.text}") for event in events if isinstance(event, Notice)]
         if told:
             await self.sink(told)
@@ -133,7 +133,7 @@ class _Asked:
 
     @property
     def _settings_within(self) -> RunSettings:
-        """Return the settings without what is kept of an answer, or done behind it: it is a result."""
+        """Return settings under which nothing is kept of the answer or done after it: the answer is a tool's result."""
         compaction = self.settings.compaction.model_copy(update={"background": False})
         memory = self.settings.memory.model_copy(update={"flush": False})
         return replace(self.settings, compaction=compaction, memory=memory, live=None, running=None)
@@ -144,7 +144,7 @@ NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """An agent to which the conversation can be handed over, by a call of this name."""
+    """An agent to which a call of this name hands the conversation over."""
 
     name: str
     agent: NamedAgent
@@ -158,7 +158,7 @@ class Handoff:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What an agent has of its own, for a request as it is to get it; `keeper` keeps what the tools return."""
+    """The tools and handoffs of an agent, and the request as it gets it; `keeper` keeps what the tools return."""
 
     request: ChatRequest
     tools: Sequence[ServerTool]
@@ -202,9 +202,9 @@ async def offered_to(
     run: RunAgent,
     refs: dict[str, ToolOutputRef] | None = None,
 ) -> Offered:
-    """Return what an agent can call in a request; agents that it asks are run by `run`, and tell the sink.
+    """Return what an agent can call in a request; `run` runs the agents that it asks, and the sink gets their notices.
 
-    `refs` are those that agents before it have in the same conversation, to be added to.
+    `refs` are the references of outputs that all agents of one run share; the keeper adds to them.
     """
     request = with_arranged_tools(request, agent.settings.client_tools)
     tools = distinct(await settings.shared.toolbox(agent.target, request.caller), _client_names(request))
@@ -232,7 +232,7 @@ def _keeper(
     settings: RunSettings,
     refs: dict[str, ToolOutputRef] | None,
 ) -> OutputKeeper | None:
-    """Return what keeps the results of an agent's tools, None where it has none or nobody looks after its window."""
+    """Return the keeper of an agent's results; None for one without tools, or whose window nobody manages."""
     chosen = agent.settings.tool_output.over(settings.tool_output)
     has_tools = bool(tools) or TOOL_OUTPUT_CACHE in agent.settings.tools
     if not (chosen.enabled and has_tools and agent.target.provider.manages_context):
@@ -247,7 +247,7 @@ def _spec(name: str, description: str, parameters: Mapping[str, Any]) -> dict[st
 
 
 async def offered_unasked(target: Target, request: ChatRequest, settings: RunSettings) -> Offered:
-    """Return what a target's model can call, for one who asks nobody but wants to know how large a request is."""
+    """Return what a target's model can call, to count a request without asking a model."""
     if target.is_relay:
         return Offered(request, (), (), None)
     if target.agent is None:
@@ -256,7 +256,7 @@ async def offered_unasked(target: Target, request: ChatRequest, settings: RunSet
 
 
 async def _tell_nobody(events: Sequence[AnswerEvent]) -> None:
-    """Nothing happens that anybody would be told of."""
+    """Drop all events."""
 
 
 async def _run_nobody(*_: Any) -> Answer:
@@ -264,9 +264,9 @@ async def _run_nobody(*_: Any) -> Answer:
 
 
 class SettingsToolbox:
-    """The tools of the agents as the settings have them; `current` returns those in force.
+    """Gives each agent the tools that its settings name; `current` returns the settings in force.
 
-    What has been read of a vault is kept from one request to the next. To be called once the SDK is loaded.
+    The index of the vault is kept from one request to the next. Call it only once the SDK is loaded.
     """
 
     def __init__(self, current: Callable[[], LoadedSettings], environ: Mapping[str, str], memories: Memories) -> None:
@@ -278,7 +278,7 @@ class SettingsToolbox:
         self._vaults: dict[str, tuple[Index, Journal]] = {}
 
     async def __call__(self, target: Target, caller: Caller) -> Sequence[ServerTool]:
-        """Return the tools of the agent that stands behind a name; none for a raw model. Two may have the same name."""
+        """Return the tools of a target's agent, none for a raw model. Two may have the same name."""
         agent = target.agent
         if agent is None:
             return ()
@@ -313,7 +313,7 @@ class SettingsToolbox:
 
     def _changes(self, agent: AgentSettings, settings: VaultSettings) -> Changes:
         root = str(expanded(settings.path))
-        if root not in self._vaults:  # another one than before, whose notes need not be kept
+        if root not in self._vaults:  # the settings name another vault; the index of the old one is dropped
             self._vaults = {root: (Index(), Journal(self._undo_folder(root)))}
         index, journal = self._vaults[root]
         opened = Scope.of(settings.include, settings.exclude)
@@ -321,12 +321,12 @@ class SettingsToolbox:
         return Changes(Vault(root, scope, index), journal, agent.id)
 
     def _undo_folder(self, root: str) -> Path:
-        """Return where the changes of a vault are noted down: outside of it, and of what is synchronised with it."""
+        """Return the folder of a vault's undo journal: outside the vault, so that nothing synchronises it."""
         return data_dir(self._environ) / "vault-undo" / hashlib.sha256(root.encode()).hexdigest()[:16]
 
 
 def _read(vault: Vault) -> None:
-    """Read all notes, so that the first search need not; one that cannot be read will say so when it is used."""
+    """Read all notes ahead of the first search; a vault that cannot be read tells that again when it is used."""
     try:
         vault.refresh()
     except Exception as error:  # noqa: BLE001  # a server starts without its vault, too

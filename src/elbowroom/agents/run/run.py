@@ -275,7 +275,7 @@ class ManagedModel(Model):
 
 
 def to_messages(items: Sequence[TResponseInputItem]) -> list[dict[str, Any]]:
-    """Return the chat messages for what the Runner appended: the model's own turns and the tools' results."""
+    """Return the Runner's items as chat messages: the model's own turns and the tools' results."""
     return [_flat(cast("dict[str, Any]", message)) for message in Converter.items_to_messages(items)]
 
 
@@ -290,7 +290,7 @@ def _flat(message: dict[str, Any]) -> dict[str, Any]:
 def completed_event(
     reply: Reply, tool_calls: Sequence[ToolCall], model: str, usage: dict[str, Any] | None
 ) -> ResponseCompletedEvent:
-    """Return the one event that the Runner needs of a model step; built without validation, as it is ours."""
+    """Return the one event that the Runner needs of a model step, built without validation."""
     response = Response.model_construct(
         id=f"resp_{secrets.token_hex(12)}",
         created_at=time.time(),

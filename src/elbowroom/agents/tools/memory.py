@@ -1,4 +1,4 @@
-"""The tools by which an agent remembers things beyond a conversation, and finds them again."""
+"""Memory of agents: the tools that save and search it, and what a conversation is told of it."""
 
 import asyncio
 import hashlib
@@ -39,12 +39,12 @@ class SearchArguments(ToolArguments):
 
 
 def remembers(tools: Collection[str], settings: MemorySettings) -> bool:
-    """Tell whether an agent with these tools remembers anything: then it is also told what."""
+    """Tell whether an agent with these tools has memories, which it is then told."""
     return settings.enabled and not MEMORY_TOOLS.isdisjoint(tools)
 
 
 def day_of(memory: Memory) -> str:
-    """Return the day on which something was saved, in UTC: the same wherever and whenever it is told."""
+    """Return the day on which a memory was saved, in UTC, so that the text never changes."""
     return datetime.fromtimestamp(memory.saved, UTC).date().isoformat()
 
 

@@ -67,7 +67,7 @@ export async function agentView({ main, id }) {
   else main.append(...await remembered(agent));
 }
 
-// What an agent remembers, if it can or does, with a button for each memory that deletes it.
+// What an agent remembers, if it can or does, with a button for each memory.
 async function remembered({ id, tools }) {
   const query = `?agent=${encodeURIComponent(id)}`;
   const { data, error } = await api(`/api/memories${query}`).catch((failed) => ({ data: [], error: failed }));
@@ -76,7 +76,7 @@ async function remembered({ id, tools }) {
   const title = h("h2", { id: "memories", tabindex: "-1" }, "Memories");
   const none = h("p.about", { hidden: data.length > 0 }, "Nothing is remembered.");
   const list = h("ul.cards", { "aria-labelledby": "memories" }, data.map((memory) => {
-    const remove = h("button.danger.quiet.small", { type: "button", "aria-label": `Delete: ${memory.text}`, onclick: async () => {
+    const remove = h("button.danger.quiet.small", { type: "button", "aria-label": `Forget: ${memory.text}`, onclick: async () => {
       if (!(await confirm("Delete this memory?", memory.text, "Delete"))) return;
       await busy(remove, async () => {
         await api(`/api/memories/${memory.id}${query}`, { method: "DELETE" });
@@ -85,7 +85,7 @@ async function remembered({ id, tools }) {
         title.focus();
         toast("Deleted.");
       });
-    } }, "Delete");
+    } }, "Forget");
     const row = h("li.card", h("div.card-head", h("p", memory.text), remove), h("p.about", time(memory.saved)));
     return row;
   }));

@@ -31,7 +31,7 @@ _LOADING = threading.Lock()
 
 
 class McpConnection:
-    """One server. That it cannot be reached is told once in the log, and it is tried again in the background."""
+    """One server. If it cannot be reached, the log says so once, and the background tries again."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class McpConnection:
                 raise self._uncertain() from lost
 
     async def retire(self) -> None:
-        """Take no more calls, let those that run come to their end, and close the connection."""
+        """Take no more calls, wait for those that run, and close the connection."""
         self._is_closed = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.connect_timeout + self.settings.timeout):

@@ -20,7 +20,7 @@ CONTEXT_BYTES: Final = 51_200
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The outcome of a search that began at `place`; `around` has `lines` lines before and behind each hit."""
+    """The outcome of a search that began at `place`; `around` has `lines` lines before and after each hit."""
 
     ref: ToolOutputRef
     place: tuple[int, int]
@@ -33,7 +33,7 @@ class Found:
 async def read_context(
     hits: Sequence[Hit], outputs: ToolOutputs, owner: str, ref: ToolOutputRef, lines: int, width: int
 ) -> dict[int, Row]:
-    """Return the lines that stand at most so many lines before and behind hits, cut at `width`."""
+    """Return the `lines` lines before and after each hit, cut at `width` characters."""
     rows: dict[int, Row] = {}
     if not lines:
         return rows
@@ -44,7 +44,7 @@ async def read_context(
 
 
 def _ranges(numbers: Sequence[int], lines: int, last: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of lines around numbers that go up; those that touch are one."""
+    """Yield the ranges of lines around ascending numbers; ranges that touch become one."""
     begin = end = 0
     for number in numbers:
         if end and number - lines > end + 1:
@@ -59,7 +59,7 @@ def _ranges(numbers: Sequence[int], lines: int, last: int) -> Iterator[tuple[int
 def grep_page(found: Found, max_bytes: int, tokens: int, size_of: Callable[[str], int]) -> str:
     """Return as many hits as fit, with a note how to go on.
 
-    Of the first one at least a beginning is shown, without lines around it; "" where not even that fits.
+    Where the first does not fit whole, only its beginning is shown, without the lines around; "" where not even that fits.
     """
     hits = found.search.hits
     text = shown_within(lambda count: _text_of(found, hits[:count]), len(hits), max_bytes, tokens, size_of)
@@ -96,7 +96,7 @@ def _parts(found: Found, hits: Sequence[Hit]) -> Iterator[str]:
 
 
 def _near(found: Found, numbers: range, own: set[int]) -> list[Row]:
-    """Return the rows of these lines, up to the first that is a hit's own or is not there."""
+    """Return the rows of these lines, up to the first that is a hit itself or is missing."""
     rows: list[Row] = []
     for number in numbers:
         if number in own or number not in found.around:
@@ -132,7 +132,7 @@ def _outcome(found: Found, hits: Sequence[Hit]) -> str:
 
 
 def _goes_on(found: Found, shown: int) -> tuple[int, int] | None:
-    """Return the place of the first hit that is not shown, or where the search has to be gone on with."""
+    """Return the place of the first hit that is not shown, or else where the search has to go on; None at the end."""
     search = found.search
     if shown < len(search.hits):
         hit = search.hits[shown]
@@ -143,7 +143,7 @@ def _goes_on(found: Found, shown: int) -> tuple[int, int] | None:
 
 
 class Quota:
-    """Tokens that are shared by all calls of one step, also by those that run at the same time.
+    """The tokens that all calls of one step share, also calls that run at the same time.
 
     `size_of` counts the tokens of a text; it is called in a thread.
     """
@@ -154,7 +154,7 @@ class Quota:
         self._turn = asyncio.Lock()
 
     def begin_step(self, tokens: int) -> None:
-        """Grant the calls of the model's next step so many tokens; what was left of the last is gone."""
+        """Grant the calls of the next step so many tokens; what was left over is gone."""
         self._granted = self._left = max(0, tokens)
 
     @property
@@ -163,9 +163,9 @@ class Quota:
         return self._left
 
     async def fill(self, compose: Callable[[int, Callable[[str], int]], str]) -> str:
-        """Return what `compose(tokens, size_of)` makes of what is left, and take it off.
+        """Return what `compose(tokens, size_of)` makes within the tokens that are left, and subtract its size.
 
-        It runs in a thread and returns "" where nothing fits; a sentence that says so is returned then.
+        `compose` runs in a thread and returns "" where nothing fits; a sentence that says so is returned then.
         """
         async with self._turn:
             text = await asyncio.to_thread(compose, self._left, self._size_of)
@@ -260,7 +260,7 @@ def told_media(ref: ToolOutputRef) -> str:
 
 
 def ref_written(ref_id: str) -> str:
-    """Return the id that a model means, which may write quotes around it."""
+    """Return an id without the quotes that a model may write around it."""
     return ref_id.strip().strip("\"'")
 
 
