@@ -40,8 +40,8 @@ READERS: Final[dict[str, ToolKind]] = {READ_TOOL: "read", SEARCH_TOOL: "query"}
 class OutputKeeper:
     """Keeps outputs for one caller, and shows, shortens and lists them for the agent that has these `tools`.
 
-    Call `begin_step` before each model step: it says how much room there is. `refs` maps the text that a model has of an
-    output to the reference of the whole; all agents of one run share it.
+    Call `begin_step` before each model step: it says how much room there is. `refs` maps the text that a model has of
+    an output to the reference of the whole; all agents of one run share it.
     """
 
     def __init__(

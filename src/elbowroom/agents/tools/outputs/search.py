@@ -56,7 +56,7 @@ class LinearPattern:
             raise RequestError(TOO_LARGE)
 
     def search(self, text: bytes, begin: int, end: int) -> tuple[int, int] | None:
-        """Return where the first match in `text[begin:end]` begins and ends; `^`, `$` and `\\b` look at the text around."""
+        """Return where the first match in `text[begin:end]` begins and ends; anchors see the text around it."""
         match = self._compiled.search(text, begin, end)
         return match.span() if match else None
 

@@ -59,7 +59,7 @@ def _ranges(numbers: Sequence[int], lines: int, last: int) -> Iterator[tuple[int
 def grep_page(found: Found, max_bytes: int, tokens: int, size_of: Callable[[str], int]) -> str:
     """Return as many hits as fit, with a note how to go on.
 
-    Where the first does not fit whole, only its beginning is shown, without the lines around; "" where not even that fits.
+    Where the first does not fit, its beginning is shown without the lines around; "" where not even that fits.
     """
     hits = found.search.hits
     text = shown_within(lambda count: _text_of(found, hits[:count]), len(hits), max_bytes, tokens, size_of)
