@@ -262,7 +262,7 @@ class ManagedModel(Model):
             reply = await ask()
         # Without tools of its own the run ends here, and the client has all calls already.
         calls = reply.tool_calls if self._own_tools else []
-        self._calls.refuse_unknown(calls, self._known)
+        self._calls.note_unknown(calls, self._known)
         usages = self._turn.answer.usages
         yield completed_event(reply, calls, self._turn.target.model, usages[-1] if usages else None)
 

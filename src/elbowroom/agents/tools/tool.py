@@ -149,7 +149,7 @@ class ToolCalls:
         self._failed_in.clear()
         return result
 
-    def refuse_unknown(self, calls: Sequence[ToolCall], known: Collection[str]) -> None:
+    def note_unknown(self, calls: Sequence[ToolCall], known: Collection[str]) -> None:
         """Count the calls of tools that do not exist as failed; the SDK answers them."""
         for call in calls:
             if call.name not in known:
