@@ -199,7 +199,7 @@ class Ladder:
         return Drafts(division, state, self.counter.text, self.budget.window, room, self.pause, self.removed)
 
     async def _accepted(self, drafts: Drafts, draft: Draft | str, rung: Rung, before: int) -> Compaction | str:
-        """Return the draft as a compaction, with fewer groups kept where it is too large; else the reason against it."""
+        """Return the draft as a compaction, with fewer groups kept where it is too large, or the reason against it."""
         while isinstance(draft, Draft):
             done = await self._compaction(draft, rung, before)
             fault = self._fault(done)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.context.compaction.division import SUMMARY_TAG
-from elbowroom.context.compaction.facts import find_constraints, lost_facts
+from elbowroom.context.compaction.facts import Held, facts_of, find_conditions, lost
 from elbowroom.context.compaction.identifiers import find_identifiers
 from elbowroom.context.transcript import Group, Transcript
 
@@ -32,6 +32,12 @@ def tool(arguments: object, result: str) -> Group:
         {"role": "tool", "tool_call_id": "a", "content": result},
     ]
     return Transcript.of(messages).groups[0]
+
+
+def lost_facts(removed: list[Group], remaining: str) -> list[str]:
+    """Return the facts of removed groups that the remaining text does not tell, as they are listed."""
+    facts = [fact for group in removed for fact in facts_of(group) if fact is not None]
+    return [fact.text for fact in lost(facts, [Held([remaining])])]
 
 
 def found(text: str) -> list[str]:
@@ -127,7 +133,7 @@ def test_ordinary_words_are_no_identifiers(text: str) -> None:
 )
 def test_conditions(text: str) -> None:
     """Sentences that say what must, must never, always, only or at most be, in several languages."""
-    assert list(find_constraints(text)) == [text]
+    assert list(find_conditions(text)) == [text]
 
 
 @pytest.mark.parametrize(
@@ -146,19 +152,19 @@ def test_conditions(text: str) -> None:
 )
 def test_what_sets_no_condition(text: str) -> None:
     """Statements, questions, code and quotations."""
-    assert list(find_constraints(text)) == []
+    assert list(find_conditions(text)) == []
 
 
 def test_condition_is_the_sentence_it_stands_in() -> None:
     """Its neighbours, list marks and line breaks are left out; abbreviations do not end it."""
     text = "Hello.\n- Write to Dr. Ellis,\n  and\n1. Always use e.g. Markdown or HTML. Thanks!"
-    assert list(find_constraints(text)) == ["Always use e.g. Markdown or HTML."]
-    assert list(find_constraints("好的。必须用蓝色。谢谢。")) == ["必须用蓝色。"]
+    assert list(find_conditions(text)) == ["Always use e.g. Markdown or HTML."]
+    assert list(find_conditions("好的。必须用蓝色。谢谢。")) == ["必须用蓝色。"]
 
 
 def test_long_sentence_is_cut_around_its_mark() -> None:
     """A condition of any length is kept, the words around its mark."""
-    (cut,) = find_constraints(f"{'so ' * 200}you must never use red {'and ' * 200}")
+    (cut,) = find_conditions(f"{'so ' * 200}you must never use red {'and ' * 200}")
     assert "you must never use red" in cut
     assert len(cut) <= 250
     assert cut.startswith("… so")
@@ -168,7 +174,7 @@ def test_long_sentence_is_cut_around_its_mark() -> None:
 def test_of_a_pasted_text_beginning_and_end_are_read() -> None:
     """The user speaks there; a thousand rules of a pasted page are not the user's."""
     text = "Never shorten this:\n" + "The page says you must pay.\n" * 2000 + "Answer in at most 50 words."
-    constraints = list(find_constraints(text))
+    constraints = list(find_conditions(text))
     assert constraints[0] == "Never shorten this:"
     assert constraints[-1] == "Answer in at most 50 words."
 
