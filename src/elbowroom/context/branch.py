@@ -338,7 +338,6 @@ def _call(call: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _call_names(kept: KeptMessage) -> Iterator[tuple[str, str]]:
-    """Yield the ids and names of the tools that a message calls."""
     for call in calls_of(kept.message):
         function = call.get("function")
         name = function.get("name") if isinstance(function, Mapping) else None
@@ -372,7 +371,6 @@ def _place(url: str) -> str:
 
 
 def _size(data: str) -> str:
-    """Return the size of data that is written in base64."""
     return f"{len(data) * 3 // 4 - data[-2:].count('='):,} bytes"
 
 

@@ -86,7 +86,7 @@ class Budget:
         return min(left, self._asked) if self._asked else left
 
     def _share(self, ratio: float) -> int:
-        """Return this share of the window, rounded down, whatever floating point makes of it."""
+        """Return this share of the window, rounded down but for errors of floating point."""
         return int(self.window * ratio + 1e-6)
 
     @property

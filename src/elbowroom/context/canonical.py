@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from elbowroom.context.outputs import utf8
 from elbowroom.context.transcript import Message, calls_of, finite
 
 VERSION = 1
@@ -39,15 +40,15 @@ def form_of(message: Message, answered: Place | None = None) -> bytes:
     role, content = message.get("role"), message.get("content")
     if type(content) is str:  # nearly all messages are plain text
         if role == "user":
-            return b"u" + _bytes(question_in(content))
+            return b"u" + utf8(question_in(content))
         if role == "assistant" and not message.get("tool_calls") and not message.get("function_call"):
-            return b"a" + _bytes(without_thoughts(content).rstrip())
+            return b"a" + utf8(without_thoughts(content).rstrip())
     parts, calls = _parts(role, content), _calls(message)
     tag = TAGS.get(role) if isinstance(role, str) else None
     if tag is None or calls or len(parts) > 1 or not all(isinstance(part, str) for part in parts):
         return b"j" + json_form([role, parts, calls, answered])
     place = b"%d,%d:" % answered if answered else b":"
-    return tag + (place if role == "tool" else b"") + _bytes("".join(parts))
+    return tag + (place if role == "tool" else b"") + utf8("".join(parts))
 
 
 def question_in(text: str) -> str:
@@ -109,10 +110,6 @@ class OpenCalls:
         self._answered.add(place)
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
 def _parts(role: object, content: object) -> list[Any]:
     """Return content as a list of texts (strings) and other things (lists that begin with their kind)."""
     if content is None or isinstance(content, str):
@@ -156,7 +153,7 @@ def _data_in(url: str) -> bytes | None:
     if not comma or head[:5].lower() != "data:":
         return None
     if not head.lower().endswith(";base64"):
-        return unquote_to_bytes(data.encode("utf-8", "surrogatepass"))
+        return unquote_to_bytes(utf8(data))
     try:
         return binascii.a2b_base64(data, strict_mode=True)
     except ValueError:

@@ -126,7 +126,7 @@ def replacement(
     messages, also of kept ones: those are covered. Where a system message stands so that no entry can bring it back to
     its place, the entry covers all, and `restored` puts that message first.
     """
-    unchanged = _common_end(messages, compacted)
+    unchanged = _common_start(messages[::-1], compacted[::-1])
     least = len(messages) - (unchanged if untouched is None else min(unchanged, untouched))
     system = _system_places(messages)
     leading = _common_start([messages[at] for at in system], compacted)
@@ -200,8 +200,3 @@ def _common_start(one: Sequence[Message], other: Sequence[Message]) -> int:
     """Return how many messages at the beginning are equal in both."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((count for count, (first, second) in pairs if first != second), min(len(one), len(other)))
-
-
-def _common_end(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """Return how many messages at the end are equal in both."""
-    return _common_start(one[::-1], other[::-1])

@@ -66,7 +66,7 @@ UNFINISHED: Final = re.compile(r"(?:\\|&[#\w]{0,40})\Z")
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """What may be an image: whether its own address is remote, else the labels under which its address may be found.
+    """A possible image: whether its own address is remote, else the labels under which its address may be found.
 
     `is_short` says that its text itself is the label.
     """

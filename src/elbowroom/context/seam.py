@@ -201,7 +201,6 @@ class Continuation:
 
 
 def _common(one: str, other: str) -> int:
-    """Return the length of the beginning that both texts have."""
     length = 0
     while length < min(len(one), len(other)) and one[length] == other[length]:
         length += 1

@@ -1,8 +1,8 @@
-"""Reads what a pruning agent answered: a plan or a rewritten conversation, in JSON or nearly so.
+"""Reads the answer of a pruning agent: a plan or a rewritten conversation, in JSON or nearly so.
 
 Models think aloud, wrap their answer in fences and prose, write tags or headings instead of JSON, stop in the middle,
-decline, call a tool, or echo the form they were shown. What is whole in an answer is used; everything else becomes an
-`Unusable` whose reason can be put to the model in a second order.
+decline, call a tool, or echo the form they were shown. The complete parts of an answer are used; every other answer
+becomes an `Unusable` whose reason can be put to the model in a second order.
 """
 
 import re
@@ -279,8 +279,8 @@ def as_plan(rewrite: Rewrite, division: Division) -> Plan | Unusable:
     kept = [each for each in division.old if theirs.issuperset(map(_said, each.group.messages))]
     ours = [*(each.group for each in (*kept, *division.pinned)), *division.tail]
     settled = {_said(message) for group in ours for message in group.messages}
-    told = [_told(message) for message in rewrite.messages if _said(message) not in settled and _is_content(message)]
-    summary = "\n".join(filter(None, [rewrite.summary, *told]))
+    others = [each for each in rewrite.messages if each.get("role") not in SYSTEM_ROLES and _said(each) not in settled]
+    summary = "\n".join(filter(None, [rewrite.summary, *map(_told, others)]))
     if not summary and len(kept) < len(division.old):
         return NOTHING_TOLD
     return Plan("", summary, tuple(each.id for each in kept))
@@ -289,10 +289,6 @@ def as_plan(rewrite: Rewrite, division: Division) -> Plan | Unusable:
 def _said(message: Message) -> Said:
     """Return what identifies a message: role, text and calls, but no ids, which may have been written anew."""
     return str(message.get("role")), readable(message).strip(), tuple(called(message))
-
-
-def _is_content(message: Message) -> bool:
-    return message.get("role") not in SYSTEM_ROLES
 
 
 def _told(message: Message) -> str:

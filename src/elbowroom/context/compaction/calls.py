@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from elbowroom.context.compaction.division import is_summary
 from elbowroom.context.outputs import (
@@ -94,19 +94,14 @@ def _calls(groups: Sequence[Group], kinds: Mapping[str, ToolKind]) -> Iterator[_
     for group in groups:
         first, *results = group.messages
         texts = {message.get("tool_call_id"): readable(message) for message in results}
-        ids = [call.get("id") for call in _with_function(first.get("tool_calls"))]
+        calls = (call for call in first.get("tool_calls") or () if isinstance(call, Mapping))
+        ids = [call.get("id") for call in calls if isinstance(call.get("function"), Mapping)]
         for call_id, (tool, arguments) in zip(ids, called(first), strict=True):
             kind, text = kind_of(tool, kinds), texts.get(call_id, "")
             below = error_below(text)
             error = error_in(text) if below is None else below
             outcome = _outcome(kind, text)
             yield _Done(kind, tool, target_of(kind, arguments), outcome, None if outcome else error)
-
-
-def _with_function(calls: object) -> list[Mapping[str, Any]]:
-    """Return the calls that `called` names."""
-    found = calls if isinstance(calls, list | tuple) else ()
-    return [call for call in found if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)]
 
 
 def _outcome(kind: ToolKind, text: str) -> str:

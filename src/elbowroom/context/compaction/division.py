@@ -275,13 +275,9 @@ def summary_message(retain: str, summary: str, facts: Sequence[str], state: Task
     """
     listed = "\n".join(f"- {fact}" for fact in facts)
     sections = ((RETAIN, retain), (SUMMARY, summary), (FACTS, listed), (RESULTS, results))
-    body = "\n\n".join(f"## {title}\n{_fenced(text)}" for title, text in sections if text)
+    fenced = ((title, TAG.sub("<\\\\", text.strip())) for title, text in sections if text)
+    body = "\n\n".join(f"## {title}\n{text}" for title, text in fenced)
     return f"<{SUMMARY_TAG}>\n{INTRODUCTION}\n\n{body}\n</{SUMMARY_TAG}>\n{CONTINUATIONS[state]}"
-
-
-def _fenced(text: str) -> str:
-    """Return a text that cannot open or close the summary's own tags."""
-    return TAG.sub("<\\\\", text.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +307,7 @@ def carried_by(summaries: Sequence[Group]) -> Carried:
 
 
 def inner_summary(message: str) -> str:
-    """Return what a compaction wrote in its message, without fence, introduction and continuation."""
+    """Return the text that a compaction wrote in its message, without fence, introduction and continuation."""
     inner, fence, rest = message.partition(f"<{SUMMARY_TAG}>")[2].rpartition(f"</{SUMMARY_TAG}>")
     text = inner if fence else rest
     return (text.partition("\n\n")[2] or text).strip()

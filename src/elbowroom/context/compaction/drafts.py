@@ -241,7 +241,6 @@ class Drafts:
 
 
 def _staying(division: Division) -> list[Group]:
-    """Return the groups that every draft of a division keeps."""
     return [*division.system, *(each.group for each in division.pinned), *division.tail]
 
 
@@ -310,7 +309,6 @@ def _told(
 
 
 def _left_out(steps: int) -> str:
-    """Return the line that tells how many steps have no line."""
     return f"({steps} {'step is' if steps == 1 else 'steps are'} not listed.)"
 
 
@@ -344,6 +342,5 @@ def _result(message: Message | None) -> str:
 
 
 def _first(text: str, length: int) -> str:
-    """Return the beginning of a text in one line."""
     line = " ".join(text[: 20 * length].split())
     return line if len(line) <= length and len(text) <= 20 * length else f"{line[: length - 1]}…"

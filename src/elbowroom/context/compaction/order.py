@@ -40,11 +40,11 @@ decisions, and to-dos that are open. In "summary" tell in order what happened an
 
 LEAST_ROOM = 100
 SHORTER_LISTS = (24, 8, 1)
-"""Groups that an order lists where it does not fit with more of them."""
+"""Groups that an order lists where it does not fit with more: a short list leaves room in a nearly full window."""
 FOR_REASONS_AND_TEMPLATE = 128
 LONGEST_REASON = 300  # characters
 USUAL_TOKEN = 4  # characters
-LONGEST_TOKEN = 20  # characters; a text of more than this for each token of room is cut before it is counted
+LONGEST_TOKEN = 20  # characters; a text with more of them for each token of room is cut before it is counted
 SUFFIX_DID_NOT_WORK = (EMPTY, CALLED, DECLINED, NO_JSON)
 NO_ANSWER = "There was no answer."
 
@@ -59,7 +59,7 @@ class Wishes:
     retain_directives: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """Return the instructions about what to write."""
+        """Return the instructions for retain and summary."""
         parts = [self.summary_prompt or DEFAULT_SUMMARY_PROMPT, *self.summary_directives]
         parts += [self.retain_prompt or DEFAULT_RETAIN_PROMPT, *self.retain_directives]
         return "\n".join(parts)
@@ -155,18 +155,14 @@ class PruningRequest:
         self._attempt += 1
         reasons = [reason[:LONGEST_REASON] for reason in reasons]
         if self.pruner.shares_prefix and self._suffix_works:
-            for rows in self._row_counts():
+            shorter = (rows for rows in SHORTER_LISTS if rows < len(self.division.old))
+            for rows in (MOST_ROWS, *shorter):
                 messages = self._on_top(reasons, rows)
                 if await self._fits(messages):
                     return await self._ask_on_top(messages)
         return await self._ask_in_parts(reasons)
 
-    def _row_counts(self) -> list[int]:
-        """Return how many groups the order may list: a short list leaves room where the window is nearly full."""
-        return [MOST_ROWS, *(rows for rows in SHORTER_LISTS if rows < len(self.division.old))]
-
     def _on_top(self, reasons: Sequence[str], rows: int) -> list[Message]:
-        """Return the conversation with the order at its end."""
         sizes = self._estimates()
         has_summary = bool(self.division.summaries)
         order = suffix_order(
@@ -240,7 +236,7 @@ class PruningRequest:
             left -= self.pruner.window // 8  # another model counts differently
         if (room := left - self._part_cap) >= LEAST_ROOM:
             runs = await self._runs(room)
-            if len(runs) == 1:  # nothing is summed up for a next one, which would need room again
+            if len(runs) == 1:  # no next run needs room for a summary
                 return runs
         room = left + self.counter.text(so_far) - 3 * self._part_cap
         if self.pruner.shares_prefix:
@@ -250,7 +246,6 @@ class PruningRequest:
         return await self._runs(room)
 
     async def _runs(self, room: int) -> list[list[str]]:
-        """Return the material in runs of at most this many tokens."""
         runs: list[list[str]] = [[]]
         left = room
         for block in self._material(room):
@@ -308,7 +303,9 @@ def suffix_order(
 
     `sizes` are the groups' tokens by id. Of very many groups only the newest have a row of their own.
     """
-    listed = "\n".join(_row(numbered, sizes[numbered.id]) for numbered in old[-rows:])
+    listed = "\n".join(
+        f"{each.id} | {each.group.kind} | {_first_words(each.group)} | {sizes[each.id]}" for each in old[-rows:]
+    )
     unlisted = old[:-rows]
     before = f"{unlisted[0].id} to {unlisted[-1].id} | older groups, not listed one by one\n" if unlisted else ""
     carry = "\n\nCarry over what the earlier summary in the conversation says." if has_summary else ""
@@ -318,10 +315,6 @@ def suffix_order(
         "The system message, the user's current request and the last messages stay as they are. These groups go:\n\n"
         f"id | role | first words | tokens\n{before}{listed}{carry}\n\n{_closing(wishes, cap, reasons)}"
     )
-
-
-def _row(numbered: NumberedGroup, tokens: int) -> str:
-    return f"{numbered.id} | {numbered.group.kind} | {_first_words(numbered.group)} | {tokens}"
 
 
 def _first_words(group: Group) -> str:

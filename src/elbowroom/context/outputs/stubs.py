@@ -259,14 +259,11 @@ class _Unwrapped:
 @lru_cache(maxsize=REMEMBERED)
 def error_in(text: str) -> str | None:
     """Return the words of an error, word for word but without an envelope around them; None for a success."""
-    if _is_enveloped(text) and not HINTS.search(text) and not SAYS_ERROR.search(text[-LAST_WORDS:]):
+    is_enveloped = text.lstrip()[:1] == "{" or CONTENT.match(text) is not None
+    if is_enveloped and not HINTS.search(text) and not SAYS_ERROR.search(text[-LAST_WORDS:]):
         return _plain_error(_unwrapped(text).text) if len(text) <= LONGEST_PLAIN_ERROR else None
     found = _unwrapped(text)
     return found.text if found.is_error else _plain_error(found.text)
-
-
-def _is_enveloped(text: str) -> bool:
-    return text.lstrip()[:1] == "{" or CONTENT.match(text) is not None
 
 
 def _plain_error(text: str) -> str | None:

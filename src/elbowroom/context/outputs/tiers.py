@@ -238,7 +238,7 @@ def _results(messages: Sequence[Message], caller: int) -> dict[object, int]:
 
 
 def _tokens_of(call: Mapping[str, Any], result: Message, size_of: Callable[[str], int]) -> int:
-    """Return the tokens of what can still be shortened of a call and its result; of a call that is not sound none."""
+    """Return the tokens of a call and its result that can still be shortened; 0 for a call that is not sound."""
     function = call.get("function")
     arguments = function.get("arguments") if isinstance(function, Mapping) else None
     if not isinstance(arguments, str):
@@ -303,12 +303,10 @@ def _tiers(
         uses = [use for use in uses if use.age <= limits.clear_after_turns]
         yield from ((use, "stub", False) for use in uses if kind_of(use.name, kinds) == "query")
         uses = [use for use in uses if kind_of(use.name, kinds) != "query"]
-        yield from ((use, "trimmed", False) for use in uses if _is_trimmable(use.text))
+        yield from (
+            (use, "trimmed", False) for use in uses if len(use.text) > LONG_RESULT and not is_soft_trimmed(use.text)
+        )
     yield from ((use, "stub", False) for use in uses)
-
-
-def _is_trimmable(text: str) -> bool:
-    return len(text) > LONG_RESULT and not is_soft_trimmed(text)
 
 
 def _gain(use: _Use, form: Form) -> int:

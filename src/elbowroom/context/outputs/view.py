@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from elbowroom.context.outputs.output import ToolOutputRef, largest_fit
+from elbowroom.context.outputs.output import ToolOutputRef, largest_fit, utf8
 
 TAIL_SHARE: Final = 3  # one part in so many is the end: commands name their error last
 LEAST_CUT: Final = 80  # a line cut to less than this would be little more than its mark
@@ -69,63 +69,6 @@ def view_of(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[st
     return View(view if ref_in_view(view) == ref.id else ends.view(0), is_whole=False)
 
 
-def ref_in_view(text: str) -> str | None:
-    """Return the id that the note of a view names, None where the text is no view.
-
-    A note counts only in its exact form and with as many lines around it as it says. A text that holds two different
-    notes is not believed; whether an output is kept under the id is for the store to say.
-    """
-    notes = _notes_in(text)
-    return notes[0]["ref"] if len({note["ref"] for note in notes}) == 1 else None
-
-
-def bytes_of_whole(text: str) -> int | None:
-    """Return the size in bytes of the output whose view a text is, None where the text is no view."""
-    notes = _notes_in(text)
-    return int(notes[0]["bytes"]) if len({note["ref"] for note in notes}) == 1 else None
-
-
-def _notes_in(text: str) -> list[re.Match[str]]:
-    """Return the notes that have as many lines around them as they say."""
-    if f"To read on: {READ_TOOL}(" not in text:  # a quick test for huge texts
-        return []
-    lines = _count_lines(text)
-    before = seen = 0
-    found = []
-    for match in NOTE.finditer(text):
-        before += text.count("\n", seen, match.start())
-        seen = match.start()
-        if _is_in_its_place(match, before, lines - before - 1):
-            found.append(match)
-    return found
-
-
-def _is_in_its_place(note: re.Match[str], before: int, after: int) -> bool:
-    if note["lines"] is not None:
-        return after == 0 and before == int(note["lines"])
-    first, last, total = int(note["first"]), int(note["last"]), int(note["total"])
-    return before == first - 1 and after == total - last and first <= last
-
-
-def _count_lines(text: str) -> int:
-    return text.count("\n") + (not text.endswith("\n") if text else 0)
-
-
-def _is_too_long(line: str, limits: Limits) -> bool:
-    """Tell whether a line has to be cut; a note never has to, so that the view of a view is that view."""
-    return len(line) > limits.max_line_length and not NOTE.fullmatch(line)
-
-
-def _share(view: str, limits: Limits, size_of: Callable[[str], int]) -> float:
-    """Return how far a view uses up the limit that it is nearest to, 1.0 where it just keeps it."""
-    in_bytes = _byte_size(view) / max(1, limits.max_bytes)
-    return in_bytes if in_bytes > 2 else max(in_bytes, size_of(view) / max(1, limits.max_tokens), 0.01)
-
-
-def _byte_size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
 def _fits(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str], int]) -> bool:
     if ref.bytes > limits.max_bytes or any(_is_too_long(line, limits) for line in text.split("\n")):
         return False
@@ -135,6 +78,18 @@ def _fits(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str]
             return False
         sample *= 2
     return size_of(text) <= limits.max_tokens
+
+
+def _is_too_long(line: str, limits: Limits) -> bool:
+    """Tell whether a line has to be cut; a note never has to, so that the view of a view is that view."""
+    return len(line) > limits.max_line_length and not NOTE.fullmatch(line)
+
+
+def _share(view: str, limits: Limits, size_of: Callable[[str], int]) -> float:
+    """Return how far a view uses up the limit that it is nearest to, 1.0 where it just keeps it."""
+    size = len(view) if view.isascii() else len(utf8(view))
+    in_bytes = size / max(1, limits.max_bytes)
+    return in_bytes if in_bytes > 2 else max(in_bytes, size_of(view) / max(1, limits.max_tokens), 0.01)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,3 +211,41 @@ def _note(ref: ToolOutputRef, what: str, place: str) -> str:
         f'[{what} {ref.bytes} bytes. To read on: {READ_TOOL}(ref_id="{ref.id}", {place}). '
         f'To search: {SEARCH_TOOL}(ref_id="{ref.id}", pattern="…")]'
     )
+
+
+def ref_in_view(text: str) -> str | None:
+    """Return the id that the note of a view names, None where the text is no view.
+
+    A note counts only in its exact form and with as many lines around it as it says. A text that holds two different
+    notes is not believed; whether an output is kept under the id is for the store to say.
+    """
+    notes = _notes_in(text)
+    return notes[0]["ref"] if len({note["ref"] for note in notes}) == 1 else None
+
+
+def bytes_of_whole(text: str) -> int | None:
+    """Return the size in bytes of the output whose view a text is, None where the text is no view."""
+    notes = _notes_in(text)
+    return int(notes[0]["bytes"]) if len({note["ref"] for note in notes}) == 1 else None
+
+
+def _notes_in(text: str) -> list[re.Match[str]]:
+    """Return the notes that have as many lines around them as they say."""
+    if f"To read on: {READ_TOOL}(" not in text:  # a quick test for huge texts
+        return []
+    lines = text.count("\n") + (not text.endswith("\n") if text else 0)
+    before = seen = 0
+    found = []
+    for match in NOTE.finditer(text):
+        before += text.count("\n", seen, match.start())
+        seen = match.start()
+        if _is_in_its_place(match, before, lines - before - 1):
+            found.append(match)
+    return found
+
+
+def _is_in_its_place(note: re.Match[str], before: int, after: int) -> bool:
+    if note["lines"] is not None:
+        return after == 0 and before == int(note["lines"])
+    first, last, total = int(note["first"]), int(note["last"]), int(note["total"])
+    return before == first - 1 and after == total - last and first <= last

@@ -241,7 +241,6 @@ def _one_system_message(messages: list[Message]) -> list[Message]:
 
 
 def _after_system(messages: Sequence[Message]) -> int:
-    """Return how many system messages stand at the beginning."""
     others = (at for at, message in enumerate(messages) if message.get("role") not in SYSTEM_ROLES)
     return next(others, len(messages))
 
