@@ -291,7 +291,7 @@ class Carried:
 
     @property
     def text(self) -> str:
-        """Return the sections that tell of the conversation."""
+        """Return all sections but that on the results of tools."""
         return "\n\n".join(filter(None, (self.retain, self.summary, self.facts)))
 
 
