@@ -1,7 +1,8 @@
-"""Restores messages of earlier turns that the client never saw: calls and results of the server's tools, queued ones.
+"""Puts back messages of earlier turns that the client never saw: results of the server's tools, queued messages.
 
 A client has one message where a turn had several. That message stays as it is wherever it does not say what was kept:
-it was edited, or is another answer to the same question. The restored messages are sound, and the same each time.
+it was edited, or is another answer to the same question. The messages that are put back are sound, and the same each
+time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,9 +23,9 @@ Calls = list[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A history with restored turns. `chain` has the client's keys, and ends that are places in `messages`.
+    """A history with turns that were put back. `chain` has the client's keys, and ends that are places in `messages`.
 
-    `turns` are the restored turns, the oldest first.
+    `turns` are these turns, the oldest first.
     """
 
     messages: list[Message]

@@ -31,8 +31,7 @@ LONGEST_PREAMBLE = 160
 LEAST_AFTER_PREAMBLE = 24
 PREAMBLE_OPENINGS = ("sure", "certainly", "of course", "ok", "alright", "continuing", "here is", "here's", "picking up")
 PREAMBLE = re.compile(
-    r"[^\n]{0,110}?\b(?:continu|left off|rest of|pick(?:ing)? up)[^\n:]{0,60}(?::|\n)\s*+",
-    re.IGNORECASE,
+    r"[^\n]{0,110}?\b(?:continu|left off|rest of|pick(?:ing)? up)[^\n:]{0,60}(?::|\n)\s*+", re.IGNORECASE
 )
 
 MARK = "> *elbowroom: "

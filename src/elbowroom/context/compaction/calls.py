@@ -69,10 +69,7 @@ class _Done:
 
 
 def summary_of_calls(
-    groups: Sequence[Group],
-    size: Callable[[str], int],
-    room: int,
-    kinds: Mapping[str, ToolKind] | None = None,
+    groups: Sequence[Group], size: Callable[[str], int], room: int, kinds: Mapping[str, ToolKind] | None = None
 ) -> str:
     """Return in one line what the calls of these groups did, within `room` as `size` counts; empty if nothing fits.
 

@@ -263,12 +263,7 @@ def _is_due(uses: Sequence[_Use], live: int, limits: TierLimits) -> bool:
 
 
 def _chosen(
-    uses: Sequence[_Use],
-    live: int,
-    limits: TierLimits,
-    kinds: Mapping[str, ToolKind],
-    *,
-    must_shrink: bool,
+    uses: Sequence[_Use], live: int, limits: TierLimits, kinds: Mapping[str, ToolKind], *, must_shrink: bool
 ) -> list[tuple[_Use, Form]]:
     """Return the uses to shorten and their new forms, by the tiers; `uses` go from new to old."""
     open_uses = list(_unprotected(uses, limits))[::-1]
