@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 from weakref import WeakValueDictionary
 
-from elbowroom.context.ledger import Archived, Chain, Entry, LedgerRows
+from elbowroom.context.ledger import Chain, Entry, LedgerRows
+from elbowroom.context.transcript import Message
 
 log = logging.getLogger(__name__)
 CLOSING_SECONDS: Final = 10.0
@@ -34,10 +35,10 @@ class Ledger:
             if entry is not None:
                 yield place, entry
 
-    def keep(self, entry: Entry, archive: Sequence[Archived]) -> None:
-        """Keep an entry with the messages that it stands for; the next request finds it, written already or not."""
+    def keep(self, entry: Entry, made_from: Sequence[Message]) -> None:
+        """Keep an entry that was made from these messages; the next request finds it, written already or not."""
         self._unwritten[entry.key] = entry
-        task = asyncio.get_running_loop().create_task(self._write(entry, archive))
+        task = asyncio.get_running_loop().create_task(self._write(entry, made_from))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
@@ -65,9 +66,9 @@ class Ledger:
             return None
         return entries[0] if entries else None
 
-    async def _write(self, entry: Entry, archive: Sequence[Archived]) -> None:
+    async def _write(self, entry: Entry, made_from: Sequence[Message]) -> None:
         try:
-            await self._rows.save(entry, archive)
+            await self._rows.save(entry, made_from)
         except Exception:
             log.exception("A compaction could not be kept; a later request may have to make it once more.")
         finally:

@@ -17,7 +17,7 @@ from elbowroom.agents.running_turns import RunningTurns
 from elbowroom.agents.told_memories import ToldBefore
 from elbowroom.context.conversation import Conversations
 from elbowroom.context.observations import Observations
-from elbowroom.store.opening import Store
+from elbowroom.store import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from elbowroom.agents.ledger import Ledger
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction
 from elbowroom.context.conversation import KeptTurn
-from elbowroom.context.ledger import Archived, Chain, Entry, archive_of, is_system, replacement, restored
+from elbowroom.context.ledger import Chain, Entry, is_system, replacement, restored
 from elbowroom.context.put_back import Expanded, expanded
 from elbowroom.context.transcript import Message
 
@@ -177,7 +177,7 @@ class TurnMemory:
         whole = self._whole
         place, messages = replacement(whole.messages, whole.chain, history.of_client, history.untouched)
         if place >= 0:
-            self._keep(whole.chain.keys[place], messages, written, archive_of(self.chain, self.of_client))
+            self._keep(whole.chain.keys[place], messages, written, self.of_client)
 
     def keep_behind(self, history: History, said: Message, written: Written) -> None:
         """Keep a compaction of the conversation with its answer, which the client has as `said`."""
@@ -186,10 +186,8 @@ class TurnMemory:
             return
         if not self._may_keep(history):
             return
-        key = self.key_behind(said)
-        answer = Archived(key, self.chain.keys[-1] if self.chain.keys else self.chain.seed, said)
         spoken = [message for message in history.messages if not is_system(message)]
-        self._keep(key, spoken, written, [*archive_of(self.chain, self.of_client), answer])
+        self._keep(self.key_behind(said), spoken, written, [*self.of_client, said])
 
     def end(self, history: History, reply: Message, said: Message) -> None:
         """Keep a compaction within the turn that has taken in what the client has not sent.
@@ -220,11 +218,11 @@ class TurnMemory:
             bool(spoken) and spoken[-1].get("role") == last.get("role") and (not questions or questions[-1] in messages)
         )
 
-    def _keep(self, key: str, messages: Sequence[Message], written: Written, archive: Sequence[Archived]) -> None:
+    def _keep(self, key: str, messages: Sequence[Message], written: Written, made_from: Sequence[Message]) -> None:
         entry = Entry(
             key, tuple(messages), written.window, written.before, written.after, written.rung, created=time.time()
         )
-        self._ledger.keep(entry, archive)
+        self._ledger.keep(entry, made_from)
 
 
 def _behind(entry: Entry | None, place: int, whole: Expanded) -> list[Message]:

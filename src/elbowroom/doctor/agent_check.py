@@ -15,7 +15,7 @@ from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.providers.lmstudio_models import find_model
 from elbowroom.settings.model import SAME_AGENT, AgentSettings, Settings
-from elbowroom.store.memories_memory import MemoryMemories
+from elbowroom.store import open_in_memory
 
 AGENTS: Final = "agents"
 PRUNING: Final = "pruning agent"
@@ -92,7 +92,7 @@ def of_room(agent: str, tokens: int, tools: int, window: int) -> list[Finding]:
 async def _tools_of(subject: Subject, agent: AgentSettings, provider: Provider) -> list[dict[str, Any]]:
     """Return the descriptions of the tools that the server runs for this agent."""
     without_servers = agent.model_copy(update={"mcp": ()})
-    toolbox = SettingsToolbox(lambda: subject.loaded, subject.environ, MemoryMemories())
+    toolbox = SettingsToolbox(lambda: subject.loaded, subject.environ, open_in_memory().memories)
     own = list(await toolbox(Target(agent.id, provider, agent.model, without_servers), Caller()))
     for name in agent.mcp:
         server, _, wanted = name.partition("/")

@@ -10,8 +10,8 @@ from elbowroom.doctor.finding import Finding
 from elbowroom.doctor.patient_thread import in_thread
 from elbowroom.doctor.subject import Subject
 from elbowroom.settings.paths import data_dir
-from elbowroom.store.inspection import Inspection, inspect_file, is_in_use
-from elbowroom.store.opening import database_path
+from elbowroom.store import database_path, is_in_use
+from elbowroom.store.inspection import Inspection, inspect_file
 
 CHECK: Final = "data folder"
 LEAST_FREE_BYTES: Final = 200_000_000

@@ -40,7 +40,7 @@ from elbowroom.server.runtime import AgentRuntime
 from elbowroom.server.settings_routes import add_settings_routes
 from elbowroom.server.stopping import refuse_while_stopping
 from elbowroom.settings.live import LiveSettings
-from elbowroom.store.opening import open_store
+from elbowroom.store import open_store
 
 BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
 """What people paste as a base address, in front of a route: nothing, /v1, /v1/, /v1/v1, or a route's own path."""

@@ -1,8 +1,8 @@
-"""What Alembic runs to bring the tables up to date, on the connection that `store.schema` hands over."""
+"""What Alembic runs to bring the tables up to date, on the connection that `store.sql.schema` hands over."""
 
 from alembic import context
 
-from elbowroom.store.tables import metadata
+from elbowroom.store.sql.schema import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 with context.begin_transaction():
