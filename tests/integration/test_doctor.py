@@ -25,7 +25,7 @@ from elbowroom.doctor.finding import Finding, is_healthy
 from elbowroom.doctor.report import as_text, clean
 from elbowroom.doctor.subject import Subject
 from elbowroom.logs.redaction import Redactor
-from elbowroom.store.one_process import only_process
+from elbowroom.store import only_process
 
 KEY = "sk-lm-abcdefgh:12345678901234567890"
 WRONG_KEY = "sk-lm-hgfedcba:09876543210987654321"

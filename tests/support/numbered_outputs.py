@@ -5,7 +5,8 @@ import random
 import sys
 from pathlib import Path
 
-from kept_outputs import ME, file_store
+from kept_outputs import ME
+from ledger_files import file_store
 
 
 def numbered(name: str, number: int) -> str:

@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from memory_stores import MemoryMemories
 
 from elbowroom.agents.memory_tools import LONGEST_MEMORY, memory_tools, remembers
 from elbowroom.agents.own_tool import OwnTool
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.tool_names import TOOLS
 from elbowroom.settings.tool_sections import MemorySettings
-from elbowroom.store.memories_memory import MemoryMemories
 
 DAY = 86_400.0
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()

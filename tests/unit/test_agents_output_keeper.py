@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kept_outputs import largest_stall, text_of
+from memory_stores import MemoryToolOutputs
 
 from elbowroom.agents.output_keeper import OutputKeeper
 from elbowroom.agents.own_tool import Media, OwnTool, ToolResult
@@ -17,7 +18,6 @@ from elbowroom.context.tool_output import ref_to, references_in
 from elbowroom.context.tool_stubs import is_soft_trimmed, is_stub, stub
 from elbowroom.context.tool_view import READ_TOOL, SEARCH_TOOL, ref_in_view
 from elbowroom.settings.tool_sections import ToolOutputSettings
-from elbowroom.store.tool_outputs_memory import MemoryToolOutputs
 
 ME, OTHER = "me", "somebody else"
 Message = dict[str, Any]

@@ -24,7 +24,7 @@ from elbowroom.providers.events import Finished, StreamEvent, TextDelta, UsageRe
 from elbowroom.providers.pass_through import PassedAnswer
 from elbowroom.settings.model import AgentSettings, CompactionSettings, StoreSettings
 from elbowroom.settings.tool_sections import MemorySettings, ToolOutputSettings
-from elbowroom.store.opening import open_store
+from elbowroom.store import open_store
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter
 

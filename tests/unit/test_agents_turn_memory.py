@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from memory_stores import MemoryLedgerRows
+
 from elbowroom.agents.caller import Caller
 from elbowroom.agents.history import History
 from elbowroom.agents.ledger import Ledger
@@ -9,7 +11,6 @@ from elbowroom.agents.turn_memory import TurnMemory, Written
 from elbowroom.context.budget import Budget
 from elbowroom.context.ledger import Chain
 from elbowroom.context.transcript import Message
-from elbowroom.store.memory_rows import MemoryLedgerRows
 
 ADA = Caller("ada")
 HISTORY: list[Message] = [

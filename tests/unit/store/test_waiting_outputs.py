@@ -2,10 +2,9 @@
 
 import random
 
+from elbowroom.store.tool_outputs_memory import SAFE_SECONDS, MemoryToolOutputs
 from kept_outputs import ME, read, text_of
 from standing_clock import Clock
-
-from elbowroom.store.tool_outputs_memory import SAFE_SECONDS, MemoryToolOutputs
 
 
 def noise(number: int) -> str:

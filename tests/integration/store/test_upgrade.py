@@ -11,17 +11,6 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from conversation_rows import Stored, put
-from kept_outputs import ME, file_store, text_of, written_down
-from ledger_files import bytes_of, keys_in, query
-from ledger_samples import compaction, conversation, spoken
-from sqlalchemy import create_engine
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.engine import Dialect
-from sqlalchemy.schema import CreateIndex, CreateTable
-from stored_conversations import lasting_conversations
-
-from elbowroom.context.conversation import KeptCompaction
-from elbowroom.context.conversation_changes import CompactionDetails, CompactionNoted
 from elbowroom.store.database import Database
 from elbowroom.store.errors import StoreUnavailable
 from elbowroom.store.message_json import encoded
@@ -29,6 +18,17 @@ from elbowroom.store.owner_key import owner_key
 from elbowroom.store.schema import bring_up_to_date
 from elbowroom.store.sqlite import create_engines
 from elbowroom.store.tables import SCHEMA_VERSION, metadata
+from kept_outputs import ME, text_of, written_down
+from ledger_files import bytes_of, keys_in, query
+from ledger_samples import compaction, conversation, spoken
+from sqlalchemy import create_engine
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.engine import Dialect
+from sqlalchemy.schema import CreateIndex, CreateTable
+from stored_conversations import write_behind_conversations
+
+from elbowroom.context.conversation import KeptCompaction
+from elbowroom.context.conversation_changes import CompactionDetails, CompactionNoted
 
 VERSION_1 = """
 CREATE TABLE schema_version (version INTEGER NOT NULL);
@@ -64,7 +64,7 @@ CREATE TABLE memories (
 CREATE INDEX memories_by_age ON memories (room, saved);
 UPDATE schema_version SET version = 2;
 """
-VERSION_3 = (Path(__file__).parents[1] / "support" / "tables_of_version_3.sql").read_text()
+VERSION_3 = (Path(__file__).parents[2] / "support" / "tables_of_version_3.sql").read_text()
 OF_ME = f"UPDATE conversations SET owner = '{owner_key(ME)}';"
 ALEMBIC_IS_LOADED = """
 import asyncio, sys
@@ -145,7 +145,7 @@ async def test_tables_of_version_3_are_taken_over(tmp_path: Path) -> None:
     put(path, Stored("c", 1000.0))
     write(path, OF_ME)
     details = CompactionDetails(1.5, 2, 3, 40, "They spoke.")
-    async with lasting_conversations(path) as stored:
+    async with write_behind_conversations(path) as stored:
         stored.note([CompactionNoted("c", 900, 300, "plan", 2000.0, details)])
         found = await stored.read(ME, "c")
     assert found is not None

@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from ledger_files import query
-
 from elbowroom.store.database import Database
 from elbowroom.store.errors import StoreUnavailable
+from ledger_files import query
 
 FULL = 2
 

@@ -1,29 +1,26 @@
-"""What all stores of memories promise: in a file, in memory, and where the file cannot be opened."""
+"""What memories promise: in a file, in memory, and where the file cannot be opened."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from kept_outputs import ME, file_store, written_down
-from ledger_files import query, sql_store
+import store_fixtures
+from kept_outputs import ME, written_down
+from ledger_files import file_store, query, sql_store
 
 from elbowroom.context.memories import Memories, Memory, memory_of
-from elbowroom.store.memories_memory import MOST_MEMORIES, MemoryMemories
+from elbowroom.store import Store
+from elbowroom.store.rows import MOST_MEMORIES
 
 ODD = ["", "\ud800", "a\0b", "'; DROP TABLE memories; --", "\U0001f600", "x" * 100_000, "one\ntwo\n"]
 
 
-@pytest.fixture(params=["file", "memory", "broken"])
-async def memories(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Memories]:
-    """A store of each kind."""
-    if request.param == "memory":
-        yield MemoryMemories()
-        return
-    path = tmp_path / "elbowroom.db"
-    if request.param == "broken":
-        path.mkdir()
-    async with file_store(path) as store:
-        yield store.memories
+store = store_fixtures.store
+
+
+@pytest.fixture
+def memories(store: Store) -> Memories:
+    """The memories of a store of each kind."""
+    return store.memories
 
 
 async def test_the_newest_comes_first(memories: Memories) -> None:
@@ -74,15 +71,13 @@ async def test_what_is_deleted_is_gone(memories: Memories) -> None:
     assert await written_down(memories) == ["likes tea"]
 
 
-async def test_the_oldest_go_in_memory() -> None:
-    """Beyond the bounds the oldest memories of a room go, and the rooms in which nothing was saved for longest."""
-    memories = MemoryMemories(most=3, most_rooms=2)
-    for when in (5, 1, 4, 2, 3):
-        await memories.save(ME, "agent", f"memory {when}", float(when))
-    assert await written_down(memories) == ["memory 5", "memory 4", "memory 3"]
-    for agent in ("second", "agent", "third"):
-        await memories.save(ME, agent, "more", 6.0)
-    assert [len(await memories.all(ME, agent)) for agent in ("agent", "second", "third")] == [3, 0, 1]
+async def test_in_memory_the_rooms_go_in_which_nothing_was_saved_for_longest() -> None:
+    """A database in memory has those of a thousand agents and owners."""
+    async with sql_store(None) as sql:
+        for when in range(1002):
+            await sql.memories.save(f"room {when}", memory_of(ME, "agent", "text", float(when)))
+        left = [len(await sql.memories.all(f"room {when}")) for when in (0, 1, 2, 1001)]
+    assert left == [0, 0, 1, 1]
 
 
 async def test_the_oldest_go_in_a_file(tmp_path: Path) -> None:

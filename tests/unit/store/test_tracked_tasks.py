@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-
 from elbowroom.store.tracked_tasks import TrackedTasks
 
 

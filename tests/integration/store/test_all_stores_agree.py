@@ -9,28 +9,28 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from memory_stores import MemoryConversations
 from stored_conversations import (
     AGENT,
     ME,
     OwnConversations,
     begun,
-    lasting_conversations,
     messages_of,
     unnumbered,
     user,
+    write_behind_conversations,
 )
 
 from elbowroom.context import conversation_changes as kinds
 from elbowroom.context.conversation import Conversations
 from elbowroom.context.conversation_changes import Added, Change, Heard, QueuedMessage, TurnBegun
 from elbowroom.context.step_usage import StepUsage
-from elbowroom.store.conversations_memory import MemoryConversations
 
 
 @pytest.fixture
 async def stored(tmp_path: Path) -> AsyncIterator[OwnConversations]:
     """Conversations in a file."""
-    async with lasting_conversations(tmp_path / "elbowroom.db") as conversations:
+    async with write_behind_conversations(tmp_path / "elbowroom.db") as conversations:
         yield conversations
 
 

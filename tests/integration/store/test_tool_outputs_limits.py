@@ -7,20 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from kept_outputs import ME, file_store
-from ledger_files import counted_statements, query, sql_store
+from kept_outputs import ME
+from ledger_files import counted_statements, file_store, finished, query, save_entry, sql_of, sql_store
 from ledger_samples import compaction, conversation
 from standing_clock import DAY, HOUR, Clock
 
 from elbowroom.context.ledger import Entry
 from elbowroom.context.tool_output import ToolOutputRef
 from elbowroom.settings.model import StoreSettings
-from elbowroom.store.lasting_store import LastingStore
-from elbowroom.store.limits import Limits
-from elbowroom.store.opening import FILE_NAME, open_store
-from elbowroom.store.sql_store import SqlStore
-from elbowroom.store.tool_output_chunks import packed
-from elbowroom.store.tool_outputs_lasting import LastingToolOutputs
+from elbowroom.store import open_store
+from elbowroom.store.base import LIMITS_IN_MEMORY, Limits
+from elbowroom.store.chunks import packed
+from elbowroom.store.sql import SqlStore
+from elbowroom.store.store import FILE_NAME
 
 NINETY = Limits(retention_days=90)
 FORMS = ["[trimmed; ref={}]", 'ref_id="{}"', '{{"ref_id": "{}"}}', "ref: {}.", "ref={}\nnext line", "ref='{}'"]
@@ -42,6 +41,7 @@ async def keep(store: SqlStore, text: str) -> ToolOutputRef:
 async def left(store: SqlStore, refs: Sequence[ToolOutputRef]) -> list[int]:
     """Return the places of those that are still kept, each with all its chunks; the others have left nothing."""
     path = store._database.path
+    assert path
     ids = [ref_id for (ref_id,) in query(path, "SELECT id FROM tool_outputs ORDER BY id")]
     assert query(path, "SELECT DISTINCT id FROM tool_output_chunks ORDER BY id") == [(ref_id,) for ref_id in ids]
     return [number for number, ref in enumerate(refs) if ref.id in ids]
@@ -76,21 +76,16 @@ async def test_without_retention_age_deletes_nothing(path: Path) -> None:
 async def test_the_limits_hold_while_running(path: Path) -> None:
     """A server that runs for months deletes too: after a write, in the background, and compactions as well."""
     clock = Clock()
-    lasting = LastingStore(str(path), lambda: SqlStore.open(path, NINETY, clock))
-    outputs = LastingToolOutputs(lasting)
-    old = await outputs.keep(ME, "read", "old")
-    sql = await lasting.opened()
-    assert sql is not None
-    entry, archive = compaction(conversation(2))
-    await sql.ledger.save(entry, archive)
-    clock.now += 91 * DAY
-    new = await outputs.keep(ME, "read", "new")
-    await sql._tasks.finished()
-    assert await left(sql, [old, new]) == [1]
-    assert list(await sql.ledger.keys()) == []
-    assert await sql.ledger.find([entry.key]) == []
-    assert query(path, "SELECT count(*) FROM archived_messages") == [(0,)]
-    await lasting.aclose()
+    async with file_store(path, begin=lambda: SqlStore.open(path, NINETY, clock)) as store:
+        old = await store.tool_outputs.keep(ME, "read", "old")
+        entry, made_from = compaction(conversation(2))
+        await store.ledger.save(entry, made_from)
+        clock.now += 91 * DAY
+        new = await store.tool_outputs.keep(ME, "read", "new")
+        await finished(sql_of(store))
+        assert await left(sql_of(store), [old, new]) == [1]
+        assert list(await store.ledger.keys()) == []
+        assert await store.ledger.find([entry.key]) == []
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -99,30 +94,29 @@ async def test_what_a_compaction_refers_to_stays(path: Path, form: str) -> None:
     clock = Clock()
     async with sql_store(path, NINETY, clock) as store:
         refs = [await keep(store, f"text {number}") for number in range(2)]
-        entry, archive = compaction(conversation(2))
+        entry, made_from = compaction(conversation(2))
         content = f"It was long. {form.format(refs[0].id)}"
         call = {"role": "assistant", "tool_calls": [{"function": {"name": "read", "arguments": content}}]}
-        await store.ledger.save(Entry(entry.key, (call,), 1, 1, 1, "digest", 0.0), archive)
+        await save_entry(store, Entry(entry.key, (call,), 1, 1, 1, "digest", 0.0), made_from)
     for _ in range(2):
         clock.now += 80 * DAY
         async with sql_store(path, NINETY, clock) as store:
             await store.ledger.find([entry.key])
     async with sql_store(path, NINETY, clock) as store:
         assert await left(store, refs) == [0]
-        await store.ledger.save(entry, archive)
+        await save_entry(store, entry, made_from)
     async with sql_store(path, NINETY, clock) as store:
         assert await left(store, refs) == []
 
 
-async def test_what_an_archived_message_refers_to_stays(path: Path) -> None:
-    """An output stays as long as a message that a kept entry was made from has its id, and goes with it."""
+async def test_what_a_compaction_was_made_from_refers_to_stays(path: Path) -> None:
+    """An output stays as long as an entry that was made from a message with its id, and goes with it."""
     clock = Clock()
     async with sql_store(path, NINETY, clock) as store:
         refs = [await keep(store, f"text {number}") for number in range(2)]
         messages = [*conversation(1), {"role": "tool", "content": f"[ref={refs[0].id}]"}, *conversation(2, "more")]
-        entry, archive = compaction(messages)
-        await store.ledger.save(entry, archive)
-        assert query(path, "SELECT place, id FROM tool_output_uses") == [("archived_messages", refs[0].id)]
+        entry, made_from = compaction(messages)
+        await save_entry(store, entry, made_from)
         clock.now += 80 * DAY
         await store.ledger.find([entry.key])
     clock.now += 80 * DAY
@@ -140,9 +134,9 @@ async def test_what_a_kept_list_names_stays(path: Path) -> None:
     async with sql_store(path, NINETY, clock) as store:
         refs = [await keep(store, f"text {number}") for number in range(3)]
         refs.append(await keep(store, f"read one; ref={refs[0].id}\nread two; ref={refs[1].id}"))
-        entry, archive = compaction(conversation(2))
+        entry, made_from = compaction(conversation(2))
         note = {"role": "user", "content": f"2 calls; ref={refs[3].id}"}
-        await store.ledger.save(Entry(entry.key, (note,), 1, 1, 1, "digest", 0.0), archive)
+        await save_entry(store, Entry(entry.key, (note,), 1, 1, 1, "digest", 0.0), made_from)
         clock.now += 80 * DAY
         await store.ledger.find([entry.key])
     clock.now += 80 * DAY
@@ -178,14 +172,14 @@ async def test_what_is_referred_to_may_take_more(path: Path, caplog: pytest.LogC
     clock = Clock()
     async with sql_store(path, Limits(90, 1e-9), clock) as store:
         refs = [await keep(store, f"text {number}") for number in range(3)]
-        entry, archive = compaction(conversation(2))
+        entry, made_from = compaction(conversation(2))
         told = {"role": "user", "content": f"ref={refs[0].id}"}
-        await store.ledger.save(Entry(entry.key, (told,), 1, 1, 1, "digest", 0.0), archive)
+        await save_entry(store, Entry(entry.key, (told,), 1, 1, 1, "digest", 0.0), made_from)
         store.tool_outputs.name(ME, [refs[1].id])
         for _ in range(3):
             clock.now += DAY
             store.has_grown()
-            await store._tasks.finished()
+            await finished(store)
         assert await left(store, refs) == [0, 1]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "take more than store.max_gb = 1e-09" in caplog.text
@@ -199,17 +193,17 @@ async def test_naming_costs_one_write_an_hour(path: Path) -> None:
         ids = [ref.id for ref in refs]
         with counted_statements(store.ledger) as statements:
             store.tool_outputs.name(ME, [*ids, "a" * 12, "\ud800"])
-            await store._tasks.finished()
+            await finished(store)
             assert [line.split()[0] for line in statements] == ["SELECT", "UPDATE"]
             for _ in range(10):
                 store.tool_outputs.name(ME, ids)
             store.tool_outputs.name("somebody else", ids)
-            await store._tasks.finished()
+            await finished(store)
         assert [line.split()[0] for line in statements] == ["SELECT", "UPDATE", "SELECT"]
         assert query(path, "SELECT DISTINCT last_named FROM tool_outputs") == [(clock.now,)]
         clock.now += HOUR
         store.tool_outputs.name(ME, ids)
-        await store._tasks.finished()
+        await finished(store)
         assert query(path, "SELECT DISTINCT last_named FROM tool_outputs") == [(clock.now,)]
 
 
@@ -221,13 +215,13 @@ async def test_last_use_is_written_once_an_hour(path: Path) -> None:
         clock.now += HOUR - 1
         with counted_statements(store.ledger) as statements:
             await store.tool_outputs.find(ME, ref.id)
-            await store._tasks.finished()
+            await finished(store)
             assert [line.split()[0] for line in statements] == ["SELECT"]
         clock.now += 1
         with counted_statements(store.ledger) as statements:
             for _ in range(3):
                 await store.tool_outputs.find(ME, ref.id)
-                await store._tasks.finished()
+                await finished(store)
         assert [line.split()[0] for line in statements].count("UPDATE") == 1
         assert query(path, "SELECT last_used FROM tool_outputs") == [(clock.now,)]
 
@@ -260,3 +254,23 @@ async def test_the_settings_set_the_limits(tmp_path: Path) -> None:
             assert time.monotonic() < deadline, "they were never deleted"
             await asyncio.sleep(0.02)
         await opened.aclose()
+
+
+async def test_in_memory_the_oldest_use_goes_whatever_refers_to_it() -> None:
+    """A database in memory stays within its bounds, but for outputs that were used within the minute."""
+    clock, limits = Clock(), Limits(max_gb=700_000 / 10**9, in_memory=True)
+    async with sql_store(None, limits, clock) as store:
+        refs = []
+        for number in range(6):
+            refs.append(await keep(store, random.Random(number).randbytes(100_000).hex()))
+            clock.now += LIMITS_IN_MEMORY.again_seconds
+        await save_entry(store, Entry("key", ({"content": f"ref={refs[0].id}"},), 1, 1, 1, "digest", 0.0))
+        store.tool_outputs.name(ME, [refs[1].id])
+        store.has_grown()
+        await finished(store)
+        clock.now += 61
+        await store.tool_outputs.find(ME, refs[2].id)
+        await finished(store)
+        await store._apply_limits()
+        found = [bool(await store.tool_outputs.find(ME, ref.id)) for ref in refs]
+    assert found == [False, True, True, False, True, True]

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from kept_outputs import ME, file_store, first_block, largest_stall, text_of
-from ledger_files import query
+from kept_outputs import ME, first_block, largest_stall, text_of
+from ledger_files import file_store, query
 
 from elbowroom.context.tool_output import BLOCK_CHARACTERS
 

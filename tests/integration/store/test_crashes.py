@@ -32,7 +32,7 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
 
 def start_writer(path: Path, name: str, count: int) -> subprocess.Popen[str]:
     """Start a process that saves so many entries and prints each key once it is acknowledged."""
-    support = str(Path(__file__).parents[1] / "support")
+    support = str(Path(__file__).parents[2] / "support")
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([support, *filter(None, sys.path)])}
     command = [sys.executable, "-c", WRITER, str(path), name, str(count)]
     return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)

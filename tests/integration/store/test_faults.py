@@ -10,6 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from elbowroom.store.errors import StoreUnavailable
+from elbowroom.store.lasting_store import LastingStore, Patience
+from elbowroom.store.sql_store import SqlStore
 from ledger_files import (
     SOON,
     OwnLedgerRows,
@@ -24,9 +27,6 @@ from ledger_files import (
 from ledger_samples import compaction, conversation, spoken
 
 from elbowroom.context.ledger import Entry
-from elbowroom.store.errors import StoreUnavailable
-from elbowroom.store.lasting_store import LastingStore, Patience
-from elbowroom.store.sql_store import SqlStore
 
 FULL_DISK = """
 import asyncio, resource, sys
@@ -121,7 +121,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(script: str, path: Path) -> subprocess.CompletedProcess[str]:
     """Run a script of this file in a process of its own."""
-    support = str(Path(__file__).parents[1] / "support")
+    support = str(Path(__file__).parents[2] / "support")
     command = [sys.executable, "-W", "error", "-c", script, str(path)]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([support, *filter(None, sys.path)])}
     return subprocess.run(command, env=environ, check=False, capture_output=True, text=True, timeout=100)

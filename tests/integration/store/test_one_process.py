@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from command_line import run, running
+from elbowroom.store.one_process import only_process
 
 from elbowroom.errors import ElbowroomError
-from elbowroom.store.one_process import only_process
 
 HOLDER = """
 import sys

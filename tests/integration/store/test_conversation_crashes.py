@@ -9,13 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
+from elbowroom.store.errors import StoreUnavailable
 from ledger_files import query
 from stored_conversations import (
     AGENT,
     ME,
     begun,
     heard,
-    lasting_conversations,
+    write_behind_conversations,
     messages_of,
     queued,
     turn,
@@ -34,12 +35,11 @@ from elbowroom.context.conversation_changes import (
     TurnBegun,
     TurnEnded,
 )
-from elbowroom.store.errors import StoreUnavailable
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from stored_conversations import AGENT, begun, lasting_conversations, turn_went_on
+from stored_conversations import AGENT, begun, write_behind_conversations, turn_went_on
 from elbowroom.context.conversation_changes import Heard, ReplyBegun, ReplyGrew, TurnBegun, TurnEnded
 
 async def say(conversations, name):
@@ -55,7 +55,7 @@ async def say(conversations, name):
             print(name, turn, flush=True)
 
 async def main(path, round):
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         await asyncio.gather(*(say(conversations, f"{round}-{number}") for number in range(3)))
 
 asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
@@ -65,7 +65,7 @@ REPLY = "".join(f"{token} " for token in range(30))
 
 def acknowledged_until_killed(path: Path, number: int, milliseconds: float) -> list[list[str]]:
     """Let a process write until so long after its first acknowledgement; returns the turns that it acknowledged."""
-    support = str(Path(__file__).parents[1] / "support")
+    support = str(Path(__file__).parents[2] / "support")
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([support, *filter(None, sys.path)])}
     command = [sys.executable, "-c", WRITER, str(path), str(number)]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as writer:
@@ -80,7 +80,7 @@ def acknowledged_until_killed(path: Path, number: int, milliseconds: float) -> l
 async def check_what_is_left(path: Path, acknowledged: list[list[str]]) -> int:
     """Hold that all that was acknowledged is there and the rest is interrupted; returns how much of that there is."""
     assert query(path, "PRAGMA integrity_check") == [("ok",)]
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         interrupted = 0
         for name in {name for name, _ in acknowledged}:
             found = await conversations.read(ME, name)
@@ -133,7 +133,7 @@ async def test_two_hundred_killed_processes_lose_nothing_they_acknowledged(tmp_p
 async def test_what_is_said_is_written_without_being_asked(tmp_path: Path) -> None:
     """A reply that streams is in the file a moment later, though nobody settles or asks."""
     path = tmp_path / "elbowroom.db"
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         conversations.note([*begun("c"), TurnBegun("t", "c", "c.1", AGENT, 1.0), ReplyBegun("t", "m", 1.0)])
         for number in range(20):
             conversations.note([ReplyGrew("m", "text", f"{number} ")])
@@ -148,10 +148,10 @@ async def test_a_restart(tmp_path: Path) -> None:
     """What was being said is interrupted, what is whole stays whole, and what that turn took from the queue waits."""
     path = tmp_path / "elbowroom.db"
     items = [queued(f"q{number}", "c") for number in range(3)]
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         conversations.note([*whole("c"), *(Queued(item) for item in items), QueueTaken("c-t", ("q0",))])
         conversations.note([*turn_begun("t", "c", "c.2"), *turn_went_on("t"), QueueTaken("t", ("q1",))])
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         assert await conversations.queue() == items[1:]
         found = await conversations.read(ME, "c")
         assert found
@@ -167,7 +167,7 @@ async def test_a_restart(tmp_path: Path) -> None:
 async def test_what_goes_on_is_not_interrupted_when_the_file_is_opened_again(tmp_path: Path) -> None:
     """A store that failed and comes back has not stopped anything: only a new process finds what another has left."""
     path = tmp_path / "elbowroom.db"
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         conversations.note([*begun("c"), *turn_begun("t", "c", "c.1")])
         assert await conversations.settled()
         conversations._store.failed(conversations.sql, StoreUnavailable("for a test"))
@@ -187,13 +187,13 @@ async def test_what_goes_on_is_not_interrupted_when_the_file_is_opened_again(tmp
 async def test_the_end_of_a_server(tmp_path: Path) -> None:
     """All that was noted before the store is closed is in the file, though it was being written at that moment."""
     path = tmp_path / "elbowroom.db"
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         conversations.note(whole("a"))
         settling = asyncio.create_task(conversations.settled())
         await asyncio.sleep(0)
         conversations.note(whole("b"))
     assert await settling
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         for name in ("a", "b"):
             assert await messages_of(conversations, name) == [user("What is in the note?"), *turn_messages(f"{name}-t")]
 
@@ -205,14 +205,14 @@ async def test_twenty_conversations_at_once(tmp_path: Path) -> None:
 
     async def say(name: str) -> None:
         for number, change in enumerate(whole(name)):
-            lasting.note([change])
+            kept.note([change])
             await asyncio.sleep(0)
             if number % 7 == 0:
-                await lasting.settled()
+                await kept.settled()
 
-    async with lasting_conversations(path) as lasting:
+    async with write_behind_conversations(path) as kept:
         await asyncio.gather(*(say(name) for name in names))
         for name in names:
-            assert await messages_of(lasting, name) == [user("What is in the note?"), *turn_messages(f"{name}-t")]
-        assert len(await lasting.rows(ME)) == 20
+            assert await messages_of(kept, name) == [user("What is in the note?"), *turn_messages(f"{name}-t")]
+        assert len(await kept.rows(ME)) == 20
     assert query(path, "SELECT count(*) FROM messages") == [(80,)]

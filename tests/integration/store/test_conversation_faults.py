@@ -10,12 +10,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from elbowroom.store.conversations_lasting import LATEST_SECONDS, MOST_CHANGES
+from elbowroom.store.conversations_waiting import WaitingChanges, with_joined_deltas
 from ledger_files import held_by_another_program, query
 from stored_conversations import (
     ME,
     OwnConversations,
     begun,
-    lasting_conversations,
+    write_behind_conversations,
     messages_of,
     queued,
     turn_messages,
@@ -24,16 +26,14 @@ from stored_conversations import (
 )
 
 from elbowroom.context.conversation_changes import Queued, ReplyGrew
-from elbowroom.store.conversations_lasting import LATEST_SECONDS, MOST_CHANGES
-from elbowroom.store.conversations_waiting import WaitingChanges, with_joined_deltas
 
 FULL_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
-from stored_conversations import ME, lasting_conversations, messages_of, whole
+from stored_conversations import ME, write_behind_conversations, messages_of, whole
 
 async def main(path):
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         conversations.note(whole("first"))
         assert await conversations.settled()
         _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -49,7 +49,7 @@ async def main(path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         while not await conversations.settled():
             await asyncio.sleep(0.02)
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         assert len(await conversations.rows(ME)) == 31
         for number in range(30):
             assert len(await messages_of(conversations, f"c{number}")) == 4
@@ -59,10 +59,10 @@ asyncio.run(main(Path(sys.argv[1])))
 READ_ONLY = """
 import asyncio, logging, os, sys, tempfile
 from pathlib import Path
-from stored_conversations import lasting_conversations, messages_of, whole
+from stored_conversations import write_behind_conversations, messages_of, whole
 
 async def say(path, settles):
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         conversations.note(whole("c"))
         assert await conversations.settled() == settles
         assert len(await messages_of(conversations, "c")) == 4
@@ -84,7 +84,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(script: str, path: Path) -> subprocess.CompletedProcess[str]:
     """Run a script of this file in a process of its own."""
-    support = str(Path(__file__).parents[1] / "support")
+    support = str(Path(__file__).parents[2] / "support")
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([support, *filter(None, sys.path)])}
     command = [sys.executable, "-W", "error", "-c", script, str(path)]
     return subprocess.run(command, env=environ, check=False, capture_output=True, text=True, timeout=100)
@@ -123,10 +123,10 @@ def test_a_read_only_folder() -> None:
 async def test_a_file_held_by_another_program(tmp_path: Path) -> None:
     """As long as it is held, conversations are in memory; then all of them are in the file, in order."""
     path = tmp_path / "elbowroom.db"
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         conversations.note(whole("before"))
         assert await conversations.settled()
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         with held_by_another_program(path):
             conversations.note([*whole("meanwhile"), Queued(queued("q", "meanwhile"))])
             assert not await conversations.settled()
@@ -141,7 +141,7 @@ async def test_a_file_that_refuses_changes_for_a_while(tmp_path: Path) -> None:
     """What was there is read together with what waits, also in one conversation, and written once that works."""
     path = tmp_path / "elbowroom.db"
     changes = whole("c")
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         conversations.note([*whole("old"), *changes[:9]])
         assert await conversations.settled()
         await conversations.refuse_writes()
@@ -154,7 +154,7 @@ async def test_a_file_that_refuses_changes_for_a_while(tmp_path: Path) -> None:
         assert not await conversations.settled()
         await conversations.take_writes()
         assert await conversations.settled()
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         assert await messages_of(conversations, "c") == [user("What is in the note?"), *turn_messages("c-t")]
         assert [row.id for row in await conversations.rows(ME)] == ["new", "c"]
 
@@ -162,10 +162,10 @@ async def test_a_file_that_refuses_changes_for_a_while(tmp_path: Path) -> None:
 async def test_damage_while_the_store_is_open(tmp_path: Path) -> None:
     """Reading and writing damaged pages raises nothing; the file is set aside, and what is new is kept."""
     path = tmp_path / "elbowroom.db"
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         conversations.note([change for number in range(30) for change in whole(f"c{number}", "x" * 5000)])
         assert await conversations.settled()
-    async with lasting_conversations(path) as conversations:
+    async with write_behind_conversations(path) as conversations:
         assert len(await conversations.rows(ME)) == 30
         query(path, "PRAGMA user_version = 1")  # what others change is read from the file again
         with path.open("r+b") as file:
@@ -184,7 +184,7 @@ async def test_damage_while_the_store_is_open(tmp_path: Path) -> None:
 async def test_closing_tells_that_something_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What is only in memory when elbowroom ends is told."""
     (tmp_path / "elbowroom.db").mkdir()
-    async with lasting_conversations(tmp_path / "elbowroom.db") as conversations:
+    async with write_behind_conversations(tmp_path / "elbowroom.db") as conversations:
         conversations.note(whole("c"))
         assert not await conversations.settled()
     assert "batches of what was said in conversations that are lost: 1" in caplog.messages[-1]
@@ -193,7 +193,7 @@ async def test_closing_tells_that_something_is_lost(tmp_path: Path, caplog: pyte
 async def test_nothing_is_begun_behind_the_close(tmp_path: Path) -> None:
     """What is noted as the last thing, and cannot be written, leaves no task that nobody waits for."""
     (tmp_path / "elbowroom.db").mkdir()
-    async with lasting_conversations(tmp_path / "elbowroom.db") as conversations:
+    async with write_behind_conversations(tmp_path / "elbowroom.db") as conversations:
         conversations.note(whole("c"))
     conversations.note(whole("d"))
     before = asyncio.all_tasks()

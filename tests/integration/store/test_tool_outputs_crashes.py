@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numbered_outputs
 import pytest
-from kept_outputs import ME, file_store, text_of
+from kept_outputs import ME, text_of
 from ledger_files import query
 from numbered_outputs import numbered
 

@@ -11,9 +11,9 @@ from ledger_files import query, sql_store
 from standing_clock import DAY, HOUR, Clock
 
 from elbowroom.context.tool_output import ref_to_media
-from elbowroom.store.conversations_limits import MESSAGES_A_TRANSACTION
-from elbowroom.store.limits import Limits
-from elbowroom.store.tool_output_chunks import packed_media
+from elbowroom.store.base import Limits
+from elbowroom.store.chunks import packed_media
+from elbowroom.store.sql.limits import MESSAGES_A_TRANSACTION
 
 MEGABYTE = 1e-3
 """In gigabytes."""
@@ -98,10 +98,8 @@ async def test_chats_write_while_old_conversations_go(path: Path) -> None:
     async with sql_store(path, Limits(), clock) as store:
         store._conversation_limits._limits = Limits(retention_days=30)
         applying = asyncio.create_task(store._conversation_limits.apply())
-        async with store._database.writing():
-            pass
-        async with store._database.writing():
-            assert held(path) != {}
+        await store._database.write(lambda _: None)
+        assert await store._database.write(lambda _: held(path)) != {}
         store._conversation_limits.stop()
         await applying
         assert held(path) != {}

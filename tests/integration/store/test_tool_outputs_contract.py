@@ -1,32 +1,27 @@
-"""What all stores of tool outputs promise: in a file, in memory, and where the file cannot be opened."""
+"""What the outputs of tools promise: in a file, in memory, and where the file cannot be opened."""
 
 import random
 from bisect import bisect_left
-from collections.abc import AsyncIterator
 from itertools import accumulate
-from pathlib import Path
 
 import pytest
-from kept_outputs import ME, TEXTS, file_store, places_of, read, text_of
+import store_fixtures
+from kept_outputs import ME, TEXTS, places_of, read, text_of
 
 from elbowroom.context.tool_output import BLOCK_CHARACTERS, ToolOutputs, is_ref_id, utf8
-from elbowroom.store.tool_outputs_memory import MemoryToolOutputs
+from elbowroom.store import Store
 
 ODD_OWNERS = ["", "\ud800", "a\0b", "'; DROP TABLE tool_outputs; --", "\U0001f600" * 1000]
 UNKNOWN = ["", "x", "a" * 12, "\ud800" * 12, "\0" * 12, "A" * 12, "a" * 10_000, "' OR 1=1; --"]
 
 
-@pytest.fixture(params=["file", "memory", "broken"])
-async def outputs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ToolOutputs]:
-    """A store of each kind."""
-    if request.param == "memory":
-        yield MemoryToolOutputs()
-        return
-    path = tmp_path / "elbowroom.db"
-    if request.param == "broken":
-        path.mkdir()
-    async with file_store(path) as store:
-        yield store.tool_outputs
+store = store_fixtures.store
+
+
+@pytest.fixture
+def outputs(store: Store) -> ToolOutputs:
+    """The outputs of a store of each kind."""
+    return store.tool_outputs
 
 
 async def test_blocks_joined_are_the_text(outputs: ToolOutputs) -> None:

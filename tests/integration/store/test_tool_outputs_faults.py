@@ -10,19 +10,18 @@ import time
 from pathlib import Path
 
 import pytest
-from kept_outputs import ME, file_store, read, store_over, text_of, written_down
-from ledger_files import SOON, held_by_another_program, lasting_store, query
-from ledger_samples import compaction, conversation
-
 from elbowroom.store.errors import StoreUnavailable
 from elbowroom.store.lasting_store import LastingStore, Patience
 from elbowroom.store.opening import Store
 from elbowroom.store.sql_store import SqlStore
+from kept_outputs import ME, file_store, read, store_over, text_of, written_down
+from ledger_files import SOON, held_by_another_program, lasting_store, query
+from ledger_samples import compaction, conversation
 
 FULL_DISK = """
 import asyncio, random, resource, sys
 from pathlib import Path
-from kept_outputs import ME, file_store, text_of, written_down
+from kept_outputs import ME, text_of, written_down
 from ledger_files import query
 
 async def main(path):
@@ -48,7 +47,7 @@ asyncio.run(main(Path(sys.argv[1])))
 READ_ONLY = """
 import asyncio, logging, os, sys, tempfile
 from pathlib import Path
-from kept_outputs import ME, file_store, text_of, written_down
+from kept_outputs import ME, text_of, written_down
 
 async def keep_and_read(path):
     async with file_store(path) as store:

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from elbowroom.store.lasting_store import Patience
+from elbowroom.store.opening import Store, open_store
 from kept_outputs import ME
 from ledger_files import held_by_another_program, query
 
 from elbowroom.settings.model import StoreSettings
-from elbowroom.store.lasting_store import Patience
-from elbowroom.store.opening import Store, open_store
 
 WORKS_AGAIN = "Conversations are saved again, and so is what had been kept in memory."
 SPOIL = """
@@ -147,7 +147,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(script: str, path: Path) -> subprocess.CompletedProcess[str]:
     """Run a script of this file in a process of its own."""
-    folders = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent), *filter(None, sys.path)]
+    folders = [str(Path(__file__).parents[2] / "support"), str(Path(__file__).parent), *filter(None, sys.path)]
     command = [sys.executable, "-W", "error", "-c", script, str(path)]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     return subprocess.run(command, env=environ, check=False, capture_output=True, text=True, timeout=100)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import platformdirs
 import pytest
+from elbowroom.store.lasting_rows import LastingLedgerRows
+from elbowroom.store.memory_rows import MemoryLedgerRows
+from elbowroom.store.opening import database_path, open_store
 from settings_file import load, refusal
 
 from elbowroom.errors import SettingsError
 from elbowroom.settings.model import StoreSettings
 from elbowroom.settings.paths import data_dir
-from elbowroom.store.lasting_rows import LastingLedgerRows
-from elbowroom.store.memory_rows import MemoryLedgerRows
-from elbowroom.store.opening import database_path, open_store
 
 TAKES = (
     "it takes an empty text, or sqlite+aiosqlite:/// with the full path of a file after it, such as "

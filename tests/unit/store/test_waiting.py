@@ -1,8 +1,7 @@
 """The rows of the ledger in memory stay within their bounds."""
 
-from ledger_samples import compaction, conversation
-
 from elbowroom.store.memory_rows import MemoryLedgerRows
+from ledger_samples import compaction, conversation
 
 
 async def test_the_entries_that_nobody_used_for_longest_go_first() -> None:
