@@ -1,6 +1,7 @@
 """Outputs of tools in the hands of a test: kinds of stores, texts that are hard to keep, and reading back."""
 
 import asyncio
+import random
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
@@ -68,3 +69,9 @@ async def largest_stall(until: "asyncio.Task[Any]") -> float:
 async def written_down(memories: Memories, agent: str = "agent") -> list[str]:
     """Return the texts that an agent of ours remembers."""
     return [memory.text for memory in await memories.all(ME, agent)]
+
+
+def numbered(name: str, number: int) -> str:
+    """Return one of many texts; most are short, some take dozens of chunks."""
+    generator = random.Random(f"{name} {number}")
+    return f"{name} {number}\n" + generator.randbytes(generator.choice([10, 10_000, 600_000])).hex()

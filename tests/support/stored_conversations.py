@@ -30,7 +30,7 @@ from elbowroom.store.conversations import WriteBehindConversations
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.write_behind import Patience, WriteBehindStore
 
-ME = "a person"
+ME = "me"
 AGENT = "reader"
 KINDS = ("memory", "file", "unwritable", "broken")
 """In memory, in a file, with a file that is read but refuses everything, and where no file can be opened."""
