@@ -42,6 +42,7 @@ HISTORY: list[Message] = [
 SUMMARY: list[Message] = [{"role": "user", "content": f"They spoke of a list; ref={ref_to(ME, LIST).id}"}]
 CHAIN = Chain.of(ME, AGENT, HISTORY)
 ENTRY = Entry(CHAIN.keys[-1], tuple(SUMMARY), 8192, 7000, 900, "plan", 1_700_000_000.5)
+TEXTS = (LIST, LOG, NOTED)
 IMAGE_ID = ref_to_media(ME, "image/png", IMAGE).id
 
 

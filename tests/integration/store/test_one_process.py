@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from command_line import run, running
-from elbowroom.store.one_process import only_process
 
 from elbowroom.errors import ElbowroomError
+from elbowroom.store import only_process
 
 HOLDER = """
 import sys
 from pathlib import Path
-from elbowroom.store.one_process import only_process
+from elbowroom.store import only_process
 
 with only_process(Path(sys.argv[1])):
     print("held", flush=True)

@@ -10,12 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from elbowroom.store.lasting_store import Patience
-from elbowroom.store.opening import Store, open_store
 from kept_outputs import ME
-from ledger_files import held_by_another_program, query
+from ledger_files import held_by_another_program, query, sql_of
+from stored_conversations import pragma
 
 from elbowroom.settings.model import StoreSettings
+from elbowroom.store import Store, open_store
+from elbowroom.store.write_behind import Patience
 
 WORKS_AGAIN = "Conversations are saved again, and so is what had been kept in memory."
 SPOIL = """
@@ -35,8 +36,7 @@ with open(sys.argv[1], "r+b") as file:
 async def opened(path: Path) -> AsyncIterator[Store]:
     """Open a store that soon tries its file again."""
     store = open_store(StoreSettings(url=f"sqlite+aiosqlite:///{path}"), {})
-    assert store._lasting
-    store._lasting._patience = Patience(opening=30, again=0.05, closing=30)
+    store._behind._patience = Patience(opening=30, again=0.05, closing=30)
     try:
         yield store
     finally:
@@ -123,10 +123,9 @@ async def test_nobody_asks_for_a_long_time(tmp_path: Path) -> None:
     """What goes wrong again and again is one sentence, and the last one says how it is now."""
     path = tmp_path / "elbowroom.db"
     async with opened(path) as store:
-        assert store._lasting
         for _ in range(100):
-            store._lasting._fails(OSError("no"))
-            store._lasting._works()
+            store._behind._fails(OSError("no"))
+            store._behind._works()
         assert store.news() == [fails("the log of the server says why"), WORKS_AGAIN]
 
 
@@ -142,7 +141,7 @@ async def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait only a moment for another program that holds the file."""
-    monkeypatch.setattr("elbowroom.store.sqlite.BUSY_MILLISECONDS", 50)
+    monkeypatch.setattr("elbowroom.store.sql.dialect.BUSY_MILLISECONDS", 50)
 
 
 def run(script: str, path: Path) -> subprocess.CompletedProcess[str]:
@@ -165,21 +164,11 @@ async def test_a_file_that_takes_nothing_more(tmp_path: Path, begin: str, end: s
     path = tmp_path / "elbowroom.db"
     async with opened(path) as store:
         await save(store, "first")
-        await pragma(store, begin)
+        await pragma(sql_of(store), begin)
         for number in range(20):
             await save(store, f"{number} " * 1000)
         assert store.news() == [fails(plainly)]
         assert len(await store.memories.all(ME, "agent")) == 21
-        await pragma(store, end)
+        await pragma(sql_of(store), end)
         assert await until_it_works(store) == [WORKS_AGAIN]
     assert query(path, "SELECT count(*) FROM memories") == [(22,)]
-
-
-async def pragma(store: Store, setting: str) -> None:
-    """Change a setting of the connection that writes."""
-    assert store._lasting
-    assert store._lasting._sql
-    async with store._lasting._sql._database._writer.connect() as connection:
-        driver = (await connection.get_raw_connection()).driver_connection
-        assert driver
-        await driver.execute(f"PRAGMA {setting}")

@@ -7,28 +7,27 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import every_kind_of_row as rows
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from conversation_rows import Stored, put
-from elbowroom.store.database import Database
-from elbowroom.store.errors import StoreUnavailable
-from elbowroom.store.message_json import encoded
-from elbowroom.store.owner_key import owner_key
-from elbowroom.store.schema import bring_up_to_date
-from elbowroom.store.sqlite import create_engines
-from elbowroom.store.tables import SCHEMA_VERSION, metadata
 from kept_outputs import ME, text_of, written_down
-from ledger_files import bytes_of, keys_in, query
-from ledger_samples import compaction, conversation, spoken
+from ledger_files import bytes_of, file_store, keys_in, query, sql_store
+from ledger_samples import compaction, conversation
 from sqlalchemy import create_engine
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
-from stored_conversations import write_behind_conversations
+from stored_conversations import unnumbered, write_behind_conversations
 
 from elbowroom.context.conversation import KeptCompaction
 from elbowroom.context.conversation_changes import CompactionDetails, CompactionNoted
+from elbowroom.store import Store
+from elbowroom.store.base import SCHEMA_VERSION, StoreUnavailable, encoded, owner_key
+from elbowroom.store.sql.database import Database
+from elbowroom.store.sql.dialect import create_engines
+from elbowroom.store.sql.schema import bring_up_to_date, metadata
 
 VERSION_1 = """
 CREATE TABLE schema_version (version INTEGER NOT NULL);
@@ -64,12 +63,18 @@ CREATE TABLE memories (
 CREATE INDEX memories_by_age ON memories (room, saved);
 UPDATE schema_version SET version = 2;
 """
-VERSION_3 = (Path(__file__).parents[2] / "support" / "tables_of_version_3.sql").read_text()
+SUPPORT = Path(__file__).parents[2] / "support"
+VERSION_3 = (SUPPORT / "tables_of_version_3.sql").read_text()
+VERSION_4 = (SUPPORT / "tables_of_version_4.sql").read_text(encoding="utf-8")
+KEPT_TABLES = (
+    "ledger_entries", "tool_outputs", "tool_output_chunks", "memories", "conversations", "turns", "messages",
+    "message_parts", "step_usage", "compactions", "queue",
+)  # fmt: skip
 OF_ME = f"UPDATE conversations SET owner = '{owner_key(ME)}';"
 ALEMBIC_IS_LOADED = """
 import asyncio, sys
 from pathlib import Path
-from elbowroom.store.database import Database
+from elbowroom.store.sql.database import Database
 
 async def main():
     database = await Database.open(Path(sys.argv[1]))
@@ -99,17 +104,16 @@ def write(path: Path, *scripts: str) -> None:
 async def test_tables_of_version_1_are_taken_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Compactions of a version-1 file are found as before, and outputs and memories are kept beside them."""
     path = tmp_path / "elbowroom.db"
-    entry, archive = compaction(conversation(3))
+    entry, made_from = compaction(conversation(3))
     values = (encoded(entry.messages), entry.window, entry.before, entry.after, entry.rung, entry.created)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(VERSION_1)
         connection.execute("INSERT INTO ledger_entries VALUES (?, ?, ?, ?, ?, ?, ?, 0)", (entry.key, *values))
-        nodes = [(node.key, node.parent, encoded(node.message)) for node in archive]
-        connection.executemany("INSERT INTO archived_messages VALUES (?, ?, ?, 0)", nodes)
+        archived = (entry.key, "", encoded(made_from[-1]))
+        connection.execute("INSERT INTO archived_messages VALUES (?, ?, ?, 0)", archived)
     for _ in range(2):
         async with file_store(path) as store:
             assert await store.ledger.find([entry.key]) == [entry]
-            assert await store.ledger.archived(entry.key) == spoken(conversation(3))
             ref = await store.tool_outputs.keep(ME, "read", "text")
             assert await text_of(store.tool_outputs, ref.id) == "text"
             await store.memories.save(ME, "agent", "likes tea", 1.0)
@@ -157,8 +161,64 @@ async def test_tables_of_version_3_are_taken_over(tmp_path: Path) -> None:
     assert query(path, "SELECT version FROM schema_version") == [(SCHEMA_VERSION,)]
 
 
+async def test_a_file_of_version_4_loses_nothing(tmp_path: Path) -> None:
+    """Every row of every kind that is read is there as it was, and what the archived messages kept is kept."""
+    path, before = tmp_path / "elbowroom.db", tmp_path / "before.db"
+    for file in (path, before):
+        write(file, VERSION_4)
+    async with sql_store(path):
+        pass
+    for table in KEPT_TABLES:
+        old = query(before, f"SELECT * FROM {table}")
+        assert old
+        assert query(path, f"SELECT * FROM {table}") == old, table
+    assert query(before, "SELECT DISTINCT place FROM tool_output_uses ORDER BY place") == [
+        ("archived_messages",), ("ledger_entries",), ("tool_outputs",),
+    ]  # fmt: skip
+    as_of_entries = "SELECT DISTINCT CASE place WHEN 'archived_messages' THEN 'ledger_entries' ELSE place END, id"
+    uses = query(before, f"{as_of_entries} FROM tool_output_uses ORDER BY 1, 2")
+    assert query(path, "SELECT place, id FROM tool_output_uses ORDER BY place, id") == uses
+    assert query(path, "SELECT name FROM sqlite_master WHERE name = 'archived_messages'") == []
+    assert differences(path) == []
+    async with file_store(path) as store, file_store(None) as memory:
+        await fill(memory)
+        assert await all_of(store) == await all_of(memory)
+
+
+async def fill(store: Store) -> None:
+    """Write what the file of version 4 has, as a server that then starts anew finds it."""
+    store.conversations.note(rows.CHANGES)
+    await store.conversations.settled()
+    assert store._behind._sql
+    await store._behind._sql.conversations.interrupt()
+    await store.ledger.save(rows.ENTRY, rows.HISTORY)
+    for text in (rows.LIST, rows.LOG, rows.NOTED):
+        await store.tool_outputs.keep(rows.ME, "read", text)
+    await store.tool_outputs.keep_media(rows.ME, "camera", "image/png", rows.IMAGE)
+    await store.memories.save(rows.ME, rows.AGENT, "likes tea \ud800", 1.0)
+    await store.memories.save(rows.ME, rows.AGENT, "is tired", 2.0)
+    await store.memories.save(rows.YOU, rows.AGENT, "likes coffee", 3.0)
+
+
+async def all_of(store: Store) -> list[object]:
+    """Return all that can be read of it."""
+    kept, ids = store.conversations, ("c", "d")
+    return [
+        [await kept.rows(owner) for owner in (rows.ME, rows.YOU)],
+        [unnumbered(await kept.read(owner, name)) for owner in (rows.ME, rows.YOU) for name in ids],
+        [await kept.turns(name, [f"{name}.answer", "c.answer"]) for name in ids],
+        await kept.queue(),
+        await kept.look_up(rows.ME, "", [*rows.CHAIN.keys, "c.answer", "new"]),
+        await kept.look_up(rows.YOU, f"chat of {rows.YOU} \ud800", ["d.1"]),
+        await store.ledger.find([rows.ENTRY.key]),
+        [await text_of(store.tool_outputs, rows.ref_to(rows.ME, text).id, owner=rows.ME) for text in rows.TEXTS],
+        await store.tool_outputs.media(rows.ME, rows.IMAGE_ID),
+        [await store.memories.all(owner, rows.AGENT) for owner in (rows.ME, rows.YOU)],
+    ]
+
+
 @pytest.mark.parametrize(
-    "scripts", [(), (VERSION_1,), (VERSION_1, VERSION_2), (VERSION_3,)], ids=["new", "1", "2", "3"]
+    "scripts", [(), (VERSION_1,), (VERSION_1, VERSION_2), (VERSION_3,), (VERSION_4,)], ids=["new", "1", "2", "3", "4"]
 )
 async def test_migrations_lead_to_the_tables_that_the_code_describes(tmp_path: Path, scripts: tuple[str, ...]) -> None:
     """Whatever a file begins with, it ends with the same tables, columns, indexes and constraints."""
@@ -173,11 +233,11 @@ async def test_migrations_lead_to_the_tables_that_the_code_describes(tmp_path: P
 async def test_all_migrations_together_lead_there_too(tmp_path: Path) -> None:
     """From an empty file on they make the very tables that a new file is given at once."""
     path = tmp_path / "elbowroom.db"
-    readers, writer = create_engines(path)
-    async with writer.begin() as connection:
-        await bring_up_to_date(connection)
-    await readers.dispose()
-    await writer.dispose()
+    readers, writer = create_engines(path, 1)
+    with writer.begin() as connection:
+        bring_up_to_date(connection)
+    readers.dispose()
+    writer.dispose()
     assert differences(path) == []
     assert query(path, "SELECT version FROM schema_version") == [(SCHEMA_VERSION,)]
 

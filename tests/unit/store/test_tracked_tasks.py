@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from elbowroom.store.tracked_tasks import TrackedTasks
+
+from elbowroom.store.base import TrackedTasks
 
 
 async def test_work_goes_on_when_the_waiter_is_cancelled() -> None:
