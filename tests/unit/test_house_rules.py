@@ -78,7 +78,7 @@ def test_foreign_libraries_stay_in_their_rooms(path: Path) -> None:
         assert not [
             name
             for name in names
-            if name.split(".")[0] in ("sqlalchemy", "aiosqlite", "sqlite3", "alembic", "filelock")
+            if name.split(".")[0] in ("sqlalchemy", "sqlite3", "alembic", "filelock")
         ]
     if own == "context":
         assert not [
