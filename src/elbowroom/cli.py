@@ -15,10 +15,9 @@ from elbowroom import __version__
 from elbowroom.doctor.command import add_doctor
 from elbowroom.errors import ElbowroomError
 from elbowroom.logs.set_up import log_to_terminal, logging_to_file
-from elbowroom.settings.layers import Flags, LoadedSettings, load_settings
-from elbowroom.settings.listing import list_settings
+from elbowroom.settings.fields import expanded, settings_path
 from elbowroom.settings.live import LiveSettings
-from elbowroom.settings.paths import expanded, settings_path
+from elbowroom.settings.load import Flags, LoadedSettings, list_settings, load_settings
 from elbowroom.status.command import add_status
 
 DEMO_SETTINGS = """\
@@ -137,9 +136,9 @@ def _demo(options: argparse.Namespace) -> int:
 async def _run_demo(options: argparse.Namespace) -> None:
     """Run a simulated LM Studio and the server in front of it, with settings of their own."""
     from elbowroom.demo import demo_studio
-    from elbowroom.server.keys import RUNNING, RUNTIME
+    from elbowroom.server.app import StopRequests, bound_the_stop, finish_answers
     from elbowroom.server.listen import listening
-    from elbowroom.server.stopping import StopRequests, bound_the_stop, finish_answers
+    from elbowroom.server.state import RUNNING, RUNTIME
 
     requests = StopRequests.listen()
     with tempfile.TemporaryDirectory(prefix="elbowroom-demo-") as folder:
@@ -186,9 +185,9 @@ def _count(options: argparse.Namespace) -> int:
 async def _print_count(loaded: LoadedSettings, model: str, text: str) -> None:
     """Count with the provider that has the model; it has to run, but loads nothing."""
     from elbowroom.agents.catalog import Catalog
-    from elbowroom.agents.count_request import count_input
-    from elbowroom.providers.chat_endpoint import open_session
+    from elbowroom.agents.dry_run import count_input
     from elbowroom.providers.registry import Providers
+    from elbowroom.providers.stream import open_session
 
     async with open_session() as http:
         providers = Providers(http, os.environ)

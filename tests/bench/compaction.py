@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction import Compaction
-from elbowroom.context.ladder import Ladder
-from elbowroom.context.prune_order import Wishes
+from elbowroom.context.compaction.division import Compaction
+from elbowroom.context.compaction.ladder import Ladder
+from elbowroom.context.compaction.order import Wishes
 from elbowroom.context.transcript import Message, Transcript
-from elbowroom.tokens.families import family_of
-from elbowroom.tokens.family_counter import FamilyCounter
+from elbowroom.tokens.families.counter import FamilyCounter
+from elbowroom.tokens.families.families import family_of
 
 TOKENS = 32_000
 WINDOW = TOKENS * 5 // 4

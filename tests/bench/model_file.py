@@ -6,8 +6,8 @@ from pathlib import Path
 
 from gguf import GGUFWriter, TokenType
 
-from elbowroom.tokens.bundled_vocabularies import bundled_tokens
-from elbowroom.tokens.fast_bpe import CHARACTER_OF_BYTE
+from elbowroom.tokens.families.vocabularies import bundled_tokens
+from elbowroom.tokens.files.engines import CHARACTER_OF_BYTE
 
 SIZE = 20_000
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

@@ -15,7 +15,7 @@ from visit import visit
 LOAD_TOKENIZER = """
 import psutil
 from elbowroom.tokens.families import family_of
-from elbowroom.tokens.family_counter import FamilyCounter
+from elbowroom.tokens.families.counter import FamilyCounter
 process = psutil.Process()
 before = process.memory_info().rss
 FamilyCounter(family_of("bench-model")).count_text("Hello")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elbowroom.vault.scope import Scope
+from elbowroom.vault.names import Scope
 from elbowroom.vault.search import parse_query, search
 from elbowroom.vault.vault import Vault
 

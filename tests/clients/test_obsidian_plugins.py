@@ -14,7 +14,7 @@ from serving import Served, parse_frames, text_of
 from small_window import ANSWER, WINDOW, history, orders_of, small_window
 
 from elbowroom.demo import Error, Pause, Script, SimulatedLMStudio, Text, ToolCall, WaitFor
-from elbowroom.server.keys import Timing
+from elbowroom.server.state import Timing
 
 Pair = tuple[Served, SimulatedLMStudio]
 Reader = Callable[[Iterable[bytes]], Shown]

@@ -13,17 +13,7 @@ from chatting import AGENT, MODEL, RAW_MODEL, elbowroom_with_studio, eventually,
 from openai.types.chat import ChatCompletionChunk
 from openai_client import Trio, client_of, text_in
 
-from elbowroom.demo import (
-    Cut,
-    Error,
-    Overflow,
-    Pause,
-    Raw,
-    Reasoning,
-    Script,
-    ToolCall,
-    WaitFor,
-)
+from elbowroom.demo import Cut, Error, Overflow, Pause, Raw, Reasoning, Script, ToolCall, WaitFor
 
 trio = openai_client.trio
 HELLO: Any = [{"role": "user", "content": "Hello"}]

@@ -13,7 +13,7 @@ from own_tools import own_tool
 from queueing import NAMED, said_by_user
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.demo import Script, ToolCall, WaitFor
 
 

@@ -18,8 +18,8 @@ from waiting import until
 
 from elbowroom.context.budget import Budget
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
-from elbowroom.server.keys import Timing
-from elbowroom.tokens.loading import load_model
+from elbowroom.server.state import Timing
+from elbowroom.tokens.files.loading import load_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

@@ -13,9 +13,9 @@ from serving import serve, settings_for
 from stateless_client import StatelessClient, openai_client
 from waiting import until
 
-from elbowroom.agents.memory_flush import ORDER
-from elbowroom.server.keys import Timing
-from elbowroom.tokens.loading import load_model
+from elbowroom.agents.turn.flush import ORDER
+from elbowroom.server.state import Timing
+from elbowroom.tokens.files.loading import load_model
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,8 @@ import pytest
 from engine_rendering import demands_of_engine, rendered
 from random_histories import TOOLS, Json, some_histories, words_in
 
-from elbowroom.context.normalise import normalise
-from elbowroom.context.repair import repair
-from elbowroom.context.template_demands import TemplateDemands
+from elbowroom.context.templates.demands import TemplateDemands
+from elbowroom.context.templates.normalise import normalise, repair
 
 if TYPE_CHECKING:
     from llama_server import LlamaServer

@@ -9,8 +9,8 @@ import pytest
 from engine_rendering import demands_of_engine, render_of, rendered
 from random_histories import TOOLS, some_histories, words_in, words_shown
 
-from elbowroom.context.normalise import normalise
-from elbowroom.context.template_demands import TemplateDemands, demands_of
+from elbowroom.context.templates.demands import TemplateDemands, demands_of
+from elbowroom.context.templates.normalise import normalise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

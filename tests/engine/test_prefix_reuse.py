@@ -18,7 +18,7 @@ from prefix_reuse import PLAIN_AND_TOOLS, REAL, Reading, Template, reading_of, r
 from serving import serve, settings_for
 from stateless_client import StatelessClient, openai_client
 
-from elbowroom.tokens.loading import load_model
+from elbowroom.tokens.files.loading import load_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable

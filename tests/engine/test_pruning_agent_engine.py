@@ -10,14 +10,14 @@ import pytest
 from engine_as_lmstudio import engine_as_lmstudio
 from random_histories import TOOLS, some_histories
 
-from elbowroom.agents.admission import Admission
-from elbowroom.agents.gate import Gate
-from elbowroom.agents.history_counter import HistoryCounters
-from elbowroom.agents.pruning_agent import Conversation, LearnedLimits, PruningAgent
-from elbowroom.context.ladder import PrunerFailed
-from elbowroom.context.repair import repair
+from elbowroom.agents.admission.admission import Admission
+from elbowroom.agents.admission.jobs import Gate
+from elbowroom.agents.prompt.counters import HistoryCounters
+from elbowroom.agents.turn.pruner import Conversation, LearnedLimits, PruningAgent
+from elbowroom.context.compaction.ladder import PrunerFailed
+from elbowroom.context.templates.normalise import repair
 from elbowroom.errors import ContextOverflow, UpstreamRejected
-from elbowroom.providers.lmstudio import LMStudio
+from elbowroom.providers.lmstudio.provider import LMStudio
 from elbowroom.tokens.tools import CountingTools
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from llama_server import Options
 from long_conversations import conversation
 from serving import serve, settings_for
 
-from elbowroom.tokens.loading import load_model
+from elbowroom.tokens.files.loading import load_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable

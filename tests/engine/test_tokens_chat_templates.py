@@ -12,10 +12,10 @@ from tiny_gguf import write_model
 from vocabularies import trained_vocabulary
 
 from elbowroom.errors import ElbowroomError
-from elbowroom.tokens.chat_prompt import ChatPrompt, ChatRequest
-from elbowroom.tokens.chat_template import ChatTemplate, sha256_of
-from elbowroom.tokens.chat_template_errors import TemplateFailed
-from elbowroom.tokens.known_templates import KNOWN_TEMPLATES
+from elbowroom.tokens.errors import TemplateFailed
+from elbowroom.tokens.templates.known import KNOWN_TEMPLATES
+from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
+from elbowroom.tokens.templates.template import ChatTemplate, sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

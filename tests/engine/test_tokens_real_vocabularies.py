@@ -14,10 +14,10 @@ from tokenizing_server import same_ids_as_llama_cpp
 from vocabularies import copied_vocabulary
 
 from elbowroom.tokens.errors import UnsupportedTokenizer
-from elbowroom.tokens.fast_bpe import FastBpe
-from elbowroom.tokens.gguf_header import read_gguf_header
-from elbowroom.tokens.gguf_tokenizer import build_tokenizer
-from elbowroom.tokens.segments import SegmentCounter
+from elbowroom.tokens.files.engines import FastBpe
+from elbowroom.tokens.files.gguf import read_gguf_header
+from elbowroom.tokens.files.gguf_tokenizer import build_tokenizer
+from elbowroom.tokens.files.segments import SegmentCounter
 from elbowroom.tokens.stream_count import StreamCounter
 
 pytestmark = pytest.mark.long

@@ -16,9 +16,9 @@ from small_window import ask_whole, history, orders_of
 from watched_stream import watched
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.demo import Overflow, Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
-from elbowroom.server.keys import SHARED, Timing
+from elbowroom.server.state import SHARED, Timing
 
 Body = dict[str, Any]
 WINDOW = 4096

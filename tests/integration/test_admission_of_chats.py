@@ -17,7 +17,7 @@ from task_prompts import TITLE, title_body
 from watched_stream import statuses_of, watched
 
 from elbowroom.demo import Overflow, Script, SimulatedLMStudio, SimulatedModel, WaitFor
-from elbowroom.server.keys import SHARED, Timing
+from elbowroom.server.state import SHARED, Timing
 
 Body = dict[str, Any]
 WINDOW = 2000

@@ -12,16 +12,15 @@ from own_tools import own_tool
 from scripted_pruner import is_prune_order
 from serving import text_of
 
-from elbowroom.agents.agent_tools import agent_tools, agents_named
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
-from elbowroom.agents.caller import Caller
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.own_tool import OwnTool
-from elbowroom.agents.request import ChatRequest
-from elbowroom.agents.run_settings import RunSettings
+from elbowroom.agents.offered import agent_tools, agents_named
+from elbowroom.agents.request import Caller, ChatRequest
+from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.turn.state import RunSettings
 from elbowroom.demo import Error, Overflow, Pause, Reasoning, Script, SimulatedModel, ToolCall, WaitFor
-from elbowroom.providers.events import TextDelta
-from elbowroom.server.keys import SHARED, run_settings_of
+from elbowroom.providers.base import TextDelta
+from elbowroom.server.state import SHARED, run_settings_of
 from elbowroom.settings.model import AgentSettings
 
 ASKING = agent("writer", agent_tools=["researcher"])

@@ -14,19 +14,18 @@ from chatting import eventually
 from fake_upstream import FakeUpstream, chunk, fake_upstream, says, streams
 from sample_chat import READ_NOTE
 
-from elbowroom.agents.admission import Admission
+from elbowroom.agents.admission.admission import Admission
+from elbowroom.agents.admission.jobs import Gate
 from elbowroom.agents.catalog import Catalog, Target
-from elbowroom.agents.gate import Gate
-from elbowroom.agents.history_counter import HistoryCounters
-from elbowroom.agents.pruner_choice import PrunerChoice, wishes_of
-from elbowroom.agents.pruning_agent import Conversation, LearnedLimits, PruningAgent
-from elbowroom.context.ladder import PrunerFailed
-from elbowroom.context.prune_answer import Plan, read_prune_answer
-from elbowroom.context.prune_order import Wishes, listing_order
+from elbowroom.agents.prompt.counters import HistoryCounters
+from elbowroom.agents.turn.pruner import Conversation, LearnedLimits, PrunerChoice, PruningAgent, wishes_of
+from elbowroom.context.compaction.answer import Plan, read_prune_answer
+from elbowroom.context.compaction.ladder import PrunerFailed
+from elbowroom.context.compaction.order import Wishes, listing_order
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 from elbowroom.demo.script import Cut, Error, Pause, Raw, Reasoning, Reply, Script, Text, ToolCall
 from elbowroom.providers.base import Provider
-from elbowroom.providers.lmstudio import LMStudio
+from elbowroom.providers.lmstudio.provider import LMStudio
 from elbowroom.providers.openai_compatible import OpenAICompatible
 from elbowroom.settings.model import AgentSettings, CompactionSettings
 from elbowroom.tokens.tools import CountingTools

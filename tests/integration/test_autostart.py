@@ -13,11 +13,9 @@ from command_line import Program
 from command_line import run as run_elbowroom
 from fake_system import FakeSystem
 
+from elbowroom.autostart.command import starter_for, switch_off, switch_on, tell_status
 from elbowroom.autostart.launchd import LaunchAgent
-from elbowroom.autostart.running import run
-from elbowroom.autostart.service import Service, service_of
-from elbowroom.autostart.starter import Starter
-from elbowroom.autostart.switch import starter_for, switch_off, switch_on, tell_status
+from elbowroom.autostart.service import Service, Starter, run, service_of
 from elbowroom.autostart.systemd import SystemdUnit
 from elbowroom.autostart.windows_task import ScheduledTask
 from elbowroom.errors import ElbowroomError

@@ -10,7 +10,7 @@ from small_window import ANSWER, ask_whole, history, orders_of, small_window, tu
 
 from elbowroom.context.budget import Budget
 from elbowroom.demo import Script, WaitFor
-from elbowroom.server.keys import SHARED, Timing
+from elbowroom.server.state import SHARED, Timing
 
 Message = dict[str, Any]
 WINDOW = 4096

@@ -9,7 +9,7 @@ from chatting import RAW_MODEL, eventually
 from small_window import ask_whole, history, orders_of, small_window, turns_of
 
 from elbowroom.demo import Script
-from elbowroom.server.keys import SHARED, Timing
+from elbowroom.server.state import SHARED, Timing
 
 LONG_ANSWER = " ".join(["The ferry left at noon and came back in the evening."] * 20)
 

@@ -10,9 +10,9 @@ from chatting import AGENT, MODEL, RAW_MODEL, chat_body, elbowroom_with_studio, 
 from own_tools import own_tool
 from spread_variants import spread
 
-from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.demo import Reasoning, Script, SimulatedModel, ToolCall, WaitFor
-from elbowroom.server.keys import SHARED
+from elbowroom.server.state import SHARED
 
 STREAMED = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 EACH_ONCE = pytest.mark.parametrize(("model", "stream"), spread(["writer", RAW_MODEL], [True, False]))

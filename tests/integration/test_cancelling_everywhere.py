@@ -18,10 +18,10 @@ from serving import Served
 from small_window import ANSWER, history, small_window
 from suspensions import StopsAt, stopping
 
-from elbowroom.agents.own_tool import OwnTool
-from elbowroom.agents.running_turns import RunningTurn
+from elbowroom.agents.conversations.running import RunningTurn
+from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
-from elbowroom.server.keys import SHARED
+from elbowroom.server.state import SHARED
 
 POOL = ("lmstudio", MODEL)
 Body = dict[str, Any]

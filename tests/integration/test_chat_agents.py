@@ -16,7 +16,7 @@ from chatting import (
 from serving import text_of
 
 from elbowroom.demo import SimulatedModel
-from elbowroom.server.keys import PROVIDERS, SETTINGS
+from elbowroom.server.state import PROVIDERS, SETTINGS
 
 SAMPLED = AGENT + 'sampling = { temperature = 0.7, max_tokens = 50, stop = ["END"], min_p = 0.05 }\n'
 INSTRUCTIONS = "You help with notes."

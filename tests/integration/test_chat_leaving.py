@@ -14,7 +14,7 @@ from own_tools import own_tool
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import Phase, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
-from elbowroom.server.keys import Timing
+from elbowroom.server.state import Timing
 
 SOON = 0.5
 """Seconds. It takes a few milliseconds on a quiet machine; 100 ms are promised."""

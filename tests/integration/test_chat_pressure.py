@@ -24,7 +24,7 @@ from own_tools import own_tool
 from serving import Served, text_of
 
 from elbowroom.demo import Raw, Script, SimulatedLMStudio, SimulatedModel, Text, ToolCall
-from elbowroom.server.keys import Timing
+from elbowroom.server.state import Timing
 
 PIECE = 64 * 1024
 PIECES = 640

@@ -24,7 +24,7 @@ from own_tools import own_tool
 from serving import Served, text_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.demo import Error, Pause, Reasoning, Script, SimulatedLMStudio, ToolCall
 
 ran: list[str] = []

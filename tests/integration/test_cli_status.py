@@ -18,7 +18,7 @@ from command_line import PATIENCE, environment, run, running
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import Script, WaitFor
-from elbowroom.server.keys import RUNNING, SHARED
+from elbowroom.server.state import RUNNING, SHARED
 
 
 async def status(home: Path, served: Served, *arguments: str, **variables: str) -> tuple[int, str, str]:

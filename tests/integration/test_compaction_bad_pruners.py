@@ -28,7 +28,7 @@ from elbowroom.demo import (
     ToolCall,
     WaitFor,
 )
-from elbowroom.providers import chat_endpoint
+from elbowroom.providers import stream as chat_endpoint
 
 WINDOW = 4096
 TURNS = 30

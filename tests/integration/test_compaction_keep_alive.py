@@ -12,7 +12,7 @@ from serving import text_of
 from small_window import ANSWER, ask_whole, history, orders_of, small_window
 
 from elbowroom.demo import Pause, Script
-from elbowroom.server.keys import Timing
+from elbowroom.server.state import Timing
 
 LONG = {"model": RAW_MODEL, "messages": history(12)}
 

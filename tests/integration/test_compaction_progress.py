@@ -18,15 +18,14 @@ from serving import Served, serve, settings_for, text_of
 from small_window import ANSWER, WINDOW, answers, history, orders_of, small_window, turns_of
 from watched_stream import WatchedStream, statuses_of, watched
 
-from elbowroom.agents import telling
 from elbowroom.agents.answer import AnswerEvent, Notice, Sink
-from elbowroom.agents.compactor import Compactor
-from elbowroom.agents.pruner_choice import PrunerChoice
+from elbowroom.agents.prompt.counters import StepCounter
 from elbowroom.agents.request import parse_chat_request
-from elbowroom.agents.step_counter import StepCounter
+from elbowroom.agents.turn import compactor as telling
+from elbowroom.agents.turn.compactor import Compactor
+from elbowroom.agents.turn.pruner import PrunerChoice
 from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
-from elbowroom.server.client_left import ClientLeft
-from elbowroom.server.keys import RUNTIME, catalog_of, run_settings_of
+from elbowroom.server.state import RUNTIME, ClientLeft, catalog_of, run_settings_of
 
 COMPACTING = "Compacting conversation history..."
 COMPACTED = "Context compacted, continuing..."
@@ -377,7 +376,7 @@ async def test_nothing_told_keeps_the_status_of_an_error(tmp_path: Path) -> None
 @pytest.mark.parametrize("stream", [True, False])
 async def test_log_has_before_and_after(tmp_path: Path, caplog: pytest.LogCaptureFixture, *, stream: bool) -> None:
     """Each compaction leaves one line with the sizes in tokens, whether or not somebody was told."""
-    caplog.set_level("INFO", "elbowroom.agents.compactor")
+    caplog.set_level("INFO", "elbowroom.agents.turn.compactor")
     async with (
         small_window(tmp_path, compaction='notices = "off"') as (served, studio),
         served.http.post(served.chat_url, json={**LONG, "stream": stream}) as response,

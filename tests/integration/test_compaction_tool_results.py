@@ -17,7 +17,7 @@ from request_checks import assert_fits, assert_paired, assert_pinned, is_shorten
 from scripted_pruner import is_prune_order, text_of, valid_plan
 from serving import Served, serve, settings_for
 
-from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, ToolCall
 
 if TYPE_CHECKING:

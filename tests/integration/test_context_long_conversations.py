@@ -17,7 +17,7 @@ from serving import serve, settings_for
 from stateless_client import StatelessClient, openai_client
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
-from elbowroom.tokens.chat_template_errors import TemplateFailed
+from elbowroom.tokens.errors import TemplateFailed
 
 ALTERNATING = alternating(f"{SPOKEN} and message.role != 'tool' and not message.tool_calls")
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from serving import Served, serve, settings_for
 
 from elbowroom.agents.request import parse_chat_request
 from elbowroom.context.conversation import Conversations
-from elbowroom.server.caller import caller_of
-from elbowroom.server.keys import SHARED
+from elbowroom.server.request import caller_of
+from elbowroom.server.state import SHARED
 
 NOBODY = "http://127.0.0.1:9"
 IN_MEMORY = '[store]\nurl = "sqlite+aiosqlite:///:memory:"'

@@ -16,7 +16,7 @@ from noted_conversations import Noted, milk
 from serving import Served, serve, settings_for
 
 from elbowroom.context.conversation import Conversations
-from elbowroom.server.keys import SHARED, Timing
+from elbowroom.server.state import SHARED, Timing
 
 NOBODY = "http://127.0.0.1:9"
 IN_MEMORY = '[store]\nurl = "sqlite+aiosqlite:///:memory:"'

@@ -10,7 +10,7 @@ from own_tools import own_tool
 from serving import Served
 
 from elbowroom.demo import Pause, Reasoning, Script, SimulatedLMStudio, ToolCall
-from elbowroom.server.keys import SHARED
+from elbowroom.server.state import SHARED
 
 SYSTEM = {"role": "system", "content": "You help with notes."}
 Message = dict[str, Any]

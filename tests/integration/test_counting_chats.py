@@ -20,8 +20,8 @@ from spread_variants import spread
 
 from elbowroom.demo import Overflow, SimulatedLMStudio, SimulatedModel
 from elbowroom.providers.base import ModelInfo, Provider
-from elbowroom.server.keys import PROVIDERS, SETTINGS
 from elbowroom.server.listen import _warm_up
+from elbowroom.server.state import PROVIDERS, SETTINGS
 from elbowroom.tokens import tools as counting_tools
 from elbowroom.tokens.counter import TokenCounter
 

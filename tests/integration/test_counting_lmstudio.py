@@ -16,16 +16,17 @@ from counted_models import CHATML, OVERRIDDEN, FileTokenizer, write_counted_mode
 from sample_chat import TOOL_CHAT
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
-from elbowroom.providers import lmstudio_counting, lmstudio_rpc
 from elbowroom.providers.base import ModelInfo
-from elbowroom.providers.lmstudio import LMStudio
-from elbowroom.providers.lmstudio_counting import LMStudioCounting
-from elbowroom.providers.lmstudio_rpc import LMStudioRpc
+from elbowroom.providers.lmstudio import counting as lmstudio_counting
+from elbowroom.providers.lmstudio import rpc as lmstudio_rpc
+from elbowroom.providers.lmstudio.counting import LMStudioCounting
+from elbowroom.providers.lmstudio.provider import LMStudio
+from elbowroom.providers.lmstudio.rpc import LMStudioRpc
 from elbowroom.tokens.anchoring import Usage
-from elbowroom.tokens.chat_template import sha256_of
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter
-from elbowroom.tokens.template_renderer import TemplateRenderer
+from elbowroom.tokens.renderer import TemplateRenderer
+from elbowroom.tokens.templates.template import sha256_of
 from elbowroom.tokens.tools import CountingTools
 
 KEY = "tiny"

@@ -13,13 +13,13 @@ from counted_models import CHATML, FileTokenizer, write_counted_model
 from fake_upstream import Answer, FakeUpstream, fake_upstream, says, streams
 from serving import serve, settings_for
 
-from elbowroom.providers import engine_counters
+from elbowroom.providers import openai_compatible as engine_counters
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.openai_compatible import OpenAICompatible
-from elbowroom.tokens.chat_template import sha256_of
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter
-from elbowroom.tokens.template_renderer import TemplateRenderer
+from elbowroom.tokens.renderer import TemplateRenderer
+from elbowroom.tokens.templates.template import sha256_of
 from elbowroom.tokens.tools import CountingTools
 
 HELLO = [{"role": "user", "content": "Hello"}]

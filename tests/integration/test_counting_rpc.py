@@ -14,8 +14,8 @@ from fake_upstream import Answer, fake_upstream, says
 from sample_chat import READ_NOTE, TOOL_CHAT
 
 from elbowroom.demo import Overflow, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
-from elbowroom.providers.engine_counters import RpcCounter
-from elbowroom.providers.lmstudio_rpc import LMStudioRpc, Patience, RpcError
+from elbowroom.providers.lmstudio.counting import RpcCounter
+from elbowroom.providers.lmstudio.rpc import LMStudioRpc, Patience, RpcError
 from elbowroom.tokens.count import CannotCount, TokenCount
 
 MODEL = "qwen/qwen3-8b"

@@ -20,10 +20,8 @@ from mcp_sample import program, stdio_server
 from serving import serve, settings_for
 
 from elbowroom.demo import Overflow, Script, SimulatedLMStudio, SimulatedModel
-from elbowroom.doctor.examination import CHECKS
-from elbowroom.doctor.finding import Finding, is_healthy
-from elbowroom.doctor.report import as_text, clean
-from elbowroom.doctor.subject import Subject
+from elbowroom.doctor.examination import CHECKS, as_text, clean
+from elbowroom.doctor.subject import Finding, Subject, is_healthy
 from elbowroom.logs.redaction import Redactor
 from elbowroom.store import only_process
 

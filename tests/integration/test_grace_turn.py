@@ -12,8 +12,8 @@ from request_checks import assert_fits, assert_paired
 from serving import Served
 from spread_variants import spread
 
-from elbowroom.agents import grace_turn
-from elbowroom.agents.grace_turn import MOST_TOKENS, NO_RESULT, ORDER
+from elbowroom.agents.turn import last_words as grace_turn
+from elbowroom.agents.turn.last_words import MOST_TOKENS, NO_RESULT, ORDER
 from elbowroom.demo import Error, Script, SimulatedLMStudio, ToolCall
 
 LONG = "word " * 4000

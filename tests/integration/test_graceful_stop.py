@@ -22,8 +22,8 @@ from serving import parse_frames, settings_for, text_of
 from small_window import history
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
-from elbowroom.server import stopping
-from elbowroom.server.keys import RUNNING
+from elbowroom.server import app as stopping
+from elbowroom.server.state import RUNNING
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals for other processes")
 NAMED = {"X-Conversation-Id": "notes"}
@@ -252,7 +252,7 @@ async def test_the_service_manager_is_told(tmp_path: Path) -> None:
 
 SIGNALS = """
 import asyncio, sys
-from elbowroom.server.stopping import StopRequests
+from elbowroom.server.app import StopRequests
 
 class WithoutHandlers(asyncio.SelectorEventLoop):
     def add_signal_handler(self, *given):
@@ -296,7 +296,7 @@ async def test_three_signals(loop: str, number: signal.Signals) -> None:
 
 BLOCKED = """
 import time
-from elbowroom.server.stopping import bound_the_stop
+from elbowroom.server.app import bound_the_stop
 bound_the_stop(0.2)
 time.sleep(300)
 """

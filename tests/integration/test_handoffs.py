@@ -22,7 +22,7 @@ from serving import text_of
 from small_window import history
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall
 
 LARGE = SimulatedModel(MODEL, loaded_context_length=32_768)

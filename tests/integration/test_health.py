@@ -10,7 +10,7 @@ from raw_http import ask, request_bytes
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
-from elbowroom.providers import lmstudio
+from elbowroom.providers.lmstudio import provider as lmstudio
 
 NOBODY = "http://127.0.0.1:9"
 

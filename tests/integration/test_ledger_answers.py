@@ -17,9 +17,9 @@ from serving import Served, text_of
 from small_window import QUESTION, history, orders_of, small_window, turns_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.demo import Pause, Script, SimulatedLMStudio, ToolCall
-from elbowroom.server.keys import Timing
+from elbowroom.server.state import Timing
 
 Body = dict[str, Any]
 Message = dict[str, Any]

@@ -20,9 +20,9 @@ from scripted_pruner import KnowsByHeart, is_prune_order
 from serving import serve, settings_for
 from stateless_client import StatelessClient, openai_client
 
-from elbowroom.agents.history import CONTINUE
+from elbowroom.agents.turn.history import CONTINUE
 from elbowroom.demo import RecordedRequest, Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
-from elbowroom.server.keys import Timing
+from elbowroom.server.state import Timing
 
 Body = dict[str, Any]
 Message = dict[str, Any]

@@ -15,9 +15,9 @@ from serving import Served
 from small_window import ask_whole, orders_of, small_window
 from told_summaries import SignedPlans, signatures_in
 
-from elbowroom.agents.history import CONTINUE
+from elbowroom.agents.turn.history import CONTINUE
 from elbowroom.demo import SimulatedLMStudio
-from elbowroom.server.keys import Timing
+from elbowroom.server.state import Timing
 
 Body = dict[str, Any]
 Message = dict[str, Any]

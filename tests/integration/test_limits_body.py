@@ -13,7 +13,7 @@ from fake_upstream import completion, fake_upstream, says
 from raw_http import RawReply, ask, connected, request_bytes
 from serving import Served, serve, settings_for
 
-from elbowroom.server.body import MAX_BODY_BYTES
+from elbowroom.server.request import MAX_BODY_BYTES
 
 CHAT = b'{"model": "openai/m", "messages": [{"role": "user", "content": "Hi"}]}'
 

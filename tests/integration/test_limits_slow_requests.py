@@ -11,7 +11,7 @@ from raw_http import RawConnection, connected, request_bytes
 from serving import Served, serve, settings_for
 
 from elbowroom.server import app
-from elbowroom.server.keys import Timing
+from elbowroom.server.state import Timing
 
 HURRIED = Timing(idle=1.0, body_pause=0.5, body_total=1.5)
 CHAT = b'{"model": "m", "messages": []}'

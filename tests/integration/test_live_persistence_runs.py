@@ -19,10 +19,10 @@ from serving import text_of
 from small_window import ANSWER, QUESTION, WINDOW, ask_whole, history, orders_of, small_window, turns_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.context.ledger import Chain
 from elbowroom.demo import Reply, Script, ToolCall
-from elbowroom.server.keys import SHARED, Timing
+from elbowroom.server.state import SHARED, Timing
 
 NOUNS = ("boat", "sea", "man", "rope", "lamp", "dog", "wind", "rain", "sun", "bell")
 WHOLE_LOG = "".join(f"The {one} and the {two} saw the {three}.\n" for one, two, three in product(NOUNS, repeat=3))

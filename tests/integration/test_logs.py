@@ -21,10 +21,9 @@ from serving import Served, serve, settings_for
 from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel, ToolCall
 from elbowroom.logs.formats import HumanFormatter
 from elbowroom.logs.redaction import REDACTOR
-from elbowroom.logs.safe_records import SafeRecords
-from elbowroom.logs.set_up import logging_to_file
-from elbowroom.server.client_left import ClientLeft
+from elbowroom.logs.set_up import SafeRecords, logging_to_file
 from elbowroom.server.event_stream import EventStream
+from elbowroom.server.state import ClientLeft
 from elbowroom.settings.live import LiveSettings
 
 PROMPT = "Planted question about the orchid in the cellar"

@@ -16,10 +16,10 @@ from mcp_odd_server import RESULTS
 from mcp_sample import SCRIPT, Sample, http_server, program, sample_on_http, stdio_server
 from waiting import until
 
-from elbowroom.agents.own_tool import ToolResult
+from elbowroom.agents.tools.tool import ToolResult
 from elbowroom.errors import ElbowroomError
 
-CONNECTION_LOG = "elbowroom.agents.mcp_connection"
+CONNECTION_LOG = "elbowroom.agents.tools.mcp.servers"
 SECRET = "hunter-2-is-secret"
 
 

@@ -12,7 +12,7 @@ from mcp_sample import Sample, http_server, sample_on_http, stdio_server
 from mcp_sample_server import HUGE, PIXEL
 from waiting import until
 
-from elbowroom.agents.own_tool import Media
+from elbowroom.agents.tools.tool import Media
 from elbowroom.errors import ElbowroomError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -203,7 +203,7 @@ async def test_what_a_program_says_is_logged_at_debug_only(
     sample: Sample, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Two megabytes on stderr block nothing and do not reach ours; the log has them at level debug, in pieces."""
-    with caplog.at_level(logging.DEBUG, "elbowroom.agents.mcp_transports"):
+    with caplog.at_level(logging.DEBUG, "elbowroom.agents.tools.mcp.link"):
         assert (await sample.call("files", "noise")).text == "done"
         await until(lambda: any(record.message.endswith("the end of the noise") for record in caplog.records))
     noise = [record for record in caplog.records if "xxx" in record.message]

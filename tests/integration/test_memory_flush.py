@@ -30,7 +30,7 @@ from scripted_pruner import is_prune_order, rest_of, text_of
 from serving import text_of as said_in
 from small_window import ANSWER, QUESTION, history
 
-from elbowroom.agents.memory_flush import ORDER, SILENT
+from elbowroom.agents.turn.flush import ORDER, SILENT
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 
 Message = dict[str, Any]

@@ -32,7 +32,7 @@ from serving import text_of as said_in
 from small_window import ANSWER, ask_whole, history
 from task_prompts import title_body
 
-from elbowroom.agents.memory_flush import MOST_CALLS, NOT_NOW, ORDER, SILENT
+from elbowroom.agents.turn.flush import MOST_CALLS, NOT_NOW, ORDER, SILENT
 from elbowroom.demo import Cut, Error, Reasoning, Reply, Script, ToolCall, WaitFor
 
 Body = dict[str, Any]

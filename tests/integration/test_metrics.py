@@ -17,7 +17,7 @@ from small_window import history, small_window
 
 from elbowroom.demo import Error, Script, ToolCall, WaitFor
 from elbowroom.errors import ElbowroomError
-from elbowroom.server.keys import SHARED
+from elbowroom.server.state import SHARED
 
 Labels = dict[str, str]
 

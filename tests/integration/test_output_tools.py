@@ -12,11 +12,10 @@ from memory_stores import MemoryToolOutputs
 from output_pages import SmallBlocks, read_back
 from waiting import until
 
-from elbowroom.agents.output_quota import Quota
-from elbowroom.agents.output_tools import output_tools
-from elbowroom.agents.own_tool import OwnTool, ToolResult
-from elbowroom.context.tool_output import Block, ToolOutputRef
-from elbowroom.context.tool_view import Limits, ref_in_view, view_of
+from elbowroom.agents.tools.outputs.tools import Quota, output_tools
+from elbowroom.agents.tools.tool import OwnTool, ToolResult
+from elbowroom.context.outputs.output import Block, ToolOutputRef
+from elbowroom.context.outputs.view import Limits, ref_in_view, view_of
 from elbowroom.errors import ElbowroomError, NotFound, RequestError
 
 LOG = "".join(f"line {n}{' error' if n % 100 == 0 else ''}\n" for n in range(1, 1001))

@@ -14,9 +14,9 @@ from fake_upstream import Answer, FakeUpstream, fake_upstream, says, streams
 from openai_schemas import check_schema
 from serving import Served, parse_frames, serve, settings_for
 
-from elbowroom.agents.admission import Priority
+from elbowroom.agents.admission.admission import Priority
 from elbowroom.demo import SimulatedModel
-from elbowroom.server.keys import RUNNING, SHARED, Timing
+from elbowroom.server.state import RUNNING, SHARED, Timing
 
 COMPLETIONS, EMBEDDINGS = "/v1/completions", "/v1/embeddings"
 BODY = {"model": "openai/m", "prompt": "Once", "suffix": "end", "unknown": [1]}

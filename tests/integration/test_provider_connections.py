@@ -13,7 +13,7 @@ from serving import serve, settings_for
 from waiting import until
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
-from elbowroom.providers import posting
+from elbowroom.providers import upstream as posting
 
 CHAT = "/v1/chat/completions"
 DONE = b"data: [DONE]\n\n"

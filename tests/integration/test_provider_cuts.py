@@ -12,10 +12,9 @@ from outcome import chat
 from serving import serve, settings_for
 
 from elbowroom.errors import ElbowroomError
-from elbowroom.providers.chat_chunks import ChunkReader
-from elbowroom.providers.chat_endpoint import ChatEndpoint, open_session
-from elbowroom.providers.events import StreamEvent, TextDelta, ToolCallDelta
-from elbowroom.providers.failures import Source
+from elbowroom.providers.base import StreamEvent, TextDelta, ToolCallDelta
+from elbowroom.providers.stream import ChatEndpoint, ChunkReader, open_session
+from elbowroom.providers.upstream import Source
 
 USAGE = {"prompt_tokens": 17, "completion_tokens": 3, "total_tokens": 20}
 CALL = {"tool_calls": [{"index": 0, "id": "0", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}]}

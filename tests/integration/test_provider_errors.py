@@ -12,13 +12,8 @@ from outcome import chat
 from serving import Served, parse_frames
 from waiting import until
 
-from elbowroom.demo import (
-    Cut,
-    Script,
-    SimulatedLMStudio,
-    WaitFor,
-)
-from elbowroom.providers import chat_endpoint
+from elbowroom.demo import Cut, Script, SimulatedLMStudio, WaitFor
+from elbowroom.providers import stream as chat_endpoint
 
 CHAT = "/v1/chat/completions"
 DONE = b"data: [DONE]\n\n"

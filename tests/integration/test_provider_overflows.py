@@ -12,17 +12,7 @@ from outcome import Outcome, chat
 from serving import Served
 from spread_variants import spread
 
-from elbowroom.demo import (
-    Error,
-    Overflow,
-    Raw,
-    Reasoning,
-    Reply,
-    Script,
-    SimulatedLMStudio,
-    WaitFor,
-    wording,
-)
+from elbowroom.demo import Error, Overflow, Raw, Reasoning, Reply, Script, SimulatedLMStudio, WaitFor, wording
 
 CHAT = "/v1/chat/completions"
 DONE = b"data: [DONE]\n\n"

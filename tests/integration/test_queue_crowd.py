@@ -13,9 +13,9 @@ from queueing import chunks, said_by_user, say, waiting
 from serving import Served, text_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall
-from elbowroom.server.keys import SHARED
+from elbowroom.server.state import SHARED
 
 CLIENTS = 10
 CONVERSATIONS = {"plans": "writer", "logs": "writer", "trips": RAW_MODEL, "recipes": RAW_MODEL}

@@ -21,7 +21,7 @@ from queueing import NAMED, answering, call, chunks, notices_of, said_by_user, s
 from serving import Served, text_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.demo import Error, Script, SimulatedLMStudio, ToolCall, WaitFor
 
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])

@@ -12,9 +12,9 @@ from chatting import chat_body, elbowroom_with_studio, eventually
 from queueing import answering, call, chunks, say, waiting
 from serving import Served
 
-from elbowroom.agents.message_queue import MOST_BYTES, MOST_WAITING
+from elbowroom.agents.conversations.queue import MOST_BYTES, MOST_WAITING
 from elbowroom.demo import Script, SimulatedLMStudio, WaitFor
-from elbowroom.server.keys import SHARED
+from elbowroom.server.state import SHARED
 
 Pair = tuple[Served, SimulatedLMStudio]
 

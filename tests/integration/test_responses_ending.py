@@ -10,8 +10,8 @@ from serving import serve, settings_for
 from stored_conversations import begun, turn_begun
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, WaitFor
-from elbowroom.server.keys import SHARED
-from elbowroom.server.responses_encode import response_id_of
+from elbowroom.server.responses.encode import response_id_of
+from elbowroom.server.state import SHARED
 
 
 async def test_stopped(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from serving import text_of
 from small_window import orders_of, small_window, turns_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 from elbowroom.errors import ElbowroomError
 

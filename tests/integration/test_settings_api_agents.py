@@ -15,7 +15,7 @@ from small_window import history
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel
 from elbowroom.demo.script import WaitFor
-from elbowroom.settings.tool_names import TOOLS
+from elbowroom.settings.references import TOOLS
 
 OTHER = "llama-3.2-3b-instruct"
 CRITIC = '[[agents]]\nid = "critic"\nmodel = "tiny"\nagent_tools = ["writer"]\n'

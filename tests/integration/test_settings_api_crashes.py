@@ -17,7 +17,7 @@ from elbowroom.settings.live import LiveSettings
 CHANGE_FOR_EVER = """
 import itertools, os, sys
 from pathlib import Path
-from elbowroom.settings.changing import SettingsChanger
+from elbowroom.settings.change import SettingsChanger
 from elbowroom.settings.live import LiveSettings
 live = LiveSettings(Path(sys.argv[1]), {}, {})
 changer = SettingsChanger(live, {})

@@ -8,15 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from elbowroom.demo import (
-    Overflow,
-    RpcCall,
-    Script,
-    SimulatedLMStudio,
-    SimulatedModel,
-    SimulatedTokenizer,
-    WaitFor,
-)
+from elbowroom.demo import Overflow, RpcCall, Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, WaitFor
 
 MODEL = SimulatedModel("qwen/qwen3-8b", "Qwen3 8B", publisher="qwen", loaded_context_length=8192)
 SPECIFIER = {"type": "query", "query": {"identifier": MODEL.key}}

@@ -25,8 +25,8 @@ from small_window import WINDOW, ask_whole, history, small_window
 from task_prompts import FOOT, HEAD, TITLE, title_body, title_order, told
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.own_tool import OwnTool
-from elbowroom.context.middle_cut import MARK
+from elbowroom.agents.task import MARK
+from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.demo import Reply, Script, SimulatedLMStudio, SimulatedModel
 from elbowroom.demo.overflow import wording
 

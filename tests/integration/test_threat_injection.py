@@ -28,12 +28,12 @@ from serving import Served, text_of
 from small_window import Body, ask_whole, history, orders_of, small_window, turns_of
 from vaults import files_in
 
-from elbowroom.agents.own_tool import OwnTool
-from elbowroom.agents.told_memories import TAG_NAME as MEMORIES
-from elbowroom.context.division import SUMMARY_TAG
-from elbowroom.context.tool_output import ref_to
+from elbowroom.agents.tools.memory import TAG_NAME as MEMORIES
+from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.context.compaction.division import SUMMARY_TAG
+from elbowroom.context.outputs.output import ref_to
 from elbowroom.demo import Error, Reasoning, Script, SimulatedLMStudio, Text, ToolCall
-from elbowroom.server.keys import Timing
+from elbowroom.server.state import Timing
 
 OFF = "background = false"
 QUICK = Timing(quiet=0.02)

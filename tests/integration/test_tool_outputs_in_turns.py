@@ -16,11 +16,11 @@ from scripted_pruner import text_of as content_of
 from serving import Served, text_of
 from small_window import Body, Message, ask_whole, orders_of, small_window, turns_of
 
-from elbowroom.agents.own_tool import OwnTool
-from elbowroom.context.tool_output import ref_to, references_in
-from elbowroom.context.tool_view import ref_in_view
+from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.context.outputs.output import ref_to, references_in
+from elbowroom.context.outputs.view import ref_in_view
 from elbowroom.demo import Script, ToolCall
-from elbowroom.server.keys import SHARED
+from elbowroom.server.state import SHARED
 
 READER = f'{AGENT}tools = ["tool_output_cache"]\n'
 """An agent that has nothing but what reads results again: all tools are the client's."""

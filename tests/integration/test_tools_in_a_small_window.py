@@ -18,12 +18,12 @@ from serving import Served, text_of
 from small_window import Body, Message, orders_of, small_window, turns_of
 from vaults import changes_of
 
-from elbowroom.agents.own_tool import OwnTool, ToolResult
-from elbowroom.agents.vault_tools import vault_tools
-from elbowroom.context.tool_output import ref_to
+from elbowroom.agents.tools.tool import OwnTool, ToolResult
+from elbowroom.agents.tools.vault import vault_tools
+from elbowroom.context.outputs.output import ref_to
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 from elbowroom.demo.journal import RecordedRequest
-from elbowroom.server.keys import SHARED
+from elbowroom.server.state import SHARED
 
 WINDOW = 8192
 QUESTION = "Read the log of the ferry and my notes, and tell me what went wrong."

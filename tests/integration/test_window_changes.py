@@ -18,7 +18,7 @@ from serving import Served, serve, settings_for, text_of
 from small_window import ANSWER, history, small_window, turns_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.own_tool import OwnTool
+from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.demo import Pause, Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, ToolCall
 
 Body = dict[str, Any]

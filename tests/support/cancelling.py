@@ -14,7 +14,7 @@ from watched_stream import statuses_of
 
 from elbowroom.context.conversation import KeptMessage
 from elbowroom.demo import SimulatedLMStudio
-from elbowroom.server.keys import SHARED
+from elbowroom.server.state import SHARED
 
 NAME = "the ferry"
 PATIENCE = 30.0

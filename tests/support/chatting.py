@@ -11,7 +11,7 @@ from own_tools import Given
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
-from elbowroom.server.keys import Timing
+from elbowroom.server.state import Timing
 
 MODEL = "qwen2.5-7b-instruct"
 RAW_MODEL = f"lmstudio/{MODEL}"

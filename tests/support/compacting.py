@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any
 
 from elbowroom.context.budget import Budget
-from elbowroom.context.ladder import Ladder, PrunerFailed
-from elbowroom.context.prune_order import Wishes
+from elbowroom.context.compaction.ladder import Ladder, PrunerFailed
+from elbowroom.context.compaction.order import Wishes
 from elbowroom.context.transcript import Message
-from elbowroom.tokens.families import family_of
-from elbowroom.tokens.family_counter import FamilyCounter
+from elbowroom.tokens.families.counter import FamilyCounter
+from elbowroom.tokens.families.families import family_of
 
 Answer = str | Callable[[Sequence[Message]], str]
 

@@ -22,18 +22,16 @@ import platformdirs
 from accuracy_texts import KINDS, Conversation, Texts, generated, transcripts
 from llama_cpp_archive import llama_cpp_archive, unpack_models
 
-from elbowroom.tokens import families
 from elbowroom.tokens.anchoring import Usage, UsageAnchors, conversation_keys
-from elbowroom.tokens.bundled_vocabularies import VOCABULARIES, VocabularyName, bundled_tokenizer
-from elbowroom.tokens.chat_prompt import ChatPrompt, ChatRequest
-from elbowroom.tokens.chat_template_errors import ConversationNotContinuable, TemplateFailed
-from elbowroom.tokens.families import Family
-from elbowroom.tokens.family_counter import FamilyCounter
-from elbowroom.tokens.family_formats import SPECIAL_TOKENS
-from elbowroom.tokens.gguf_header import read_gguf_header
-from elbowroom.tokens.gguf_tokenizer import build_tokenizer
-from elbowroom.tokens.special_token_pattern import special_token_pattern
-from elbowroom.tokens.tokenizer import Tokenizer
+from elbowroom.tokens.errors import ConversationNotContinuable, TemplateFailed
+from elbowroom.tokens.families import families
+from elbowroom.tokens.families.counter import FamilyCounter
+from elbowroom.tokens.families.families import SPECIAL_TOKENS, Family
+from elbowroom.tokens.families.vocabularies import VOCABULARIES, VocabularyName, bundled_tokenizer
+from elbowroom.tokens.files.gguf import read_gguf_header
+from elbowroom.tokens.files.gguf_tokenizer import build_tokenizer
+from elbowroom.tokens.files.tokenizer import Tokenizer, special_token_pattern
+from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
 
 REPOSITORY: Final = Path(__file__).parents[2]
 DOCUMENT: Final = REPOSITORY / "docs" / "counting.md"

@@ -6,8 +6,8 @@ from typing import Any
 from vocabulary_kinds import byte_level, write_header
 
 from elbowroom.demo import SimulatedTokenizer
-from elbowroom.tokens.chat_prompt import ChatPrompt, ChatRequest
-from elbowroom.tokens.loading import load_model
+from elbowroom.tokens.files.loading import load_model
+from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
 
 CHATML = """\
 {%- if tools %}{{- '<|im_start|>tools\\n' + tools | tojson + '<|im_end|>\\n' }}{% endif %}

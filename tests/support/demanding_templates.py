@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from elbowroom.tokens.chat_template import ChatTemplate
+from elbowroom.tokens.templates.template import ChatTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from elbowroom.context.template_probe import Render
+    from elbowroom.context.templates.demands import Render
 
 PLAIN: Final = """\
 {%- macro text(content) %}

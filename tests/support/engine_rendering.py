@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from elbowroom.context.template_demands import TemplateDemands, demands_of
-from elbowroom.tokens.chat_prompt import ChatPrompt, ChatRequest
+from elbowroom.context.templates.demands import TemplateDemands, demands_of
+from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from llama_server import LlamaServer
 
-    from elbowroom.context.template_probe import Render
+    from elbowroom.context.templates.demands import Render
 
 
 def render_of(template: Path) -> Render:

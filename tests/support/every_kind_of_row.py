@@ -1,6 +1,6 @@
 """A store with every kind of row: `tables_of_version_4.sql` is a file that version 4 filled with these."""
 
-from elbowroom.context.conversation_changes import (
+from elbowroom.context.conversation import (
     Added,
     Change,
     CompactionDetails,
@@ -15,13 +15,13 @@ from elbowroom.context.conversation_changes import (
     ReplyCalled,
     ReplyEnded,
     ReplyGrew,
+    StepUsage,
     StepUsed,
     TurnBegun,
     TurnEnded,
 )
 from elbowroom.context.ledger import Chain, Entry
-from elbowroom.context.step_usage import StepUsage
-from elbowroom.context.tool_output import ref_to, ref_to_media
+from elbowroom.context.outputs import ref_to, ref_to_media
 from elbowroom.context.transcript import Message
 
 ME = "anna"

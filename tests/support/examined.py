@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from elbowroom.doctor.examination import examine
-from elbowroom.doctor.finding import Finding
+from elbowroom.doctor.subject import Finding
 
 AGENT = '[[agents]]\nid = "writer"\nmodel = "tiny"\n'
 

@@ -12,9 +12,9 @@ from scripted_pruner import is_prune_order, text_of
 from serving import Served
 from small_window import Model, answers, ask_whole, small_window
 
-from elbowroom.agents.memory_flush import ORDER, SILENT
+from elbowroom.agents.turn.flush import ORDER, SILENT
 from elbowroom.demo import RecordedRequest, Script, SimulatedLMStudio, ToolCall
-from elbowroom.server.keys import SHARED, Timing
+from elbowroom.server.state import SHARED, Timing
 
 Body = dict[str, Any]
 Message = dict[str, Any]

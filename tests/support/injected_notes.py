@@ -8,8 +8,8 @@ from typing import Any, Final
 from chatting import AGENT
 from vaults import write_notes
 
-from elbowroom.agents.told_memories import TAG_NAME as MEMORIES
-from elbowroom.context.division import SUMMARY_TAG
+from elbowroom.agents.tools.memory import TAG_NAME as MEMORIES
+from elbowroom.context.compaction.division import SUMMARY_TAG
 
 SECRET: Final = "4711-SECRET"
 EVIL: Final = "https://evil.example/?q="

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from elbowroom.context.conversation import (
+    ContextFill,
     Conversation,
     ConversationRow,
     KeptCompaction,
     KeptMessage,
+    Status,
+    StepUsage,
     Totals,
 )
-from elbowroom.context.conversation_changes import ContextFill, Status
-from elbowroom.context.step_usage import StepUsage
 
 BEGUN = 1_760_000_000.0
 SEED = "seed"

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, Final
 
 from elbowroom.context.memories import Memories
-from elbowroom.context.tool_output import Block, ToolOutputs
+from elbowroom.context.outputs import Block, ToolOutputs
 
 ME: Final = "me"
 TEXTS: Final = {

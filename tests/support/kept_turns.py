@@ -11,7 +11,7 @@ from elbowroom.context.put_back import BETWEEN_REPLIES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from elbowroom.context.conversation_changes import Status
+    from elbowroom.context.conversation import Status
     from elbowroom.context.transcript import Message
 
 Json = dict[str, Any]

@@ -16,7 +16,7 @@ from elbowroom.context.ledger import Entry
 from elbowroom.context.transcript import Message
 from elbowroom.store import Store
 from elbowroom.store.base import LIMITS_IN_MEMORY, Limits
-from elbowroom.store.rows import packed_entry
+from elbowroom.store.packed import packed_entry
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.sql.ledger import SqlLedger
 from elbowroom.store.write_behind import Patience, WriteBehindStore

@@ -11,9 +11,9 @@ from pathlib import Path
 from settings_file import load
 from waiting import until
 
-from elbowroom.agents.mcp_servers import McpServers
-from elbowroom.agents.own_tool import OwnTool, ToolResult
-from elbowroom.settings.layers import LoadedSettings
+from elbowroom.agents.tools.mcp.servers import McpServers
+from elbowroom.agents.tools.tool import OwnTool, ToolResult
+from elbowroom.settings.load import LoadedSettings
 
 SCRIPT = Path(__file__).with_name("mcp_sample_server.py")
 

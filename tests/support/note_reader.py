@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from serving import Served
 
     from elbowroom.agents.catalog import Target
-    from elbowroom.agents.own_tool import OwnTool
+    from elbowroom.agents.tools.tool import OwnTool
     from elbowroom.demo import SimulatedLMStudio
 
 Message = dict[str, Any]

@@ -6,25 +6,25 @@ from typing import Any
 
 from kept_conversations import BEGUN, SEED, call_of
 
-from elbowroom.context.conversation import Conversations
-from elbowroom.context.conversation_changes import (
+from elbowroom.context.conversation import (
     Added,
     Change,
     CompactionDetails,
     CompactionNoted,
     ContextFill,
     ConversationBegun,
+    Conversations,
     Heard,
     ReplyBegun,
     ReplyCalled,
     ReplyEnded,
     ReplyGrew,
     Status,
+    StepUsage,
     StepUsed,
     TurnBegun,
     TurnEnded,
 )
-from elbowroom.context.step_usage import StepUsage
 
 DETAILS = CompactionDetails(2.25, 4, 6, 20, "They spoke of ```lists```.")
 

@@ -12,7 +12,7 @@ from elbowroom.agents.sdk import load_sdk
 # Loaded here, so that no test's first request waits for it: on a busy machine that takes long enough for a comment
 # to be sent, after which a failure can no longer have a status.
 load_sdk()
-importlib.import_module("elbowroom.agents.run")
+importlib.import_module("elbowroom.agents.run.run")
 
 
 @dataclass(frozen=True, slots=True)

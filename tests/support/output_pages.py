@@ -6,9 +6,9 @@ from contextlib import aclosing
 
 from memory_stores import MemoryToolOutputs
 
-from elbowroom.agents.output_quota import Quota
-from elbowroom.agents.own_tool import OwnTool
-from elbowroom.context.tool_output import Block, ToolOutputRef
+from elbowroom.agents.tools.outputs.tools import Quota
+from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.context.outputs.output import Block, ToolOutputRef
 
 ROW = re.compile(r" *([0-9]+)(?::([0-9]+))?\| (.*)", re.DOTALL)
 GOES_ON = re.compile(r"\[line ([0-9]+) goes on at column=([0-9]+)\]")

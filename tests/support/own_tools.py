@@ -4,9 +4,9 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, get_type_hints
 
-from elbowroom.agents.caller import Caller
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.own_tool import OwnTool, Toolbox
+from elbowroom.agents.request import Caller
+from elbowroom.agents.tools.tool import OwnTool, Toolbox
 from elbowroom.errors import ElbowroomError
 
 TYPES: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}

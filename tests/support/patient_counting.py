@@ -2,7 +2,7 @@
 
 import pytest
 
-from elbowroom.providers import lmstudio_rpc
+from elbowroom.providers.lmstudio import rpc as lmstudio_rpc
 
 PATIENT = lmstudio_rpc.Patience(connect=60.0, answer=60.0)
 

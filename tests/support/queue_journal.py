@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from elbowroom.context.conversation_changes import Change, Queued, QueuedMessage, QueueDropped, QueueTaken
+from elbowroom.context.conversation import Change, Queued, QueuedMessage, QueueDropped, QueueTaken
 
 
 class QueueJournal:

@@ -8,4 +8,4 @@ QUICK = 20_000.0
 
 def take_models_for_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have servers believe, until they know better, that prompts are read in no time."""
-    monkeypatch.setattr("elbowroom.agents.prefill_rate.DEFAULT_RATE", QUICK)
+    monkeypatch.setattr("elbowroom.agents.admission.pool.DEFAULT_RATE", QUICK)

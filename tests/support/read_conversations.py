@@ -7,7 +7,7 @@ from typing import Any
 from serving import Served
 
 from elbowroom.context.conversation import Conversation, Conversations, KeptMessage
-from elbowroom.server.keys import SHARED
+from elbowroom.server.state import SHARED
 
 
 def conversations_of(served: Served) -> Conversations:

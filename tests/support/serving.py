@@ -12,7 +12,7 @@ from aiohttp import web
 from own_tools import Given, toolbox_of
 
 from elbowroom.server.app import create_app, create_runner
-from elbowroom.server.keys import Timing
+from elbowroom.server.state import Timing
 from elbowroom.settings.live import LiveSettings
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from elbowroom.errors import SettingsError
-from elbowroom.settings.layers import Flags, LoadedSettings, load_settings
+from elbowroom.settings.load import Flags, LoadedSettings, load_settings
 
 AGENT = '[[agents]]\nid = "writer"\nmodel = "qwen2.5-7b-instruct"\n'
 OPENAI = '[[providers]]\nid = "lmstudio"\nkind = "openai"\nbase_url = "http://127.0.0.1:8080"\n'

@@ -12,7 +12,7 @@ from serving import Served, serve, settings_for
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel
 from elbowroom.demo.journal import RecordedRequest
-from elbowroom.server.keys import Timing
+from elbowroom.server.state import Timing
 
 Body = dict[str, Any]
 Message = dict[str, Any]

@@ -9,23 +9,24 @@ from typing import Any
 
 from ledger_files import SOON
 
-from elbowroom.context.conversation import Conversation, Conversations
-from elbowroom.context.conversation_changes import (
+from elbowroom.context.conversation import (
     Added,
     Change,
     ContextFill,
+    Conversation,
     ConversationBegun,
+    Conversations,
     Heard,
     QueuedMessage,
     ReplyBegun,
     ReplyCalled,
     ReplyEnded,
     ReplyGrew,
+    StepUsage,
     StepUsed,
     TurnBegun,
     TurnEnded,
 )
-from elbowroom.context.step_usage import StepUsage
 from elbowroom.store.conversations import WriteBehindConversations
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.write_behind import Patience, WriteBehindStore
@@ -147,7 +148,7 @@ async def pragma(store: SqlStore, setting: str) -> None:
 
     def change() -> None:
         connection = store._database._writer.raw_connection()
-        connection.execute(f"PRAGMA {setting}")  # type: ignore[attr-defined]
+        connection.execute(f"PRAGMA {setting}")
         connection.close()
 
     await store._database.on_writer(change)

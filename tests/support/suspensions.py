@@ -9,8 +9,8 @@ from typing import Any
 
 from serving import Served
 
-from elbowroom.agents.running_turns import RunningTurn
-from elbowroom.server.keys import RUNTIME
+from elbowroom.agents.conversations.running import RunningTurn
+from elbowroom.server.state import RUNTIME
 
 Counter = Callable[[], None]
 COUNTED: ContextVar[Counter | None] = ContextVar("COUNTED", default=None)

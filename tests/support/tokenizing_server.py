@@ -7,8 +7,8 @@ import aiohttp
 from llama_server import LlamaServer, Options
 from text_samples import prose, samples
 
-from elbowroom.tokens.gguf_header import read_gguf_header
-from elbowroom.tokens.gguf_tokenizer import build_tokenizer
+from elbowroom.tokens.files.gguf import read_gguf_header
+from elbowroom.tokens.files.gguf_tokenizer import build_tokenizer
 
 
 async def same_ids_as_llama_cpp(path: Path, folder: Path, *, without: Collection[str] = ()) -> None:

@@ -22,14 +22,12 @@ from typing import Final
 from compacting import qwen
 
 from elbowroom.context.budget import Budget
-from elbowroom.context.repair import repair
-from elbowroom.context.tier_limits import TierLimits
-from elbowroom.context.tool_calls import calls_of
-from elbowroom.context.tool_output import ref_to
-from elbowroom.context.tool_stubs import ref_of
-from elbowroom.context.tool_tiers import pruned
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, text_of
-from elbowroom.settings.tool_sections import ToolOutputSettings
+from elbowroom.context.outputs.output import ref_to
+from elbowroom.context.outputs.stubs import ref_of
+from elbowroom.context.outputs.tiers import TierLimits, pruned
+from elbowroom.context.templates.normalise import repair
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, text_of
+from elbowroom.settings.model import ToolOutputSettings
 
 REPOSITORY: Final = Path(__file__).parents[2]
 BESIDE: Final = REPOSITORY.parent / "shared" / "data"

@@ -6,7 +6,7 @@ from pathlib import Path
 from elbowroom.vault.changes import Changes
 from elbowroom.vault.folder import HAS_DESCRIPTORS
 from elbowroom.vault.journal import Journal
-from elbowroom.vault.scope import Scope
+from elbowroom.vault.names import Scope
 from elbowroom.vault.vault import Vault
 
 WAYS = [True, False] if HAS_DESCRIPTORS else [False]

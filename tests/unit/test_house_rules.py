@@ -4,14 +4,15 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import agents
-import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGE = REPOSITORY / "src" / "elbowroom"
-ROOMS = [
+ROOMS = (
     "errors",
     "settings",
     "logs",
@@ -26,8 +27,97 @@ ROOMS = [
     "autostart",
     "status",
     "cli",
-]
-SOURCES = sorted(PACKAGE.rglob("*.py"))
+)
+INSIDE = {
+    "tokens": (
+        "errors images anchoring | files templates | stream_count worker | renderer | count tools | families "
+        "| file_counter counter"
+    ),
+    "providers": "base upstream | stream | pass_through | openai_compatible | lmstudio | registry",
+    "context": (
+        "transcript budget remote_images | canonical seam templates outputs conversation observations "
+        "| ledger memories branch compaction | manager put_back"
+    ),
+    "store": (
+        "base | lock changes packed message_parts inspection | waiting_changes sql | write_behind "
+        "| rows outputs stand_by | conversations | store"
+    ),
+    "agents": (
+        "sdk catalog request answer | admission | conversations | tools tools.outputs tools.mcp | toolbox | prompt "
+        "| turn | offered raw task | run | dry_run"
+    ),
+    "server": (
+        "state encode | event_stream request middleware models page guard | chat conversations "
+        "| responses passing metrics settings | app | listen"
+    ),
+}
+"""The order inside a room: what stands left of a bar may be imported by what stands right of it, not the reverse."""
+LATE = frozenset(
+    {
+        "elbowroom.tokens.files.engines",
+        "elbowroom.tokens.files.folder",
+        "elbowroom.tokens.files.gguf",
+        "elbowroom.tokens.files.gguf_tokenizer",
+        "elbowroom.agents.tools.mcp.convert",
+        "elbowroom.agents.tools.mcp.link",
+    }
+)
+"""Modules that load heavy libraries: no face imports them, and others do so inside a function or for a type only."""
+SQL = ("sqlalchemy", "sqlite3", "alembic", "filelock")
+MOST_FILES, MOST_LINES, MOST_IN_A_ROOM = 276, 470, 15
+
+
+class Import(NamedTuple):
+    """One imported name: who imports it, its dotted name, and whether it is imported at start-up."""
+
+    importer: str
+    name: str
+    is_late: bool
+
+
+def module_of(path: Path) -> str:
+    """Return the dotted name of a source file."""
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+SOURCES = {module_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+FACES = frozenset(module for module, path in SOURCES.items() if path.name == "__init__.py" and module.count(".") >= 2)
+
+
+@cache
+def imports() -> tuple[Import, ...]:
+    """Return everything that any source file imports, wherever in the file it does."""
+    return tuple(
+        found
+        for module, path in SOURCES.items()
+        for found in imports_below(module, ast.parse(path.read_text(encoding="utf-8")), is_late=False)
+    )
+
+
+def imports_below(module: str, node: ast.AST, *, is_late: bool) -> Iterator[Import]:
+    """Yield the imports below a node; those in functions and for types only are late."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(module, alias.name, is_late) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module:
+            yield from (Import(module, f"{child.module}.{alias.name}", is_late) for alias in child.names)
+        postpones = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) or (
+            isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING"
+        )
+        yield from imports_below(module, child, is_late=is_late or postpones)
+
+
+@cache
+def offered(face: str) -> frozenset[str]:
+    """Return the dotted names that the `__init__` of a sub-package offers."""
+    names = {name.rpartition(".")[2] for importer, name, _ in imports() if importer == face}
+    return frozenset(f"{face}.{name}" for name in names)
+
+
+def imported_module(name: str) -> str:
+    """Return the module of ours that an imported name stands in, or that it is."""
+    package = name.rpartition(".")[0]
+    return name if name in SOURCES and not (package in FACES and name in offered(package)) else package
 
 
 def room_of(module: str) -> str:
@@ -36,54 +126,105 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else "elbowroom"
 
 
-def imports_of(path: Path) -> Iterator[str]:
-    """Yield the absolute names of everything a file imports, wherever in the file it does."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+def face_of(module: str) -> str | None:
+    """Return the innermost sub-package that a module stands in, or None for one that stands directly in its room."""
+    if module in FACES:
+        return module
+    package = module.rpartition(".")[0]
+    return package if package in FACES else None
 
 
-def module_of(path: Path) -> str:
-    """Return the dotted name of a source file."""
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=module_of)
-def test_imports_point_one_way(path: Path) -> None:
+def test_imports_point_one_way() -> None:
     """A room imports only itself and rooms to its left; the demo only the errors."""
-    own = room_of(module_of(path))
-    if own in ("elbowroom", "__main__"):
-        return
-    allowed = {"errors", "demo"} if own == "demo" else set(ROOMS[: ROOMS.index(own) + 1])
-    if own == "cli":
-        allowed |= {"demo"}
-    for name in imports_of(path):
-        if name.startswith("elbowroom.") and name != "elbowroom.__version__":
-            assert room_of(name) in allowed, f"{module_of(path)} imports {name}"
+    for importer, name, _ in imports():
+        own = room_of(importer)
+        if own in ("elbowroom", "__main__") or not name.startswith("elbowroom.") or name == "elbowroom.__version__":
+            continue
+        allowed = {"errors", "demo"} if own == "demo" else set(ROOMS[: ROOMS.index(own) + 1])
+        if own == "cli":
+            allowed |= {"demo"}
+        assert room_of(name) in allowed, f"{importer} imports {name}"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=module_of)
-def test_foreign_libraries_stay_in_their_rooms(path: Path) -> None:
+def test_imports_inside_a_room_point_one_way() -> None:
+    """A sub-package or module of a room imports only what stands left of it, or beside it between the same bars."""
+    for room, order in INSIDE.items():
+        floors = [floor.split() for floor in order.split("|")]
+        floor_of = {f"elbowroom.{room}.{name}": at for at, floor in enumerate(floors) for name in floor}
+        for module in SOURCES:
+            if module.startswith(f"elbowroom.{room}.") and ".migrations." not in module:
+                assert face_of(module) in floor_of or module in floor_of, f"{module} has no place in the order"
+        for importer, name, _ in imports():
+            own, other = (floor_of.get(face_of(module) or module) for module in (importer, imported_module(name)))
+            if own is not None and other is not None:
+                assert other <= own, f"{importer} imports {name}"
+
+
+def test_no_circles_of_imports() -> None:
+    """No two modules import each other, directly or round about, be it for a type or inside a function."""
+    leads = {module: set[str]() for module in SOURCES}
+    for importer, name, is_late in imports():
+        if name.startswith("elbowroom.") and importer not in FACES and not is_late:
+            leads[importer].add(imported_module(name))
+    left = dict(leads)
+    while left:
+        free = {module for module, others in left.items() if not others & left.keys()}
+        assert free, f"a circle among {sorted(left)}"
+        for module in free:
+            del left[module]
+
+
+def test_others_import_from_faces_only() -> None:
+    """What stands outside a sub-package imports from its `__init__`; late imports of heavy modules name the module."""
+    for importer, name, is_late in imports():
+        module = imported_module(name)
+        face = face_of(module)
+        if face is None or module == face or importer == face or importer.startswith(f"{face}."):
+            continue
+        assert module in LATE, f"{importer} imports {name}, not from {face}"
+        assert is_late, f"{importer} imports {name} at start-up"
+
+
+def test_faces_offer_what_others_take() -> None:
+    """Each name that a face offers is imported by somebody outside its sub-package."""
+    taken = {name for importer, name, _ in imports() if imported_module(name) in FACES}
+    for face in FACES - {"elbowroom.agents.run"}:  # loaded by its name, since it loads the SDK
+        assert not offered(face) - taken, f"nobody outside takes {sorted(offered(face) - taken)}"
+
+
+def test_foreign_libraries_stay_in_their_rooms() -> None:
     """`aiohttp.web` is for server and demo, the SDK for agents (not the catalog), SQL for store; no I/O in context."""
-    module, own = module_of(path), room_of(module_of(path))
-    names = list(imports_of(path))
-    if own not in ("server", "demo"):
-        assert not [name for name in names if name.startswith("aiohttp.web")]
-    if own != "agents" or module == "elbowroom.agents.catalog":
-        runtime = [name for name in names if name.split(".")[0] == "agents"]
-        assert not runtime or module == "elbowroom.server.runtime", "only as a type"
-    if own != "store":
-        assert not [
-            name
-            for name in names
-            if name.split(".")[0] in ("sqlalchemy", "sqlite3", "alembic", "filelock")
-        ]
-    if own == "context":
-        assert not [
-            name for name in names if name.split(".")[0] in ("aiohttp", "agents", "asyncio", "sqlite3", "socket")
-        ]
+    for importer, name, _ in imports():
+        own, library = room_of(importer), name.split(".")[0]
+        told = f"{importer} imports {name}"
+        assert own in ("server", "demo") or not name.startswith("aiohttp.web"), told
+        assert own == "agents" or library != "agents", told
+        assert importer != "elbowroom.agents.catalog" or library != "agents", told
+        assert own == "store" or library not in SQL, told
+        assert own != "context" or library not in ("aiohttp", "agents", "asyncio", "sqlite3", "socket"), told
+
+
+def test_rooms_are_few_and_files_deep() -> None:
+    """No source file is longer than 450 lines, no room has more than 15 files of its own (the demo 20)."""
+    assert len(SOURCES) <= MOST_FILES
+    for module, path in SOURCES.items():
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        assert lines <= MOST_LINES, f"{module} has {lines} lines"
+    for folder in {path.parent for path in SOURCES.values()}:
+        most = 20 if folder.name == "demo" else MOST_IN_A_ROOM
+        assert len(list(folder.glob("*.py"))) <= most, folder.name
+
+
+def test_functions_stay_short() -> None:
+    """Half of all functions have at most 8 lines, nine tenths at most 20."""
+    sizes = sorted(
+        (node.end_lineno or node.lineno) - node.lineno + 1
+        for path in SOURCES.values()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    assert sizes[len(sizes) // 2] <= 8
+    assert sizes[len(sizes) * 9 // 10] <= 20
 
 
 def test_import_agents_is_the_sdk() -> None:
@@ -93,10 +234,12 @@ def test_import_agents_is_the_sdk() -> None:
     assert hasattr(agents, "Runner")
 
 
-def test_building_the_app_does_not_load_the_sdk() -> None:
-    """The server can be put together without the SDK, whose import takes over a second."""
-    script = "import sys, elbowroom.server.listen; sys.exit('agents' in sys.modules or 'openai' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+def test_building_the_app_does_not_load_heavy_libraries() -> None:
+    """The server listens without the SDK, SQL, MCP and the tokenizers, whose imports take seconds."""
+    heavy = "{'agents', 'openai', 'mcp', 'sqlalchemy', 'alembic', 'tokenizers', 'tiktoken', 'jinja2'}"
+    script = f"import sys, elbowroom.server.listen; sys.exit(' '.join({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert not done.stderr.strip()
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
@@ -106,8 +249,10 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-def test_no_package_marker_below_tests() -> None:
-    """No `__init__.py` and no folder named `agents` below tests, either of which would hide the SDK from tests."""
+def test_no_folder_of_tests_hides_the_sdk() -> None:
+    """No `__init__.py` below tests, and no folder on the path of tests holds one named `agents`."""
     tests = REPOSITORY / "tests"
     assert not list(tests.rglob("__init__.py"))
-    assert not [path for path in tests.rglob("agents") if path.is_dir()]
+    on_the_path = [Path(folder) for folder in sys.path if Path(folder).is_relative_to(tests)]
+    assert on_the_path
+    assert not [folder for folder in on_the_path if (folder / "agents").exists()]

@@ -1,12 +1,89 @@
 """What one request is answered with, over all steps of its run."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import json
+import re
+import secrets
+import string
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from elbowroom.agents.answer_guard import AnswerGuard
-from elbowroom.context.progress import Progress
-from elbowroom.providers.events import ReasoningDelta, TextDelta
+from elbowroom.context.compaction import Progress
+from elbowroom.context.remote_images import ImageGuard
+from elbowroom.context.transcript import Message, text_of
+from elbowroom.providers.base import ReasoningDelta, TextDelta, ToolCallDelta
+
+Said = TextDelta | ReasoningDelta
+
+
+class AnswerGuard:
+    """Turns remote images into links in one answer, over all its steps and agents; thoughts have a guard of their own.
+
+    What it returns is the answer from there on: for the client, and for the model that reads its own words again.
+    """
+
+    def __init__(self) -> None:
+        self._text = ImageGuard()
+        self._thoughts = ImageGuard()
+        self._field = ReasoningDelta("").field
+        self._opening = ""
+
+    @classmethod
+    def behind(cls, messages: Sequence[Message]) -> "AnswerGuard":
+        """Return one for the answer to these; where they end with the beginning of that answer, it has read it."""
+        guard = cls()
+        last = messages[-1] if messages else {}
+        if last.get("role") == "assistant":
+            guard._go_on_behind(text_of(last))
+        return guard
+
+    def passed(self, event: Said) -> list[Said]:
+        """Return what is to be shown now that this has come: it, less of it, or what was held back before it.
+
+        Probabilities of tokens are left out where the text is not theirs.
+        """
+        if isinstance(event, ReasoningDelta):
+            self._field = event.field
+            return self._thought(self._thoughts.feed(event.text))
+        thought = self._thought(self._thoughts.cut())
+        text = self._opened(self._text.feed(event.text))
+        if text == event.text:
+            return [*thought, event]
+        return [*thought, TextDelta(text)] if text else thought
+
+    def end_attempt(self, *, goes_on: bool) -> list[Said]:
+        """Return what is still held back at the end of a request, behind which the same text may go on."""
+        thoughts, text = self._thoughts, self._text
+        thought = self._thought(thoughts.cut() if goes_on else thoughts.end())
+        rest = self._opened(text.cut() if goes_on else text.end())
+        return [*thought, TextDelta(rest)] if rest else thought
+
+    def drop(self) -> None:
+        """Forget what has been held back of a request that has failed."""
+        self._thoughts.drop()
+        self._text.drop()
+
+    def paragraph(self, text: str) -> str:
+        """Return a whole paragraph of the answer as it is to be shown."""
+        return self._text.feed(text) + self._text.end()
+
+    def _go_on_behind(self, said: str) -> None:
+        """Read a text that the client has already; where an image may have begun, a blank line is to end it."""
+        self._text.feed(said)
+        if self._text.held in ("", "!", "]"):
+            self._text.cut()
+        else:
+            self._text.end()
+            self._opening = "\n\n"
+
+    def _opened(self, text: str) -> str:
+        """Return the text with what has to stand before the first of it."""
+        opening, self._opening = (self._opening, "") if text else ("", self._opening)
+        return opening + text
+
+    def _thought(self, text: str) -> list[Said]:
+        return [ReasoningDelta(text, self._field)] if text else []
+
 
 FINISH_REASONS = frozenset({"stop", "length", "content_filter"})
 BETWEEN_STEPS = "\n\n"
@@ -171,3 +248,107 @@ def assistant_message(text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
 def _count(usage: dict[str, Any], key: str) -> int:
     value = usage.get(key)
     return value if isinstance(value, int) else 0
+
+
+ID_LENGTH = 9
+ID_LETTERS = string.ascii_letters + string.digits
+
+
+def new_tool_call_id() -> str:
+    """Return nine random letters and digits: the one form that Mistral's chat templates accept."""
+    return "".join(secrets.choice(ID_LETTERS) for _ in range(ID_LENGTH))
+
+
+@dataclass(slots=True)
+class _Growing:
+    name: str
+    pieces: list[str]
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.pieces)
+
+
+class Reply:
+    """One model step. Tool calls count once the step has ended; the upstream's ids, which repeat, are not used.
+
+    `offered` are the names of the tools in the request: LM Studio normalises names, which is undone here.
+    """
+
+    def __init__(self, offered: Collection[str], new_id: Callable[[], str] = new_tool_call_id) -> None:
+        self._offered = offered
+        self._new_id = new_id
+        self._growing: list[_Growing] = []
+        self._latest: dict[int, _Growing] = {}
+        self.text: list[str] = []
+        self.reasoning: list[str] = []
+        self.tool_calls: list[ToolCall] = []
+
+    def add_call(self, delta: ToolCallDelta) -> None:
+        """Take a piece of a tool call; the pieces of several calls may come mixed."""
+        call = self._latest.get(delta.index)
+        if call is not None and self._continues(call, delta):
+            call.pieces.append(delta.arguments)
+        elif call is not None and self._completes_name(call, delta.name):
+            call.name += delta.name or ""
+            call.pieces.append(delta.arguments)
+        elif delta.name is not None:
+            self._latest[delta.index] = call = _Growing(delta.name, [delta.arguments])
+            self._growing.append(call)
+
+    def drop_calls(self) -> None:
+        """Forget calls that were stopped before their end: the model makes them anew."""
+        self._growing.clear()
+        self._latest.clear()
+
+    def close_calls(self, *, was_cut: bool) -> list[ToolCall]:
+        """Return the calls, now that nothing more of them comes; where the step `was_cut`, only whole ones."""
+        self.tool_calls = [
+            ToolCall(self._new_id(), self._offered_name(call.name), call.arguments or "{}")
+            for call in self._growing
+            if not was_cut or _is_whole(call.arguments)
+        ]
+        return self.tool_calls
+
+    def as_message(self) -> dict[str, Any]:
+        """Return what has been said, and called once the step was closed, as a message of the conversation."""
+        return assistant_message("".join(self.text), self.tool_calls)
+
+    def _continues(self, call: _Growing, delta: ToolCallDelta) -> bool:
+        # Some servers repeat the name in every piece, others give each of several calls the same index.
+        if delta.name is None:
+            return True
+        return delta.name == call.name and bool(delta.arguments) and not _is_whole(call.arguments)
+
+    def _completes_name(self, call: _Growing, more: str | None) -> bool:
+        if more is None or call.name in self._offered or call.arguments:
+            return False
+        return any(name.startswith(call.name + more) for name in self._offered)
+
+    def _offered_name(self, name: str) -> str:
+        if name in self._offered:
+            return name
+        for form in (name_in_lm_studio, _letters_and_digits):
+            alike = [offered for offered in self._offered if form(offered) == form(name)]
+            if len(alike) == 1:
+                return alike[0]
+        return name
+
+
+def _is_whole(arguments: str) -> bool:
+    if not arguments.rstrip().endswith("}"):
+        return False
+    try:
+        json.loads(arguments)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def name_in_lm_studio(name: str) -> str:
+    """Return a tool's name as LM Studio writes it for the model, and so in the model's calls."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name)
+
+
+def _letters_and_digits(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

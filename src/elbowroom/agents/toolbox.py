@@ -7,22 +7,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from elbowroom.agents.caller import Caller
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.mcp_servers import McpServers
-from elbowroom.agents.memory_tools import memory_tools
-from elbowroom.agents.own_tool import OwnTool
-from elbowroom.agents.vault_tools import vault_tools
+from elbowroom.agents.request import Caller
+from elbowroom.agents.tools import OwnTool, memory_tools, vault_tools
+from elbowroom.agents.tools.mcp import McpServers
 from elbowroom.context.memories import Memories
-from elbowroom.settings.layers import LoadedSettings
-from elbowroom.settings.model import AgentSettings
-from elbowroom.settings.paths import data_dir, expanded
-from elbowroom.settings.tool_names import VAULT_TOOLS
-from elbowroom.settings.tool_sections import VaultSettings
+from elbowroom.settings.fields import data_dir, expanded
+from elbowroom.settings.load import LoadedSettings
+from elbowroom.settings.model import AgentSettings, VaultSettings
+from elbowroom.settings.references import VAULT_TOOLS
 from elbowroom.vault.changes import Changes
 from elbowroom.vault.index import Index
 from elbowroom.vault.journal import Journal
-from elbowroom.vault.scope import Scope
+from elbowroom.vault.names import Scope
 from elbowroom.vault.vault import Vault
 
 log = logging.getLogger(__name__)

@@ -5,10 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from elbowroom.autostart.marker import marked
-from elbowroom.autostart.running import Run, insist
-from elbowroom.autostart.service import Service
-from elbowroom.autostart.starter import TextFile
+from elbowroom.autostart.service import Run, Service, TextFile, insist, marked
 from elbowroom.errors import ElbowroomError
 
 UNIT: Final = "elbowroom.service"

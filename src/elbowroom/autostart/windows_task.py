@@ -9,8 +9,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from elbowroom.autostart.running import Run, insist
-from elbowroom.autostart.service import Service
+from elbowroom.autostart.service import Run, Service, insist
 from elbowroom.errors import ElbowroomError
 
 TASK: Final = "elbowroom"

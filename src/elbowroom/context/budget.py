@@ -8,6 +8,7 @@ compaction can free is the fixed cost F: system, tools, pinned messages, reserve
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 TARGET_RATIO = 0.5
 STOP_RATIO = 0.9
@@ -84,3 +85,214 @@ class Budget:
     def _asked(self) -> int:
         """Return the length of reply that the client asked for, 0 where it asked for none."""
         return max(0, self.max_tokens or 0)
+
+
+LEAST_ROOM_FOR_SUMMARY = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """The sizes of one prompt: the whole, and the part of it that no compaction can free.
+
+    `fixed` is the prompt with only system, tools and pinned messages in it; `parts` names its largest items.
+    """
+
+    prompt: int
+    fixed: int
+    parts: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """The request fits; `is_tight` says that the fixed cost alone takes more than half of the window."""
+
+    is_tight: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """The history has to shrink first, until prompt and reserve are at or below `target`.
+
+    `asks_pruner` is false where no summary worth its words would fit: then code alone cuts the history. `is_tight`
+    says that the fixed cost alone takes more than half of the window.
+    """
+
+    target: int
+    asks_pruner: bool = True
+    is_tight: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The request cannot fit, and no compaction would help; `needed` is the smallest prompt it can be."""
+
+    needed: int
+
+
+Decision = Send | Compact | Refuse
+
+
+def plan_step(measure: Measure, budget: Budget, *, auto: bool = True) -> Decision:
+    """Decide about one model step. With `auto` off nothing is compacted, and what does not fit is refused."""
+    smallest = min(measure.fixed, measure.prompt)
+    fixed = budget.occupied(smallest)
+    is_tight = fixed > budget.window // 2
+    fits = measure.prompt < budget.window
+    if budget.occupied(measure.prompt) < budget.trigger:
+        return Send(is_tight)
+    if not auto:
+        return Send(is_tight) if fits else Refuse(measure.prompt)
+    if smallest >= budget.window:
+        return Refuse(smallest)
+    if fixed < budget.trigger:
+        target = budget.target(fixed)
+        return Compact(target, target - fixed >= least_room(budget), is_tight)
+    if fits and (measure.prompt == smallest or budget.occupied(measure.prompt) <= budget.window):
+        return Send(is_tight)
+    return Compact(max(fixed, (fixed + budget.window) // 2), asks_pruner=False, is_tight=is_tight)
+
+
+def least_room(budget: Budget) -> int:
+    """Return how much room between fixed cost and target makes a summary worth asking for."""
+    return min(LEAST_ROOM_FOR_SUMMARY, budget.window // 16)
+
+
+LEAST_GAIN = 1000
+LEAST_GAIN_SHARE = 10  # one part in ten of what it was
+
+
+def least_gain(before: int) -> int:
+    """Return what a compaction of a prompt of this size has to free: a tenth of it or 1000, whichever is less."""
+    return max(1, min(LEAST_GAIN, before // LEAST_GAIN_SHARE))
+
+
+def fault_in(before: int, after: int, budget: Budget, target: int) -> str | None:
+    """Return why a result is not good enough, in words for the pruning agent; None if it is."""
+    if after >= before:
+        return f"The result was not smaller: {after} tokens after {before}."
+    if before - after < least_gain(before):
+        return f"The result was hardly smaller: {after} tokens after {before}."
+    occupied = budget.occupied(after)
+    if occupied > target:
+        return f"The result was too large: {occupied} tokens with the room for the reply, {target} at most."
+    return None
+
+
+def is_rescue(before: int, after: int, budget: Budget, *, with_reserve: bool) -> bool:
+    """Tell whether a result above the target is still better than none.
+
+    It is where it ends below the trigger, and where the prompt as it was cannot be sent at all; with `with_reserve`
+    the reply has to keep its room.
+    """
+    if after >= before:
+        return False
+    if before < budget.window:
+        return before - after >= least_gain(before) and budget.occupied(after) < budget.trigger
+    return budget.occupied(after) <= budget.window if with_reserve else after < budget.window
+
+
+MOST_TOOLS_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FixedCost:
+    """The parts of a request that stay whatever is compacted, and the window they stand in; sizes are tokens.
+
+    `tools` are the names and sizes of the tools that the model is told of, `pinned` is the size of all pinned
+    messages together, and `reserve` the room kept for the reply.
+    """
+
+    window: int
+    reserve: int = 0
+    system: int = 0
+    tools: tuple[tuple[str, int], ...] = ()
+    pinned: int = 0
+
+    @property
+    def all_tools(self) -> int:
+        """Return the size of all tools together."""
+        return sum(size for _, size in self.tools)
+
+    @property
+    def prompt(self) -> int:
+        """Return the smallest size that the prompt can have."""
+        return self.system + self.all_tools + self.pinned
+
+    @property
+    def total(self) -> int:
+        """Return the smallest prompt and the room for the reply together."""
+        return self.prompt + self.reserve
+
+    @property
+    def share(self) -> float:
+        """Return the total as a share of the window; it is above 1 where the window is too small for it."""
+        return self.total / self.window
+
+    @property
+    def is_tight(self) -> bool:
+        """Tell whether less than half of the window is left for the conversation."""
+        return self.total > self.window // 2
+
+
+def notice_of(cost: FixedCost, *, slim_saves: int = 0) -> str | None:
+    """Return what a person should read about a fixed cost that passes half the window; None where it does not.
+
+    `slim_saves` is the number of tokens that slim tools would save, 0 where they are slim already.
+    """
+    if not cost.is_tight:
+        return None
+    return (
+        f"{cost.total} of this model's {cost.window} tokens ({cost.share:.0%}) are taken before the conversation "
+        f"begins: {', '.join(items_of(cost))}. {_remedy(cost, slim_saves)}"
+    )
+
+
+def refusal_of(cost: FixedCost, *, slim_saves: int = 0) -> str:
+    """Return the error for a request that does not fit the window even without its history.
+
+    It begins in the words that clients look for. `slim_saves` is as in `notice_of`.
+    """
+    return (
+        f"This model's maximum context length is {cost.window} tokens. The request needs {cost.prompt}, however "
+        f"short the conversation is made: {', '.join(items_of(cost, with_reply=False))}. {_remedy(cost, slim_saves)}"
+    )
+
+
+def items_of(cost: FixedCost, *, with_reply: bool = True) -> list[str]:
+    """Return what takes how many tokens, the largest part first; empty parts are left out."""
+    items = [
+        (cost.all_tools, _tools_in_words(cost.tools)),
+        (cost.system, "the system message"),
+        (cost.pinned, "messages that have to stay"),
+        (cost.reserve if with_reply else 0, "room for the reply"),
+    ]
+    return [f"{size} by {words}" for size, words in sorted(items, key=_size, reverse=True) if size]
+
+
+def _tools_in_words(tools: tuple[tuple[str, int], ...]) -> str:
+    largest = sorted(tools, key=lambda tool: tool[1], reverse=True)[:MOST_TOOLS_NAMED]
+    named = ", ".join(f"{name} {size}" for name, size in largest)
+    if len(tools) == 1:
+        return f"the tool {tools[0][0]}"
+    if len(tools) <= MOST_TOOLS_NAMED:
+        return f"{len(tools)} tools ({named})"
+    return f"{len(tools)} tools (the largest: {named})"
+
+
+def _remedy(cost: FixedCost, slim_saves: int) -> str:
+    ways = ["load the model with a larger context length"]
+    if cost.system > max(cost.all_tools, cost.pinned):
+        ways.append("shorten the system message")
+    elif cost.pinned > cost.all_tools:
+        ways.append("send less text at once")
+    if cost.tools:
+        ways.append("switch tools off in the client")
+    if cost.tools and slim_saves > 0:
+        ways.append(f'set client_tools = "slim" (saves about {slim_saves} tokens)')
+    *first, last = ways
+    sentence = f"{', '.join(first)}, or {last}." if first else f"{last}."
+    return sentence[0].upper() + sentence[1:]
+
+
+def _size(item: tuple[int, str]) -> int:
+    return item[0]

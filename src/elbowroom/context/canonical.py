@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from elbowroom.context.tool_calls import calls_of, finite
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, calls_of, finite
 
 VERSION = 1
 """Of the forms: another number is due with every change of what counts."""

@@ -8,9 +8,7 @@ from itertools import accumulate
 from typing import Protocol
 
 from elbowroom.context.canonical import VERSION, OpenCalls, form_of, json_form
-from elbowroom.context.message_content import is_text, parts_of, text_in
-from elbowroom.context.tool_calls import calls_of
-from elbowroom.context.transcript import SYSTEM_ROLES, Message
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, is_text, parts_of, text_in
 
 KEY_BYTES = 16
 

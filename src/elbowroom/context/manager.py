@@ -1,14 +1,11 @@
 """AgentContextManager: what one request's window holds, and what follows from it at each of the three checks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from elbowroom.context.acceptance import least_gain
-from elbowroom.context.budget import Budget
+from elbowroom.context.budget import Budget, Compact, Decision, Measure, least_gain, plan_step
 from elbowroom.context.compaction import Rung
-from elbowroom.context.decisions import Compact, Decision, Measure, plan_step
-from elbowroom.context.tool_results import room_for_results
 
 StreamVerdict = Literal["go on", "stop at a good place", "stop now"]
 ToolVerdict = Literal["fits", "restart", "too large"]
@@ -127,3 +124,51 @@ class AgentContextManager:
         """Take over a smaller window that the engine has named; it never grows within a request."""
         if window < self.budget.window:
             self.budget = Budget(window, self.budget.threshold, self.budget.max_tokens)
+
+
+LEAST_SHARE = 64
+ROOM_FOR_SUMMARY = 200
+TRIES = 8
+
+
+def room_for_results(budget: Budget, rest: int) -> int:
+    """Return how many tokens results may take beside what cannot be freed and a summary; `rest` is the former."""
+    return budget.trigger - budget.occupied(rest) - min(ROOM_FOR_SUMMARY, budget.window // 16)
+
+
+def shares(sizes: Sequence[int], room: int) -> list[int]:
+    """Return how many tokens each result may take so that together they fit: the small ones whole, the rest alike."""
+    granted = [0] * len(sizes)
+    left, open_results = room, len(sizes)
+    for index in sorted(range(len(sizes)), key=lambda index: sizes[index]):
+        granted[index] = min(sizes[index], max(LEAST_SHARE, left // open_results))
+        left -= granted[index]
+        open_results -= 1
+    return granted
+
+
+def shortened(text: str, room: int, window: int, size_of: Callable[[str], int]) -> str:
+    """Return a result as its beginning and end, within `room` tokens, with a word on what is missing and why.
+
+    Nothing of the text is shown where even the explanation takes all the room.
+    """
+    size = size_of(text)
+    shown = min(len(text), len(text) * room // max(1, size))
+    for _ in range(TRIES):
+        cut = _ends(text, shown, size, room, window)
+        taken = size_of(cut)
+        if taken <= room or not shown:
+            return cut
+        shown = shown * room // taken * 9 // 10
+    return _ends(text, 0, size, room, window)
+
+
+def _ends(text: str, shown: int, size: int, room: int, window: int) -> str:
+    head = text[: (shown + 1) // 2]
+    tail = text[len(text) - shown // 2 :]
+    note = (
+        f"[{len(text) - shown:,} characters are left out here. The whole result has {size:,} tokens, more than the "
+        f"{room:,} that fit the model's window of {window:,} beside the conversation. To read what is missing, ask for "
+        "a part of it: a range of lines or a narrower search. A model loaded with a larger context length holds more.]"
+    )
+    return "\n".join(filter(None, (head, note, tail)))

@@ -1,10 +1,13 @@
 """What agents remember beyond a conversation."""
 
+import re
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from elbowroom.context.canonical import json_form
-from elbowroom.context.tool_output import ref_to
+from elbowroom.context.outputs import ref_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +49,53 @@ def memory_of(owner: str, agent: str, text: str, now: float) -> Memory:
 def room_of(owner: str, agent: str) -> str:
     """Return one text for an owner and an agent, which no other two have."""
     return json_form([owner, agent]).decode()
+
+
+WORD: Final = re.compile(r"\w+")
+MOST_WORDS: Final = 50
+SHORT: Final = 2
+"""Words of so many letters at most are looked for whole: "in" is not the beginning of everything."""
+WITHOUT_SPACES: Final = "\u2e80"
+"""From this character on scripts write words without spaces between them: these may begin anywhere."""
+
+
+def one_line(text: str) -> str:
+    """Return a text with every stretch of white space as one space."""
+    return " ".join(text.split())
+
+
+def folded(text: str) -> str:
+    """Return a text without case and accents."""
+    if text.isascii():
+        return text.lower()
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(letter for letter in decomposed if not unicodedata.combining(letter))
+
+
+def same_words(one: str, other: str) -> bool:
+    """Tell whether two texts have the same words in the same order; punctuation, case and accents do not count."""
+    words = WORD.findall(folded(one))
+    return words == WORD.findall(folded(other)) and (bool(words) or one == other)
+
+
+def matching(memories: Sequence[Memory], query: str) -> list[Memory]:
+    """Return the memories that have words of the query: first those with the most of them, the newest first.
+
+    A word of the query may be the beginning of one in the memory. A query without words finds everything.
+    """
+    words = list(dict.fromkeys(WORD.findall(folded(query))))[:MOST_WORDS]
+    newest = sorted(memories, key=lambda memory: memory.saved, reverse=True)
+    if not words:
+        return newest
+    hits = [(_count(folded(memory.text), words), memory) for memory in newest]
+    return [memory for count, memory in sorted(hits, key=lambda hit: -hit[0]) if count]
+
+
+def _count(text: str, words: Sequence[str]) -> int:
+    """Return how many of the words a folded text has."""
+    there = set(WORD.findall(text))
+    return sum(
+        word in there
+        or (word in text if word >= WITHOUT_SPACES else len(word) > SHORT and any(w.startswith(word) for w in there))
+        for word in words
+    )

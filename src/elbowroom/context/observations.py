@@ -1,7 +1,6 @@
 """What is counted about a running server, for whoever watches over it. Nothing here holds a word of a conversation."""
 
-from elbowroom.context.conversation_changes import ContextFill
-from elbowroom.context.step_usage import StepUsage
+from elbowroom.context.conversation import ContextFill, StepUsage
 
 
 class Observations:

@@ -11,9 +11,8 @@ from typing import Any, Final
 from elbowroom.context.canonical import without_thoughts
 from elbowroom.context.conversation import KeptTurn
 from elbowroom.context.ledger import Chain
-from elbowroom.context.repair import answers_in, with_free_id
-from elbowroom.context.tool_calls import calls_of, with_safe_calls
-from elbowroom.context.transcript import Message, text_of
+from elbowroom.context.templates import answers_in, with_free_id
+from elbowroom.context.transcript import Message, calls_of, text_of, with_safe_calls
 
 BETWEEN_REPLIES: Final = "\n\n"
 """Stands in an answer between what two steps of its turn have said."""

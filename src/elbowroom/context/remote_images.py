@@ -6,11 +6,111 @@ client that shows the image sends that address to whoever waits for it; as a lin
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from html import unescape
 from typing import Final
 
-from elbowroom.context.image_openings import Opening, leads_elsewhere, opening
-from elbowroom.context.remote_tags import tag_fetches
+MARK: Final = re.compile(r"\\[\s\S]|`+|[\[\]]|<(?=[A-Za-z/!?])|\n[ \t>]*\n")
+"""What counts in an image's text: escapes, code, brackets, tags, and the blank line that ends its paragraph."""
+MOST_MARKS: Final = 100
+"""What is not clear after so many is taken for a remote image."""
+LABEL: Final = re.compile(r"\[((?:\\[\s\S]|[^\]\\])*)\]")
+BEFORE_ADDRESS: Final = re.compile(r"[\s>]*")
+BLANK_QUOTED_LINE: Final = re.compile(r"\n[ \t>]*\n")
+ADDRESS: Final = re.compile(r"<(?P<angles>[^>\n]*)|(?P<bare>[^\s)>]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What may be an image: whether its own address is remote, else by which labels its address may be found.
+
+    `is_short` says that its text itself is the label.
+    """
+
+    is_remote: bool = False
+    labels: tuple[str, ...] = ()
+    is_short: bool = False
+
+
+def opening(text: str, *, is_whole: bool) -> Opening | None:
+    """Return what the text behind `![` makes of it, None where more text is needed."""
+    return _Reading(text, is_whole).result()
+
+
+def leads_elsewhere(text: str, at: int, *, is_whole: bool) -> bool | None:
+    """Tell whether there is a remote address at a place, behind white space; None where more text is needed."""
+    before = BEFORE_ADDRESS.match(text, at)
+    begin = before.end() if before else at
+    if BLANK_QUOTED_LINE.search(text, at, begin):
+        return False
+    if begin == len(text):
+        return False if is_whole else None
+    found = ADDRESS.match(text, begin)
+    if found is None:
+        return False
+    written = found["angles"] if found["angles"] is not None else found["bare"]
+    return is_remote(written, is_whole=is_whole or found.end() < len(text))
+
+
+@dataclass(slots=True)
+class _Reading:
+    text: str
+    is_whole: bool
+    labels: list[str] = field(default_factory=list)
+    depth: int = 1
+    code: str = ""
+    has_tag: bool = False
+    is_short: bool = False
+
+    def result(self) -> Opening | None:
+        for number, mark in enumerate(MARK.finditer(self.text)):
+            found = mark[0]
+            if number == MOST_MARKS:
+                return self._ended(is_remote=True)
+            if found == "]":
+                self.depth -= 1
+            if found in ("]", "\\]"):
+                if mark.end() == len(self.text) and not self.is_whole:
+                    return None
+                ended = self._closed(mark)
+                if ended is None or ended.is_remote:
+                    return ended
+                if self.depth <= 0 and not self.code and not self.has_tag:
+                    return ended
+            elif found[0] == "\n":
+                return self._ended()
+            else:
+                self._take(found)
+        return self._ended() if self.is_whole else None
+
+    def _take(self, found: str) -> None:
+        """Take in what may keep a bracket from being the end."""
+        if found == "[":
+            self.depth += 1
+        elif found == "<":
+            self.has_tag = True
+        elif found[0] == "`":
+            self.code = "" if found == self.code else self.code or found
+
+    def _closed(self, mark: "re.Match[str]") -> Opening | None:
+        """Return what the image is if it ends with this bracket, None where more text is needed."""
+        behind = self.text[mark.end() : mark.end() + 1]
+        if behind == "(":
+            remote = leads_elsewhere(self.text, mark.end() + 1, is_whole=self.is_whole)
+            return None if remote is None else self._ended(is_remote=remote)
+        if self.depth <= 0:
+            self.labels.append(self.text[: mark.start()])
+            label = LABEL.match(self.text, mark.end())
+            if behind == "[" and label is None and not self.is_whole:
+                return None
+            if label and label[1]:
+                self.labels.append(label[1])
+            self.is_short = not (label and label[1])
+        return self._ended()
+
+    def _ended(self, *, is_remote: bool = False) -> Opening:
+        return Opening(is_remote, tuple(self.labels), self.is_short and not is_remote)
+
 
 MOST_HELD: Final = 1000
 """Characters: what is not clear after so many is taken for a remote image."""
@@ -169,3 +269,131 @@ class Labels:
 def _key(label: str) -> str:
     """Return what two labels have in common that some program might take for the same."""
     return "".join(letter for letter in unicodedata.normalize("NFKC", label).casefold() if letter.isalnum())
+
+
+PICTURES: Final = frozenset(
+    {"img", "image", "feimage", "use", "source", "input", "body", "table", "tbody", "tr", "th", "td"}
+)
+OTHERS: Final = frozenset({"audio", "video", "track", "embed", "object", "frame", "iframe", "link", "base"})
+TAGS: Final = PICTURES | OTHERS
+"""Those that show something by themselves, or change where relative addresses lead."""
+ADDRESSES: Final = frozenset(["background", "data", "dynsrc", "href", "lowsrc", "poster", "src", "xlink:href"])
+LISTS_OF_ADDRESSES: Final = frozenset({"srcset", "imagesrcset"})
+TAG_NAME: Final = re.compile(r"<([A-Za-z]*)")
+ENDS_NAME: Final = frozenset("\t\n\f\r />")
+BETWEEN: Final = re.compile(r"[\t\n\f\r /]*")
+ATTRIBUTE: Final = re.compile(r"=?[^\t\n\f\r />=]*")
+EQUALS: Final = re.compile(r"[\t\n\f\r ]*(?:(=)[\t\n\f\r ]*)?")
+VALUE: Final = re.compile(r"\"(?P<double>[^\"]*)(?P<end>\"?)|'(?P<single>[^']*)(?P<stop>'?)|(?P<bare>[^\t\n\f\r >]*)")
+BECOMES_LINK: Final = re.compile(r"<|\]\(|^(?:https?|ftp):|^www\.", re.IGNORECASE)
+"""What programs may make a link of where they do not see that it is in a tag: then the tag has that link's address."""
+BETWEEN_ADDRESSES: Final = re.compile(r"[\s,]+")
+STYLE_FETCHES: Final = re.compile(r"(?:url|src|image|image-set|cross-fade)\s*\(|[\\&]", re.IGNORECASE)
+QUOTE_MARKS: Final = re.compile(r"(?<=[\n\r])[ \t>]*>")
+"""What stands before the lines of a quotation in Markdown and is no part of a tag that goes on there."""
+BLANK_LINE: Final = re.compile(r"\n[ \t]*\n")
+
+
+def tag_fetches(text: str, *, is_whole: bool) -> bool | None:
+    """Tell whether the tag that a text begins with fetches anything; None where more text is needed to tell."""
+    name = TAG_NAME.match(text)
+    if name is None:
+        return False
+    if name.end() == len(text):
+        return None if not is_whole and any(tag.startswith(name[1].lower()) for tag in TAGS) else False
+    if name[1].lower() not in TAGS or text[name.end()] not in ENDS_NAME:
+        return False
+    attributes = text[name.end() :]
+    found = {_attributes_fetch(attributes, is_whole=is_whole), _quoted_fetches(attributes, is_whole=is_whole)}
+    return True if True in found else None if None in found else False
+
+
+def _quoted_fetches(text: str, *, is_whole: bool) -> bool | None:
+    """Tell the same for a tag within a quotation, which ends with a blank line."""
+    if end := BLANK_LINE.search(text):
+        text, is_whole = text[: end.start()], True
+    return _attributes_fetch(QUOTE_MARKS.sub(" ", text), is_whole=is_whole)
+
+
+def _attributes_fetch(text: str, *, is_whole: bool) -> bool | None:
+    """Tell whether one of the attributes at the beginning of a text, up to the tag's end, fetches something."""
+    at = _end(BETWEEN, text, 0)
+    while at < len(text) and text[at] != ">":
+        behind_name = _end(ATTRIBUTE, text, at)
+        name = text[at:behind_name].lower()
+        if BECOMES_LINK.search(name):
+            return True
+        at = _end(EQUALS, text, behind_name)
+        if "=" in text[behind_name:at] and (value := VALUE.match(text, at)):
+            at = value.end()
+            is_closed = is_whole or at < len(text) or bool(value["end"] or value["stop"])
+            if BECOMES_LINK.search(value["bare"] or ""):
+                return True
+            written = value["double"] or value["single"] or value["bare"] or ""
+            if (fetches := _fetches(name, written, is_whole=is_closed)) is not False:
+                return fetches
+        at = _end(BETWEEN, text, at)
+    return False if is_whole or at < len(text) else None
+
+
+def _fetches(name: str, value: str, *, is_whole: bool) -> bool | None:
+    if name in ADDRESSES:
+        return is_remote(value, is_whole=is_whole)
+    if name in LISTS_OF_ADDRESSES:
+        *before, last = BETWEEN_ADDRESSES.split(value)
+        return any(map(is_remote, before)) or is_remote(last, is_whole=is_whole)
+    if name == "style":
+        return STYLE_FETCHES.search(value) is not None
+    return name == "srcdoc" and bool(value)
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    return match.end() if match else at
+
+
+HARMLESS: Final = frozenset({"data", "blob", "app"})
+"""Schemes whose content is in the address itself or in the program that shows it."""
+SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):")
+MAY_BE_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*|/?")
+LOCAL_FILE: Final = re.compile(r"file:///[^/]")
+BEGINS_FILE: Final = re.compile(r"file:/{0,3}")
+IGNORED: Final = re.compile(r"\A[^\x21-\x7e]+|[\x00-\x20]+")
+"""What browsers pass over in addresses, and more of it at their beginning."""
+BACKSLASH: Final = re.compile(r"\\([!-/:-@\[-`{-~])")
+UNFINISHED: Final = re.compile(r"(?:\\|&[#\w]{0,40})\Z")
+"""The beginning of an escape, whose meaning depends on what follows."""
+
+
+def is_remote(written: str, *, is_whole: bool = True) -> bool | None:
+    """Tell whether an address, as written in Markdown or HTML, leads elsewhere; None where its end is needed to tell.
+
+    A backslash is read as an escape and as a slash, since programs do either. More text behind the beginning of an
+    address never changes an answer that is not None.
+    """
+    if not is_whole:
+        written = UNFINISHED.sub("", written)
+    bare = BACKSLASH.sub(r"\1", written)
+    if not is_whole:
+        bare = UNFINISHED.sub("", bare)
+    found = [_leads_elsewhere(form, is_whole) for form in {unescape(written), unescape(bare)}]
+    return True if True in found else None if None in found else False
+
+
+def _leads_elsewhere(address: str, is_whole: bool) -> bool | None:
+    address = IGNORED.sub("", address).replace("\\", "/").lower()
+    if address.startswith("//"):
+        return True
+    if scheme := SCHEME.match(address):
+        if scheme[1] == "file":
+            return _is_on_other_machine(address, is_whole)
+        return len(scheme[1]) > 1 and scheme[1] not in HARMLESS  # a single letter is a drive
+    if not is_whole and MAY_BE_SCHEME.fullmatch(address):
+        return None
+    return False
+
+
+def _is_on_other_machine(address: str, is_whole: bool) -> bool | None:
+    if LOCAL_FILE.match(address):
+        return False
+    return None if not is_whole and BEGINS_FILE.fullmatch(address) else True

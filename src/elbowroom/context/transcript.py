@@ -1,8 +1,10 @@
 """A conversation as immutable groups: what belongs together is never split."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 Message = Mapping[str, Any]
 """An OpenAI chat message. It is never changed: whoever needs another makes another."""
@@ -71,3 +73,204 @@ def text_of(message: Message) -> str:
         return ""
     texts = (part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, str | Mapping))
     return "\n".join(text for text in texts if isinstance(text, str))
+
+
+BLANK_LINE = "\n\n"
+
+
+def is_blank(content: object) -> bool:
+    """Tell whether content says nothing: it is null, empty or white space; any part other than text says something."""
+    if isinstance(content, str):
+        return not content.strip()
+    if not isinstance(content, list):
+        return True
+    return all(is_text(part) and is_blank(text_in(part)) for part in content)
+
+
+def is_text(part: object) -> bool:
+    """Tell whether a part of content is text."""
+    return isinstance(part, str) or (isinstance(part, Mapping) and isinstance(part.get("text"), str))
+
+
+def text_in(part: object) -> str:
+    """Return the text of a text part."""
+    return str(part["text"]) if isinstance(part, Mapping) else str(part)
+
+
+def parts_of(content: object) -> list[Any]:
+    """Return content as a list of parts; there are none in empty content."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return list(content) if isinstance(content, list) else []
+
+
+def joined(first: object, second: object) -> str | list[Any]:
+    """Join the contents of two messages with a blank line between their texts; media stay parts."""
+    if not isinstance(first, list) and not isinstance(second, list):
+        return BLANK_LINE.join(text for text in (first, second) if isinstance(text, str) and text)
+    before, after = parts_of(first), parts_of(second)
+    if before and after and is_text(before[-1]) and is_text(after[0]):
+        text = BLANK_LINE.join(filter(None, (text_in(before.pop()), text_in(after.pop(0)))))
+        before.append({"type": "text", "text": text})
+    return before + after
+
+
+def flattened(content: object) -> object:
+    """Return content of text parts alone as one text, a line each; any other content as it is."""
+    if isinstance(content, list) and all(is_text(part) for part in content):
+        return "\n".join(text_in(part) for part in content)
+    return content
+
+
+def with_text(message: Message, text: str) -> Message:
+    """Return a message with another text; what is no text of it stays."""
+    media = [part for part in parts_of(message.get("content")) if not is_text(part)]
+    return {**message, "content": [*parts_of(text), *media] if media else text}
+
+
+def merged(first: Message, second: Message) -> Message:
+    """Return one message that says what both say; keys other than texts are the second's where both have them."""
+    message = {**first, **second, "content": joined(first.get("content"), second.get("content"))}
+    thoughts = [message.get("reasoning_content") for message in (first, second)]
+    if any(thoughts):
+        message["reasoning_content"] = BLANK_LINE.join(str(thought) for thought in thoughts if thought)
+    return message
+
+
+def whole_characters(text: str) -> str:
+    """Join the halves of split characters and replace those that have no other half: no encoder takes them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+KINDS = {"image_url": "image", "input_image": "image", "input_audio": "audio", "input_file": "file"}
+
+
+def readable(message: Message) -> str:
+    """Return the text of a message; a part that is no text is named where it stands, as "[image]"."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return "\n".join(filter(None, (text_in(part) if is_text(part) else named(part) for part in parts_of(content))))
+
+
+def named(part: object) -> str:
+    """Return the name of a part of content in brackets."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    return f"[{KINDS.get(kind, kind)}]" if isinstance(kind, str) else ""
+
+
+def called(message: Message) -> Iterator[tuple[str, str]]:
+    """Yield name and arguments of the calls in a message, as text whatever they are."""
+    for call in message.get("tool_calls") or ():
+        function: Any = call.get("function") if isinstance(call, Mapping) else None
+        if isinstance(function, Mapping):
+            arguments = function.get("arguments") or ""
+            as_text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+            yield str(function.get("name") or "a tool"), as_text
+
+
+def written(message: Message) -> str:
+    """Return everything that a message says to a reader: who speaks, the text, and calls with their arguments."""
+    calls = "".join(f"\n(calls {name} with {arguments})" for name, arguments in called(message))
+    return f"{message.get('role')}: {readable(message)}{calls}"
+
+
+def written_out(group: Group) -> str:
+    """Return a group's messages, written out."""
+    return "\n".join(written(message) for message in group.messages)
+
+
+MALFORMED = "malformed_arguments"
+"""The key under which arguments that are no JSON object are kept, as the text they were."""
+
+UNKNOWN_TOOL = "unknown_tool"
+
+
+def calls_of(message: Message) -> list[Mapping[str, Any]]:
+    """Return the tool calls of an assistant message; none for any other."""
+    calls = message.get("tool_calls")
+    if message.get("role") != "assistant" or not isinstance(calls, list | tuple):
+        return []
+    return [call for call in calls if isinstance(call, Mapping)]
+
+
+def with_safe_calls(message: Message) -> Message:
+    """Return the message itself if its calls are sound, else a copy with sound ones, or with none where it has none."""
+    if "tool_calls" not in message:
+        return message
+    calls = calls_of(message)
+    if not calls:
+        return {key: value for key, value in message.items() if key != "tool_calls"}
+    return with_calls(message, [safe_call(call) for call in calls])
+
+
+def with_calls(message: Message, calls: list[Mapping[str, Any]]) -> Message:
+    """Return the message with these calls: itself where they are the ones it has."""
+    present = message["tool_calls"]
+    if len(present) == len(calls) and all(old is new for old, new in zip(present, calls, strict=True)):
+        return message
+    return {**message, "tool_calls": calls}
+
+
+def safe_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the call itself if name and arguments are sound, else a copy that keeps all of their text."""
+    function = call.get("function")
+    if not isinstance(function, Mapping):
+        function = {}
+    name, arguments = function.get("name"), function.get("arguments")
+    sound_name = name if isinstance(name, str) and name else UNKNOWN_TOOL
+    sound_arguments = safe_arguments(arguments)
+    if sound_name == name and sound_arguments == arguments:
+        return call
+    return {"type": "function", **call, "function": {**function, "name": sound_name, "arguments": sound_arguments}}
+
+
+def safe_arguments(arguments: object) -> str:
+    """Return arguments as the text of a JSON object, unchanged where they are that already.
+
+    Nothing at all is `{}`, and a mapping is written as JSON. Any other text is kept under the key `MALFORMED`.
+    """
+    if isinstance(arguments, str):
+        if is_json_object(arguments):
+            return arguments
+        return as_json({MALFORMED: arguments}) if arguments.strip() else "{}"
+    if arguments is None:
+        return "{}"
+    text = as_json(arguments)
+    return text if is_json_object(text) else as_json({MALFORMED: text})
+
+
+def as_json(value: object) -> str:
+    """Write a value as JSON, readable: not ASCII alone."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def is_json_object(text: str) -> bool:
+    """Tell whether every JSON parser takes the text for an object; Python's own is more generous than most."""
+    try:
+        value = STRICT.decode(text)
+        (as_json(value) if "\\u" in text else text).encode("utf-8")  # half a character can hide in an escape
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict)
+
+
+def refuse(constant: str) -> NoReturn:
+    """Raise ValueError for NaN and Infinity."""
+    raise ValueError(constant)
+
+
+def finite(text: str) -> float:
+    """Read a number; one that is too large to be one raises ValueError."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+STRICT = json.JSONDecoder(parse_constant=refuse, parse_float=finite)
+"""Reads what every JSON parser reads."""

@@ -1,20 +1,23 @@
 """`POST /v1/chat/completions`: from the body to an answer."""
 
-from typing import Any
+import hashlib
+import math
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from elbowroom.demo import refusals
 from elbowroom.demo.answer import GARBAGE, Situation, default_answer
-from elbowroom.demo.encode import ChatEncoding
-from elbowroom.demo.generation import Generation
-from elbowroom.demo.journal import RECORD
+from elbowroom.demo.journal import RECORD, RecordedRequest
 from elbowroom.demo.keys import STUDIO
 from elbowroom.demo.overflow import PromptTooLongError, Reading
-from elbowroom.demo.requests import check_chat, has_images, json_object, resolve
-from elbowroom.demo.residency import Instance
+from elbowroom.demo.perform import ChatEncoding, TextEncoding
+from elbowroom.demo.residency import Generation, Instance
 from elbowroom.demo.script import Body, Reply, Script
 from elbowroom.demo.turn import Turn, read_prompt, refuse_prompt
+
+if TYPE_CHECKING:
+    from elbowroom.demo.studio import SimulatedLMStudio
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
@@ -62,3 +65,115 @@ def _unscripted(body: Body, instance: Instance, reading: Reading) -> Script:
         case "read":
             name, window = instance.model.name, instance.context_length
             return default_answer(Situation(name, window, len(body["messages"]), reading, body))
+
+
+_LONGEST_QUOTE = 80
+
+
+async def completions(request: web.Request) -> web.StreamResponse:
+    """Continue a text, with a sentence that says by whom it was not written."""
+    studio = request.app[STUDIO]
+    body = json_object(request[RECORD])
+    prompt = body.get("prompt")
+    if not isinstance(prompt, str):
+        raise refusals.plain("'prompt' field is required and must be a string")
+    instance = await resolve(studio, body, request[RECORD])
+    if instance.model.type == "embedding":
+        raise refusals.plain(f"Model {instance.id!r} is an embedding model: it cannot complete text.")
+    try:
+        reading = read_prompt(request, {"messages": [{"role": "user", "content": prompt}]}, instance)
+    except PromptTooLongError as refusal:
+        return await refuse_prompt(request, body, str(refusal))
+    ending = prompt[-_LONGEST_QUOTE:].strip()
+    script = Script(f" (A simulated {instance.model.name} would go on after “{ending}” here.)")
+    encoding = TextEncoding(studio.heading("cmpl", instance))
+    return await Turn(request, body, instance, Generation(reading.prompt_tokens), script, encoding).play()
+
+
+async def embeddings(request: web.Request) -> web.Response:
+    """Return a unit vector for each text, the same for the same text; as numbers, never as base64."""
+    studio = request.app[STUDIO]
+    body = json_object(request[RECORD])
+    given = body.get("input")
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise refusals.plain("'input' field must be a string or an array of strings")
+    instance = await resolve(studio, body, request[RECORD], embedding=True)
+    split = studio.tokenizer_of(instance.model).split
+    tokens = sum(len(split(text)) for text in texts)
+    data = [
+        {"object": "embedding", "embedding": vector(text, instance.model.embedding_length), "index": index}
+        for index, text in enumerate(texts)
+    ]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return web.json_response({"object": "list", "data": data, "model": instance.id, "usage": usage})
+
+
+def vector(text: str, length: int) -> list[float]:
+    """Return a unit vector made of checksums of the text."""
+    digests = (hashlib.sha256(f"{place}/{text}".encode()).digest() for place in range(length))
+    raw = [int.from_bytes(digest[:4], "big") / 2**31 - 1 for digest in digests]
+    size = math.sqrt(sum(value * value for value in raw)) or 1.0
+    return [value / size for value in raw]
+
+
+_TOOL_CHOICES = ("none", "auto", "required")
+
+
+def json_object(record: RecordedRequest) -> dict[str, Any]:
+    """Return the request's JSON object; raise RefusalError if it is anything else."""
+    if not isinstance(record.body, dict):
+        raise refusals.plain("Invalid JSON: the request body must be a JSON object")
+    return record.body
+
+
+def check_chat(body: dict[str, Any]) -> None:
+    """Raise RefusalError for what LM Studio does not take in a chat request."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise refusals.plain("'messages' field is required and must be an array of message objects")
+    if not messages:
+        raise refusals.plain("'messages' array must not be empty")
+    tools = body.get("tools")
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+        raise refusals.plain("'tools' must be an array of tool objects")
+    choice = body.get("tool_choice")
+    if choice is not None and choice not in _TOOL_CHOICES:
+        kind = "string" if isinstance(choice, str) else "object"
+        supported = ", ".join(_TOOL_CHOICES)
+        raise refusals.plain(f"Invalid tool_choice type: '{kind}'. Supported string values: {supported}")
+    shape = body.get("response_format")
+    if shape is not None and (not isinstance(shape, dict) or shape.get("type") not in ("json_schema", "text")):
+        raise refusals.plain(refusals.JSON_OBJECT)
+
+
+def has_images(messages: list[dict[str, Any]]) -> bool:
+    """Tell whether a message has an image in it."""
+    contents = (message.get("content") for message in messages)
+    parts = (part for content in contents if isinstance(content, list) for part in content)
+    return any(isinstance(part, dict) and part.get("type") == "image_url" for part in parts)
+
+
+async def resolve(
+    studio: "SimulatedLMStudio", body: dict[str, Any], record: RecordedRequest, *, embedding: bool = False
+) -> Instance:
+    """Return the instance that answers, loading the named model first where that is on.
+
+    An unknown name is answered by the model that is loaded. Raises RefusalError if it cannot be told which
+    that is.
+    """
+    residency = studio.residency
+    residency.expire()
+    name = body.get("model")
+    name = name if isinstance(name, str) else ""
+    ttl = body.get("ttl")
+    instance = residency.named(name)
+    if instance is None and name in residency.models and studio.just_in_time:
+        record.phase = "loading"
+        seconds = float(ttl) if isinstance(ttl, int | float) else studio.idle_ttl_seconds
+        instance = await residency.load_just_in_time(name, seconds, evict=studio.auto_evict)
+    if instance is None:
+        instance = residency.fallback(embedding=embedding)
+    residency.touch(instance)
+    record.instance_id, record.window = instance.id, instance.context_length
+    return instance

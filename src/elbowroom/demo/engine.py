@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elbowroom.demo import refusals
-from elbowroom.demo.generation import Generation, GenerationError
 from elbowroom.demo.journal import RecordedRequest
 from elbowroom.demo.overflow import Overflow, wording
-from elbowroom.demo.residency import Instance
+from elbowroom.demo.residency import Generation, GenerationError, Instance
 
 
 @dataclass(slots=True)

@@ -6,9 +6,9 @@ from typing import Any
 from aiohttp import web
 
 from elbowroom.demo import listing, refusals
+from elbowroom.demo.chat import json_object
 from elbowroom.demo.journal import RECORD
 from elbowroom.demo.keys import STUDIO
-from elbowroom.demo.requests import json_object
 
 
 async def greeting(_: web.Request) -> web.Response:

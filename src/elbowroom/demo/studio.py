@@ -11,10 +11,9 @@ from typing import Literal, Self
 from aiohttp import web
 
 from elbowroom.demo import refusals, wire
-from elbowroom.demo.downloads import Downloads
 from elbowroom.demo.engine import Engine
 from elbowroom.demo.journal import Disconnect, Journal, RecordedRequest
-from elbowroom.demo.models import SimulatedModel, demo_models
+from elbowroom.demo.models import Downloads, SimulatedModel, demo_models
 from elbowroom.demo.overflow import Overflow
 from elbowroom.demo.residency import Instance, Residency
 from elbowroom.demo.routes import application

@@ -8,16 +8,14 @@ from typing import Any
 from aiohttp import web
 
 from elbowroom.demo import refusals, wire
-from elbowroom.demo.encode import Encoding, Visible
 from elbowroom.demo.engine import grow
-from elbowroom.demo.generation import Generation, GenerationError
 from elbowroom.demo.journal import RECORD
 from elbowroom.demo.keys import STUDIO
 from elbowroom.demo.overflow import Reading, message_sizes, read
-from elbowroom.demo.perform import Event, Finished, Hangup, Limits, perform, stopped_at
-from elbowroom.demo.residency import Instance
+from elbowroom.demo.perform import Encoding, Event, Finished, Hangup, Limits, Visible, perform, stopped_at
+from elbowroom.demo.residency import Generation, GenerationError, Instance
 from elbowroom.demo.script import Body, Raw, Script
-from elbowroom.demo.sse import EventStream, hang_up
+from elbowroom.demo.wire import EventStream, hang_up
 
 
 @dataclass(frozen=True, slots=True)

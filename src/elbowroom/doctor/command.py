@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from elbowroom.settings.layers import Flags
+from elbowroom.settings.load import Flags
 
 
 def add_doctor(
@@ -31,9 +31,8 @@ def add_doctor(
 
 def run(path: Path, is_named: bool, flags: Flags, *, probes: bool, json: bool) -> int:
     """Examine the set-up and print what was found; returns 1 where something does not work, else 0."""
-    from elbowroom.doctor.examination import examine
-    from elbowroom.doctor.finding import is_healthy
-    from elbowroom.doctor.report import as_json, as_text
+    from elbowroom.doctor.examination import as_json, as_text, examine
+    from elbowroom.doctor.subject import is_healthy
 
     findings = asyncio.run(examine(path, os.environ, flags, must_exist=is_named, probes=probes))
     text = as_json(findings) if json else as_text(findings, shutil.get_terminal_size().columns)

@@ -1,32 +1,35 @@
 """Runs all checks side by side, each within its time, and none of them can end the others."""
 
 import asyncio
+import json
 import logging
+import textwrap
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
-from elbowroom.doctor.address_check import check_clients, check_port
-from elbowroom.doctor.agent_check import check_agents
-from elbowroom.doctor.count_check import check_counting
-from elbowroom.doctor.data_check import check_data
-from elbowroom.doctor.finding import Finding
-from elbowroom.doctor.machine_check import of_proxies, of_time
-from elbowroom.doctor.mcp_offers import McpOffers
-from elbowroom.doctor.model_check import check_models
-from elbowroom.doctor.patient_thread import in_thread
-from elbowroom.doctor.provider_check import check_providers
-from elbowroom.doctor.report import clean
-from elbowroom.doctor.settings_check import check_settings, slow_settings, wrong_settings
-from elbowroom.doctor.subject import INTERNAL_PORTS, USUAL_PORT, Subject
-from elbowroom.doctor.tool_check import check_mcp, check_vault
+from elbowroom.doctor.agents import check_agents, check_mcp, check_vault
+from elbowroom.doctor.counting import check_counting
+from elbowroom.doctor.machine import (
+    check_clients,
+    check_data,
+    check_port,
+    check_settings,
+    of_proxies,
+    of_time,
+    slow_settings,
+    wrong_settings,
+)
+from elbowroom.doctor.providers import check_models, check_providers
+from elbowroom.doctor.subject import INTERNAL_PORTS, USUAL_PORT, Finding, McpOffers, Subject, in_thread, is_healthy
 from elbowroom.errors import ElbowroomError, SettingsError
+from elbowroom.logs.formats import escaped
 from elbowroom.logs.redaction import Redactor
-from elbowroom.providers.chat_endpoint import open_session
 from elbowroom.providers.registry import Providers
-from elbowroom.settings.layers import Flags, load_settings
+from elbowroom.providers.stream import open_session
+from elbowroom.settings.load import Flags, load_settings
 
 log = logging.getLogger(__name__)
 Check = Callable[[Subject], Awaitable[list[Finding]]]
@@ -109,3 +112,64 @@ async def _within(seconds: float, name: str, check: Check, subject: Subject) -> 
         log.debug("The check %s failed.", name, exc_info=True)
         remedy = "Please report it with what `elbowroom doctor --log-level debug` says."
         return [Finding("fail", name, f"The check itself failed: {type(error).__name__}.", "", remedy)]
+
+
+MARKS: Final = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
+NARROWEST: Final = 60
+WIDEST: Final = 120
+
+
+def clean(findings: Sequence[Finding], redactor: Redactor) -> list[Finding]:
+    """Return the findings without secrets and without control characters."""
+
+    def safe(text: str) -> str:
+        return redactor.clean(escaped(text))
+
+    return [
+        Finding(found.severity, safe(found.check), safe(found.what), safe(found.where), safe(found.remedy))
+        for found in findings
+    ]
+
+
+def as_json(findings: Sequence[Finding]) -> str:
+    """Return `{"healthy": bool, "findings": [{severity, check, what, where, remedy}]}`."""
+    table = {"healthy": is_healthy(list(findings)), "findings": [found.as_json() for found in findings]}
+    return json.dumps(table, ensure_ascii=False, indent=2)
+
+
+def as_text(findings: Sequence[Finding], width: int) -> str:
+    """Return one paragraph for each finding, in columns of so many characters, and a sum at the end."""
+    width = min(WIDEST, max(NARROWEST, width))
+    label = max((len(found.check) for found in findings), default=0)
+    paragraphs = [_paragraph(found, label, width) for found in findings]
+    return "\n".join([*paragraphs, "", summary(findings)])
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Return the sum of all findings in a sentence."""
+    failed = sum(found.severity == "fail" for found in findings)
+    warned = sum(found.severity == "warn" for found in findings)
+    if not failed and not warned:
+        return "Nothing is wrong."
+    parts = [_number(failed, "problem"), _number(warned, "warning")]
+    return f"{' and '.join(part for part in parts if part)}."
+
+
+def _paragraph(found: Finding, label: int, width: int) -> str:
+    head = f"{MARKS[found.severity]}  {found.check:<{label}}  "
+    indent = " " * len(head)
+    where = f"{found.where}: " if found.where and found.severity != "ok" else ""
+    lines = _wrapped(f"{where}{found.what}", width - len(indent))
+    if found.remedy:
+        arrow = "-> "
+        remedy = _wrapped(found.remedy, width - len(indent) - len(arrow))
+        lines += [arrow + remedy[0], *(" " * len(arrow) + line for line in remedy[1:])]
+    return "\n".join([head + lines[0], *(indent + line for line in lines[1:])])
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _number(count: int, name: str) -> str:
+    return f"{count} {name}{'s' if count > 1 else ''}" if count else ""

@@ -1,19 +1,192 @@
 """What is examined: the settings, the machine they are on, and what the checks share of it."""
 
 import asyncio
+import importlib
+import json
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import aiohttp
 
-from elbowroom.doctor.mcp_offers import McpOffers
-from elbowroom.errors import ElbowroomError
+from elbowroom.agents.sdk import load_sdk
+from elbowroom.errors import ElbowroomError, McpUnavailable
 from elbowroom.providers.base import ModelInfo, Provider
-from elbowroom.settings.layers import LoadedSettings
-from elbowroom.settings.model import ProviderSettings
+from elbowroom.settings.load import LoadedSettings
+from elbowroom.settings.model import McpServerSettings, ProviderSettings
+
+if TYPE_CHECKING:
+    from elbowroom.agents.tools.mcp.convert import McpTool
+
+Severity = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result of a check: what is so, where, and what to do about it.
+
+    fail: something does not work. warn: it works, and will surprise. ok: it was looked at and is as it should be;
+    a `remedy` is then a hint.
+    """
+
+    severity: Severity
+    check: str
+    what: str
+    where: str = ""
+    remedy: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        """Return it as `{severity, check, what, where, remedy}`."""
+        return asdict(self)
+
+
+def is_healthy(findings: list[Finding]) -> bool:
+    """Tell whether nothing was found that does not work."""
+    return all(finding.severity != "fail" for finding in findings)
+
+
+def names(items: Sequence[str], most: int = 8) -> str:
+    """Return names as a list for a person."""
+    shown = ", ".join(items[:most]) or "none"
+    return f"{shown} and {len(items) - most} more" if len(items) > most else shown
+
+
+SECONDS: Final = 3.0
+MOST_BYTES: Final = 1024 * 1024
+Trouble = Literal["", "refused", "silent", "unknown host", "no http", "bad address"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an address has answered: a status and a body, parsed where it is JSON; or why there is none.
+
+    `date` is its Date header, empty where there is none.
+    """
+
+    trouble: Trouble = ""
+    status: int = 0
+    text: str = ""
+    date: str = ""
+
+    @property
+    def json(self) -> Any:
+        """Return the body as parsed JSON, None where it is none."""
+        try:
+            return json.loads(self.text)
+        except (ValueError, RecursionError):
+            return None
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """Return the body where it is a JSON object, else an empty one."""
+        found = self.json
+        return found if isinstance(found, dict) else {}
+
+
+async def fetch(
+    http: aiohttp.ClientSession, url: str, headers: Mapping[str, str] | None = None, seconds: float = SECONDS
+) -> Answer:
+    """Return what a GET of this address brings; it raises nothing."""
+    try:
+        async with asyncio.timeout(seconds):
+            async with http.get(url, headers=headers, allow_redirects=False) as response:
+                body = await response.content.read(MOST_BYTES)
+                while len(body) < MOST_BYTES and (part := await response.content.read(MOST_BYTES - len(body))):
+                    body += part
+                date = response.headers.get("Date", "")
+                return Answer("", response.status, body.decode("utf-8", "replace"), date)
+    except (aiohttp.InvalidURL, ValueError):
+        return Answer("bad address")
+    except TimeoutError:  # also those of connecting
+        return Answer("silent")
+    except aiohttp.ClientConnectorDNSError:
+        return Answer("unknown host")
+    except aiohttp.ClientConnectorError:
+        return Answer("refused")
+    except aiohttp.ClientError:
+        return Answer("no http")
+
+
+Value = TypeVar("Value")
+
+
+async def in_thread(work: Callable[[], Value]) -> Value:
+    """Return what the work returns; cancelled, it goes on by itself and ends with the program at the latest."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Value] = loop.create_future()
+
+    def settle(value: Value | None, error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(value)  # type: ignore[arg-type]  # it is what the work has returned
+
+    def run() -> None:
+        value, failure = None, None
+        try:
+            value = work()
+        except Exception as error:  # noqa: BLE001  # whoever waits gets it
+            failure = error
+        try:
+            loop.call_soon_threadsafe(settle, value, failure)
+        except RuntimeError:  # the program has ended meanwhile
+            return
+
+    threading.Thread(target=run, daemon=True, name="doctor").start()
+    return await done
+
+
+MOST_SECONDS: Final = 12.0
+"""How long is waited for a server, whatever its `connect_timeout` says."""
+Offer: TypeAlias = "Sequence[McpTool] | str"
+"""The tools of a server, or why it cannot be used: the end of a sentence."""
+
+
+class McpOffers:
+    """Connects when first asked, and closes each connection as soon as the tools are known."""
+
+    def __init__(self, servers: Sequence[McpServerSettings], folder: Path, environ: Mapping[str, str]) -> None:
+        self._servers = {server.name: server for server in servers if server.enabled}
+        self._folder = folder
+        self._environ = environ
+        self._asked: dict[str, asyncio.Task[Offer]] = {}
+
+    async def of(self, server: str) -> Offer:
+        """Return what a server offers."""
+        if server not in self._servers:
+            return "it is not enabled"
+        if server not in self._asked:
+            self._asked[server] = asyncio.create_task(self._ask(self._servers[server]))
+        return await asyncio.shield(self._asked[server])
+
+    async def aclose(self) -> None:
+        """End the connections that are under way."""
+        for task in self._asked.values():
+            task.cancel()
+        await asyncio.gather(*self._asked.values(), return_exceptions=True)
+
+    async def _ask(self, settings: McpServerSettings) -> Offer:
+        await asyncio.to_thread(load_sdk)
+        link_module = await asyncio.to_thread(importlib.import_module, "elbowroom.agents.tools.mcp.link")
+        patient = settings.model_copy(update={"connect_timeout": min(settings.connect_timeout, MOST_SECONDS)})
+        try:
+            link = await link_module.McpLink.connect(patient, self._folder, self._environ)
+        except McpUnavailable as error:
+            return error.message.rstrip(".")
+        tools: Sequence[McpTool] = link.offered(settings.name, link.call)
+        await link.aclose()
+        return tools
+
+
+def names_of(tool: "McpTool") -> tuple[str, str]:
+    """Return the names by which settings may name a tool: the server's own, and the one that models call."""
+    return tool.name, tool.tool.name
+
 
 USUAL_PORT: Final = 1234
 INTERNAL_PORTS: Final = (41343, 52993, 16141, 39414, 22931)

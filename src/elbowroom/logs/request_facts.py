@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from elbowroom.logs.quoted_text import ClientWords
+from elbowroom.logs.redaction import ClientWords
 
 CODE: Final = re.compile(r"[a-z][a-z0-9_.-]{0,49}")
 

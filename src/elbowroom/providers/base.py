@@ -7,9 +7,50 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from elbowroom.errors import ElbowroomError, UpstreamTimeout
-from elbowroom.providers.events import StreamEvent
-from elbowroom.providers.pass_through import PassedAnswer
 from elbowroom.tokens.counter import TokenCounter
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer; `logprobs` as the upstream sent them, where the client asked for them."""
+
+    text: str
+    logprobs: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """A piece of the model's thinking, under the field name that its upstream uses."""
+
+    text: str
+    field: Literal["reasoning_content", "reasoning"] = "reasoning_content"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of a tool call: the first piece of an index has the name, the others more of the arguments."""
+
+    index: int
+    name: str | None
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The upstream's finish_reason: stop, length, tool_calls or content_filter."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """The upstream's usage object, unchanged; its numbers are tokens."""
+
+    usage: dict[str, Any]
+
+
+StreamEvent = TextDelta | ReasoningDelta | ToolCallDelta | Finished | UsageReport
+
 
 State = Literal["loaded", "loading", "not-loaded"]
 FRESH_SECONDS = 3.0
@@ -39,6 +80,16 @@ class ModelInfo:
     key: str | None = None
     size_bytes: int | None = None
     format: str | None = None
+
+
+class PassedAnswer(Protocol):
+    """An answer that an upstream has begun well. Its methods raise only ElbowroomErrors."""
+
+    async def whole(self) -> dict[str, Any]:
+        """Return an answer that is one JSON object."""
+
+    def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the objects of a stream up to its end, and no faster than they are taken."""
 
 
 class Provider(Protocol):

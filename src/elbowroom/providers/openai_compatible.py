@@ -1,24 +1,23 @@
 """Any server that speaks OpenAI's chat completions: llama.cpp, vLLM, a gateway, a cloud."""
 
+import asyncio
+import hashlib
+import json
 import time
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 
-from elbowroom.errors import ModelNotFound, UpstreamError
-from elbowroom.providers.base import FRESH_SECONDS, ModelInfo, RecentModels
-from elbowroom.providers.chat_chunks import ChunkReader
-from elbowroom.providers.chat_endpoint import ChatEndpoint
-from elbowroom.providers.engine_counters import RouteCounter
-from elbowroom.providers.events import StreamEvent
-from elbowroom.providers.failures import Source
-from elbowroom.providers.http_api import JsonApi
-from elbowroom.providers.pass_through import PassedAnswer, PassThrough
-from elbowroom.providers.posting import Poster
-from elbowroom.settings.paths import expanded
-from elbowroom.tokens.count import Counter
+from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamError, UpstreamRejected
+from elbowroom.providers.base import FRESH_SECONDS, ModelInfo, PassedAnswer, RecentModels, StreamEvent
+from elbowroom.providers.pass_through import PassThrough
+from elbowroom.providers.stream import ChatEndpoint, ChunkReader
+from elbowroom.providers.upstream import JsonApi, Poster, Source
+from elbowroom.settings.fields import expanded
+from elbowroom.tokens.count import CannotCount, Counter, TokenCount
 from elbowroom.tokens.counter import TokenCounter
 from elbowroom.tokens.file_counter import FileCounter
 from elbowroom.tokens.tools import CountingTools
@@ -123,3 +122,111 @@ class OpenAICompatible:
 def _with_version(base_url: str) -> str:
     has_path = "/" in base_url.split("://", 1)[1]
     return base_url if has_path else f"{base_url}/v1"
+
+
+REMEMBERED: Final = 4096
+ANSWER_SECONDS: Final = 5.0
+PAUSE_SECONDS: Final = 30.0
+"""How long a server that did not answer is not asked, so that chats need not wait for it."""
+UNKNOWN_ROUTE: Final = "The engine has no route for counting."
+
+
+class RouteCounter:
+    """Asks llama.cpp's `input_tokens` or vLLM's `tokenize`, whichever the server at this address has."""
+
+    def __init__(self, api: JsonApi, base: str, model: str) -> None:
+        self._api = api
+        self._base = base
+        self._root = base.removesuffix("/v1")
+        self._model = model
+        self._counts: OrderedDict[str, int] = OrderedDict()
+        self._paused_until = float("-inf")
+
+    async def count_text(self, text: str) -> TokenCount:
+        """Return the size of a bare text."""
+        body = {"content": text, "prompt": text, "add_special_tokens": False, "model": self._model}
+        return TokenCount(await self._ask((f"{self._root}/tokenize", body)), "engine")
+
+    async def count_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
+    ) -> TokenCount:
+        """Return the size of the whole prompt as the engine counts it; the same request is asked once."""
+        body: dict[str, Any] = {"model": self._model, "messages": list(messages)}
+        if tools:
+            body["tools"] = list(tools)
+        if arguments:
+            body["chat_template_kwargs"] = dict(arguments)
+        key = hashlib.blake2b(json.dumps(body).encode(), digest_size=16).hexdigest()
+        if key not in self._counts:
+            self._counts[key] = await self._ask(
+                (f"{self._base}/chat/completions/input_tokens", body), (f"{self._root}/tokenize", body)
+            )
+            if len(self._counts) > REMEMBERED:
+                self._counts.popitem(last=False)
+        return TokenCount(self._counts[key], "engine")
+
+    async def _ask(self, *attempts: tuple[str, dict[str, Any]]) -> int:
+        now = asyncio.get_running_loop().time()
+        if now < self._paused_until:
+            raise CannotCount("The engine did not answer a moment ago and is left alone for now.")
+        problem = UNKNOWN_ROUTE
+        for url, body in attempts:
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    answer = await self._api.post(url, body)
+            except UpstreamRejected as refusal:
+                problem = f"The engine did not count: {refusal.message}"
+                continue
+            except (ElbowroomError, TimeoutError) as error:
+                self._paused_until = now + PAUSE_SECONDS
+                reason = error.message if isinstance(error, ElbowroomError) else "it did not answer in time."
+                raise CannotCount(f"The engine did not count: {reason}") from error
+            if (count := _number_in(answer)) is not None:
+                return count
+        raise CannotCount(problem)
+
+
+def _number_in(answer: Any) -> int | None:
+    if not isinstance(answer, dict):
+        return None
+    for key in ("input_tokens", "count"):
+        number = answer.get(key)
+        if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
+            return number
+    tokens = answer.get("tokens")
+    return len(tokens) if isinstance(tokens, list) else None
+
+
+class Ollama(OpenAICompatible):
+    """The Ollama at one address, without `/v1`."""
+
+    name = "Ollama"
+    start_hint = "Start it with `ollama serve`. If it runs elsewhere, put its address into base_url."
+
+    async def _fetch_models(self) -> Sequence[ModelInfo]:
+        root = self._base.removesuffix("/v1")
+        pulled = _rows(await self._api.get(f"{root}/api/tags"))
+        if pulled is None:
+            raise UpstreamError(f"What answers at {root} is no Ollama: it has no /api/tags.")
+        running = _rows(await self._api.get(f"{root}/api/ps")) or []
+        windows = {row["name"]: row.get("context_length") for row in running if isinstance(row.get("name"), str)}
+        return [self._pulled_model(row, windows) for row in pulled if isinstance(row.get("name"), str)]
+
+    def _is_named(self, info: ModelInfo, name: str) -> bool:
+        return info.id in (name, f"{name}:latest")
+
+    def _pulled_model(self, row: Mapping[str, Any], windows: Mapping[str, Any]) -> ModelInfo:
+        name: str = row["name"]
+        window = windows.get(name)
+        return ModelInfo(
+            id=name,
+            provider=self.id,
+            name=name,
+            state="loaded" if name in windows else "not-loaded",
+            loaded_context=window if isinstance(window, int) and window > 0 else None,
+        )
+
+
+def _rows(answer: Any) -> list[dict[str, Any]] | None:
+    models = answer.get("models") if isinstance(answer, dict) else None
+    return [row for row in models if isinstance(row, dict)] if isinstance(models, list) else None

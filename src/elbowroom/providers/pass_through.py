@@ -7,18 +7,15 @@ from typing import Any
 import aiohttp
 
 from elbowroom.errors import StreamCut, UpstreamError, UpstreamTimeout
-from elbowroom.providers.chat_endpoint import SILENCE_SECONDS
-from elbowroom.providers.failures import Source, error_in, failure_of, not_json
-from elbowroom.providers.posting import Poster
-from elbowroom.providers.silence_watch import SilenceWatch
-from elbowroom.providers.sse import EventReader
-from elbowroom.providers.upstream_json import parse_upstream_json
+from elbowroom.providers.base import PassedAnswer
+from elbowroom.providers.stream import SILENCE_SECONDS, EventReader, SilenceWatch
+from elbowroom.providers.upstream import Poster, Source, error_in, failure_of, not_json, parse_upstream_json
 
 DONE = b"[DONE]"
 WHOLE_TYPES = ("application/json", "text/html", "text/plain")
 
 
-class PassedAnswer:
+class HttpAnswer:
     """An answer that has begun well. Its methods raise only ElbowroomErrors."""
 
     def __init__(self, response: aiohttp.ClientResponse, source: Source) -> None:
@@ -89,6 +86,6 @@ class PassThrough:
         """Send a body and give the answer. Leaving before its end closes the connection at once."""
         response = await self._poster.post(f"{self._base}/{path}", body)
         try:
-            yield PassedAnswer(response, self._source)
+            yield HttpAnswer(response, self._source)
         finally:
             response.close()

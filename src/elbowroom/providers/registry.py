@@ -12,9 +12,8 @@ import aiohttp
 from elbowroom.errors import SettingsError
 from elbowroom.providers.base import Provider
 from elbowroom.providers.lmstudio import LMStudio
-from elbowroom.providers.ollama import Ollama
-from elbowroom.providers.openai_compatible import OpenAICompatible
-from elbowroom.settings.layers import LoadedSettings
+from elbowroom.providers.openai_compatible import Ollama, OpenAICompatible
+from elbowroom.settings.load import LoadedSettings
 from elbowroom.settings.model import ProviderSettings
 from elbowroom.tokens.tools import CountingTools
 

@@ -1,44 +1,47 @@
 """Puts the server together."""
 
+import asyncio
+import logging
 import os
+import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
+from types import FrameType
+from typing import Final
 
 from aiohttp import web
 
-from elbowroom.agents.own_tool import Toolbox
-from elbowroom.agents.shared import Shared
 from elbowroom.agents.toolbox import SettingsToolbox
-from elbowroom.providers.chat_endpoint import open_session
+from elbowroom.agents.tools import Toolbox
+from elbowroom.agents.turn import Shared
 from elbowroom.providers.registry import Providers
-from elbowroom.server.body import MAX_BODY_BYTES
-from elbowroom.server.cancelling import add_cancel_route
-from elbowroom.server.chat import chat_completions
-from elbowroom.server.compacting import compact_conversation
-from elbowroom.server.conversations import add_conversation_routes
-from elbowroom.server.cors import set_up_cors
-from elbowroom.server.counting import input_tokens
-from elbowroom.server.failures import translate_failures
-from elbowroom.server.guard import HEALTH, RULES, CurrentRules, guard
-from elbowroom.server.health import health
-from elbowroom.server.keys import ENVIRONMENT, PROVIDERS, RUNNING, RUNTIME, SETTINGS, SHARED, STARTED, TIMING, Timing
-from elbowroom.server.live import add_live_route
-from elbowroom.server.lmstudio_routes import add_lmstudio_routes
-from elbowroom.server.logs import show_logs
-from elbowroom.server.metrics import Metrics
-from elbowroom.server.metrics_route import COUNTED, add_metrics_route, count_requests
-from elbowroom.server.models import list_models, show_model
-from elbowroom.server.own_page import for_own_page
-from elbowroom.server.page import add_page_routes
-from elbowroom.server.passing_on import add_passed_routes
-from elbowroom.server.queueing import add_queue_routes
-from elbowroom.server.request_log import add_request_id, log_request
+from elbowroom.providers.stream import open_session
+from elbowroom.server.chat import chat_completions, compact_conversation, input_tokens
+from elbowroom.server.conversations import add_cancel_route, add_conversation_routes, add_live_route, add_queue_routes
+from elbowroom.server.guard import HEALTH, RULES, CurrentRules, Handler, for_own_page, guard, set_up_cors
+from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route, count_requests
+from elbowroom.server.middleware import add_request_id, log_request, translate_failures
+from elbowroom.server.models import health, list_models, show_model
+from elbowroom.server.page import add_page_routes, show_logs
+from elbowroom.server.passing import add_passed_routes
+from elbowroom.server.request import MAX_BODY_BYTES
 from elbowroom.server.responses import add_response_routes
-from elbowroom.server.running import RunningAnswers
-from elbowroom.server.runtime import AgentRuntime
-from elbowroom.server.settings_routes import add_settings_routes
-from elbowroom.server.stopping import refuse_while_stopping
+from elbowroom.server.settings import add_lmstudio_routes, add_settings_routes
+from elbowroom.server.state import (
+    ENVIRONMENT,
+    PROVIDERS,
+    RUNNING,
+    RUNTIME,
+    SETTINGS,
+    SHARED,
+    STARTED,
+    TIMING,
+    AgentRuntime,
+    RunningAnswers,
+    Timing,
+)
 from elbowroom.settings.live import LiveSettings
 from elbowroom.store import open_store
 
@@ -131,3 +134,100 @@ def create_runner(app: web.Application) -> web.AppRunner:
         access_log=None,
         shutdown_timeout=3.0,
     )
+
+
+log = logging.getLogger(__name__)
+FINISHING_SECONDS: Final = 5.0
+"""How long answers that are running may go on after the server was asked to stop."""
+LONGEST_STOP_SECONDS: Final = 25.0
+"""How long a stop takes at most: what has not ended by itself then, such as a tool in a thread, is left."""
+ASKS_TO_STOP: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+"""Ctrl-C, the system's request, a terminal that is closed, and what Windows' consoles send; each where it exists."""
+
+
+class StopRequests:
+    """What the person and the system ask for: `asked` is set at the first signal, `pressed` at the second.
+
+    A third one ends the process as a crash would.
+    """
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.pressed = asyncio.Event()
+
+    @classmethod
+    def listen(cls) -> "StopRequests":
+        """Take the signals of this process from here on.
+
+        To be called before anything is opened, so that everything is closed however early the end comes.
+        """
+        requests = cls()
+        for name in ASKS_TO_STOP:
+            number = signal.Signals.__members__.get(name)
+            if number is not None and not (name == "SIGHUP" and signal.getsignal(number) is signal.SIG_IGN):  # nohup
+                _take(number, requests)
+        return requests
+
+    def add(self) -> None:
+        """Take one request to stop."""
+        if not self.asked.is_set():
+            self.asked.set()
+        elif not self.pressed.is_set():
+            self.pressed.set()
+        else:
+            log.warning("Ended at the third request; what was not stored yet is lost.")
+            os._exit(1)
+
+
+def _take(number: signal.Signals, requests: StopRequests) -> None:
+    loop = asyncio.get_running_loop()
+
+    def from_outside(_number: int, _frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(requests.add)
+
+    try:
+        loop.add_signal_handler(number, requests.add)
+    except NotImplementedError:  # Windows
+        signal.signal(number, from_outside)
+
+
+async def finish_answers(running: RunningAnswers, requests: StopRequests) -> None:
+    """Return once the running answers have finished, or may go on no longer; no new ones are begun meanwhile."""
+    running.close()
+    if not running:
+        log.info("Stopping.")
+        return
+    answers = "1 answer" if len(running) == 1 else f"{len(running)} answers"
+    log.info("Stopping: %s may go on for %.0f s. Ask once more to end now.", answers, FINISHING_SECONDS)
+    await _finished(running, requests)
+
+
+async def _finished(running: RunningAnswers, requests: StopRequests) -> None:
+    waiting = [asyncio.create_task(running.finished()), asyncio.create_task(requests.pressed.wait())]
+    try:
+        await asyncio.wait(waiting, timeout=FINISHING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+    if running:
+        log.info("The answers that are not finished are ended; what was said is stored.")
+
+
+def bound_the_stop(seconds: float = LONGEST_STOP_SECONDS) -> None:
+    """End the process after so many seconds, whatever holds it up: threads cannot be stopped from outside."""
+    timer = threading.Timer(seconds, _give_up)
+    timer.daemon = True
+    timer.start()
+
+
+def _give_up() -> None:
+    log.error("The stop took longer than %.0f s; it ends here, with something still running.", LONGEST_STOP_SECONDS)
+    os._exit(1)
+
+
+@web.middleware
+async def refuse_while_stopping(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse new requests, but for `/health`, from the moment the server is asked to stop."""
+    if request.path != HEALTH:
+        request.app[RUNNING].check_open()
+    return await handler(request)

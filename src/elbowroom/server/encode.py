@@ -10,9 +10,9 @@ from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, ToolCall
-from elbowroom.context.notice_line import notice_line
+from elbowroom.context.seam import notice_line
 from elbowroom.errors import ElbowroomError
-from elbowroom.providers.events import ReasoningDelta, TextDelta
+from elbowroom.providers.base import ReasoningDelta, TextDelta
 from elbowroom.settings.model import Notices
 
 DONE = b"data: [DONE]\n\n"

@@ -8,9 +8,8 @@ from typing import Self
 
 from aiohttp import web
 
-from elbowroom.server.client_left import ClientLeft
 from elbowroom.server.encode import KEEP_ALIVE
-from elbowroom.server.keys import TIMING
+from elbowroom.server.state import TIMING, ClientLeft
 
 HEADERS = {
     "Content-Type": "text/event-stream",

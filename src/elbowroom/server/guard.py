@@ -7,13 +7,14 @@ import hmac
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import wraps
+from typing import Final
 
 from aiohttp import hdrs, web
 
 from elbowroom.errors import Forbidden, RequestError, Unauthorized, UnsupportedMediaType
-from elbowroom.server.page import is_page
-from elbowroom.settings.layers import LoadedSettings
 from elbowroom.settings.live import LiveSettings
+from elbowroom.settings.load import LoadedSettings
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HEALTH = "/health"
@@ -151,3 +152,61 @@ def _check_token(request: web.Request, rules: AccessRules) -> None:
     given = value.strip() if scheme.lower() == "bearer" else request.headers.get("X-Api-Key", "")
     if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), rules.token):
         raise Unauthorized("This elbowroom asks for its token: send it as Authorization: Bearer <token>.")
+
+
+Answer = Callable[[web.Request], Awaitable[web.Response]]
+SAME_SITE: Final = "same-origin"
+
+
+def for_own_page(answer: Answer) -> Answer:
+    """Refuse requests of web pages that elbowroom has not served itself; programs name no origin and pass.
+
+    Settings name programs to start and addresses to send keys to: whoever may chat may not change them for that.
+    """
+
+    @wraps(answer)
+    async def checked(request: web.Request) -> web.Response:
+        origins = request.headers.getall(hdrs.ORIGIN, [])
+        if request.headers.get(SITE) != SAME_SITE and not all(is_own(origin, request) for origin in origins):
+            raise Forbidden(
+                f"Web pages from {origins[0]!r} may not see or change settings and logs, only elbowroom's own may. "
+                "Where a proxy stands in front of it, let the proxy pass the Host header on."
+            )
+        return await answer(request)
+
+    return checked
+
+
+PAGE: Final = "/"
+PARTS: Final = "/page/"
+CONVERSATION: Final = "X-Conversation-Id"
+REQUEST_ID: Final = "X-Request-Id"
+
+
+def is_page(path: str) -> bool:
+    """Tell whether a path leads to the page or a part of it: what everybody may read, for it holds nobody's data."""
+    return path == PAGE or path.startswith(PARTS)
+
+
+PREFLIGHT_SECONDS = "600"
+EXPOSED = f"{hdrs.RETRY_AFTER}, {CONVERSATION}, {REQUEST_ID}"
+"""Headers that web pages may read."""
+
+
+def set_up_cors(app: web.Application) -> None:
+    """Have the headers added when a response is prepared; a middleware would be too late for streams."""
+    app.on_response_prepare.append(_add_headers)
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers[hdrs.VARY] = hdrs.ORIGIN
+    origin = request.headers.get(hdrs.ORIGIN)
+    if origin is None or not request.app[RULES].get().allows_origin(origin):
+        return
+    response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
+    response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = EXPOSED
+    if request.method == hdrs.METH_OPTIONS:
+        response.headers[hdrs.ACCESS_CONTROL_ALLOW_METHODS] = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
+        response.headers[hdrs.ACCESS_CONTROL_MAX_AGE] = PREFLIGHT_SECONDS
+        if asked := request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS):
+            response.headers[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = asked

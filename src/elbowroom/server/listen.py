@@ -3,20 +3,20 @@
 import asyncio
 import errno
 import logging
+import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Final, Literal
 
 from aiohttp import web
 
 from elbowroom import __version__
 from elbowroom.errors import ElbowroomError, SettingsError
 from elbowroom.providers.base import ModelInfo, Provider
-from elbowroom.server.app import create_app, create_runner
-from elbowroom.server.keys import PROVIDERS, RUNNING, RUNTIME, SETTINGS
-from elbowroom.server.service_notice import tell_service_manager
-from elbowroom.server.stopping import StopRequests, bound_the_stop, finish_answers
+from elbowroom.server.app import StopRequests, bound_the_stop, create_app, create_runner, finish_answers
+from elbowroom.server.state import PROVIDERS, RUNNING, RUNTIME, SETTINGS
+from elbowroom.settings.doubts import own_address
 from elbowroom.settings.live import LiveSettings
-from elbowroom.settings.own_address import own_address
 
 log = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 5.0
@@ -112,3 +112,22 @@ def _why_not(error: OSError | UnicodeError, host: str, port: int) -> str:
         )
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
     return f"server.host = {host!r}, server.port = {port}: nothing can listen there: {reason}."
+
+
+NOTIFY_SOCKET: Final = "NOTIFY_SOCKET"
+Notice = Literal["READY=1", "STOPPING=1"]
+
+
+def tell_service_manager(notice: Notice, environ: Mapping[str, str]) -> None:
+    """Send a notice to the socket that the environment names; where it names none, nobody waits for it."""
+    address = environ.get(NOTIFY_SOCKET, "")
+    if not address or not hasattr(socket, "AF_UNIX"):
+        return
+    if address.startswith("@"):  # a name without a file
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+            connection.connect(address)
+            connection.sendall(notice.encode())
+    except OSError as error:
+        log.warning("The service manager cannot be told %s: %s", notice, error)

@@ -1,16 +1,57 @@
 """Counts what happens in a server in Prometheus' metrics: numbers only, with labels that have few values."""
 
-from collections.abc import Iterable
-from typing import Final
+import collections
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, get_args
 
+from aiohttp import hdrs, web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from elbowroom import __version__
-from elbowroom.context.conversation_changes import ContextFill
+from elbowroom.agents.conversations import Phase
+from elbowroom.agents.turn import Shared
+from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.observations import Observations
-from elbowroom.context.step_usage import StepUsage
-from elbowroom.server.metrics_now import StateNow
+from elbowroom.server.guard import Handler
+from elbowroom.server.state import SHARED, STARTED
+
+
+@dataclass(frozen=True, slots=True)
+class StateNow:
+    """Reads it from what the requests share; `started` is in Unix seconds."""
+
+    shared: Shared
+    started: float
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauges."""
+        phases = collections.Counter(self.shared.running.phases())
+        yield _gauge(
+            "running_answers",
+            "Turns that are being answered.",
+            "phase",
+            {name: phases[name] for name in get_args(Phase)},
+        )
+        waiting = {"/".join(key): count for key, count in self.shared.admission.waiting_for_all().items()}
+        yield _gauge("waiting_requests", "Requests that wait for room in a model's window.", "model", waiting)
+        yield _single("queued_messages", "Messages that wait in the queues of conversations.", self.shared.queue.length)
+        yield _single("store_failing", "1 while the store does not work.", float(self.shared.store.is_failing))
+        yield _single("start_time_seconds", "When the server began, in Unix seconds.", self.started)
+
+
+def _gauge(name: str, told: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"elbowroom_{name}", told, labels=[label])
+    for value, number in values.items():
+        family.add_metric([value], number)
+    return family
+
+
+def _single(name: str, told: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"elbowroom_{name}", told, value=value)
+
 
 SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 RATIOS: Final = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0, 1.005, 1.01, 1.02, 1.05, 1.1, 1.25, 2.0)
@@ -182,3 +223,42 @@ class _Both:
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
         yield from self._now.collect()
+
+
+METRICS: Final = "/metrics"
+TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
+COUNTED: web.AppKey[Metrics] = web.AppKey("COUNTED", Metrics)
+UNSEEN: Final = 499
+"""The status of an answer whose client left before there was one."""
+
+
+def add_metrics_route(app: web.Application) -> None:
+    """Add the route."""
+    app.router.add_get(METRICS, show_metrics)
+
+
+async def show_metrics(request: web.Request) -> web.Response:
+    """Answer with all metrics as they are now."""
+    now = StateNow(request.app[SHARED], request.app[STARTED])
+    headers = {hdrs.CONTENT_TYPE: TEXT_FORMAT, hdrs.CACHE_CONTROL: "no-store"}
+    return web.Response(body=request.app[COUNTED].text(now), headers=headers)
+
+
+@web.middleware
+async def count_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Count a request with its status and its time, whatever becomes of it."""
+    began, status = time.monotonic(), UNSEEN
+    try:
+        response = await handler(request)
+        status = response.status
+        return response
+    finally:
+        route = route_of(request)
+        method = request.method if route else ""
+        request.app[COUNTED].requested(route, method, status, time.monotonic() - began)
+
+
+def route_of(request: web.Request) -> str:
+    """Return the pattern of a request's path, as the documentation writes it; empty where there is no such route."""
+    resource = request.match_info.route.resource
+    return resource.canonical.replace("{base}", "v1/").removesuffix("{end}") if resource is not None else ""

@@ -1,5 +1,6 @@
 """The page at `/`, where a person sees and changes everything: files of the package, sent as they are."""
 
+import asyncio
 import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
@@ -7,10 +8,13 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
-from elbowroom.errors import NotFound
+from elbowroom.errors import NotFound, RequestError
+from elbowroom.logs.file import last_lines, log_path
+from elbowroom.logs.redaction import REDACTOR
+from elbowroom.server.guard import PAGE, PARTS
+from elbowroom.server.state import ENVIRONMENT
+from elbowroom.settings.fields import data_dir
 
-PAGE: Final = "/"
-PARTS: Final = "/page/"
 START: Final = "index.html"
 TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -51,11 +55,6 @@ def add_page_routes(app: web.Application) -> None:
     app.router.add_get(PARTS + "{name}", show_part)
 
 
-def is_page(path: str) -> bool:
-    """Tell whether a path leads to the page or a part of it: what everybody may read, for it holds nobody's data."""
-    return path == PAGE or path.startswith(PARTS)
-
-
 def page_files() -> dict[str, PageFile]:
     """Return the files by their names."""
     folder = files("elbowroom.server") / "page"
@@ -92,3 +91,17 @@ def _answer(request: web.Request, name: str) -> web.Response:
 
 def _read(body: bytes, content_type: str) -> PageFile:
     return PageFile(body, content_type, hashlib.sha256(body).hexdigest()[:32])
+
+
+DEFAULT_LINES = 200
+MOST_LINES = 1000
+
+
+async def show_logs(request: web.Request) -> web.Response:
+    """Answer `{"data": [{"time", "level", "message", ...}]}`, the newest line last; `tail` says how many."""
+    asked = request.query.get("tail", str(DEFAULT_LINES))
+    if not (asked.isascii() and asked.isdigit() and len(asked) < 10) or int(asked) < 1:
+        raise RequestError(f"tail takes a whole number from 1 to {MOST_LINES}.", param="tail")
+    path = log_path(data_dir(request.app[ENVIRONMENT]))
+    lines = await asyncio.to_thread(last_lines, path, min(int(asked), MOST_LINES), REDACTOR)
+    return web.json_response({"data": lines})

@@ -7,10 +7,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from elbowroom.settings.fields import Contradiction, Misfit
-from elbowroom.settings.keys import TABLE_LISTS, TABLES, Key, key_text
-from elbowroom.settings.problems import Problem
-from elbowroom.settings.secrets import HIDDEN, without_secrets
+from elbowroom.settings.fields import HIDDEN, Contradiction, Misfit, without_secrets
+from elbowroom.settings.keys import TABLE_LISTS, TABLES, Key, Problem, key_text
 
 SECRET_KEYS: Final = frozenset({"token", "api_key", "env", "headers"})
 LONGEST_VALUE: Final = 80

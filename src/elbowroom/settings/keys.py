@@ -1,21 +1,25 @@
 """The tables of the settings file and the keys in them, and how a key is written for a person."""
 
-from typing import Final
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from pydantic import BaseModel
 
+from elbowroom.errors import WrongSettings
 from elbowroom.settings.model import (
     AgentSettings,
-    CompactionSettings,
-    ProviderSettings,
-    ServerSettings,
-    StoreSettings,
-)
-from elbowroom.settings.tool_sections import (
     AgentVault,
+    CompactionSettings,
     McpServerSettings,
     MemorySettings,
     OwnToolOutput,
+    ProviderSettings,
+    Sampling,
+    ServerSettings,
+    Settings,
+    StoreSettings,
     ToolOutputSettings,
     VaultSettings,
 )
@@ -44,3 +48,92 @@ def key_text(key: Key) -> str:
     for part in key:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A key that is wrong: `message` is a sentence beside its field, `line` one that names the file as well."""
+
+    key: Key
+    message: str
+    line: str
+
+
+def wrong_settings(problems: Sequence[Problem]) -> WrongSettings:
+    """Return the error that tells all problems, a line each."""
+    return WrongSettings(
+        "\n".join(problem.line for problem in problems),
+        [(key_text(problem.key), problem.message) for problem in problems],
+    )
+
+
+def unknown_keys(data: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:
+    """Yield each key of a settings file that has no effect, and a sentence about it without its end."""
+    fields_of_tables = {field: f"{table}.{field}" for table, model in TABLES.items() for field in model.model_fields}
+    yield from _unknown_in(data, fields_of_tables | {name: name for name in Settings.model_fields}, ())
+    for table, model in TABLES.items():
+        yield from _unknown_in(data.get(table), _fields(model), (table,))
+    for table, model in TABLE_LISTS.items():
+        for index, row in enumerate(_rows(data, table)):
+            yield from _unknown_in(row, _fields(model), (table, index))
+            for own, own_model in AGENT_TABLES.items() if table == "agents" else ():
+                yield from _unknown_in(row.get(own), _fields(own_model), (table, index, own))
+
+
+def doubtful_sampling(data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each parameter of an agent's sampling that is spelt almost as a known one."""
+    known = _fields(Sampling)
+    for index, row in enumerate(data.get("agents", [])):
+        for name in row.get("sampling", {}):
+            if name not in known and (near := did_you_mean(name, known)):
+                yield f"{key_text(('agents', index, 'sampling', name))} is passed on as it stands{near}."
+
+
+def did_you_mean(name: str, known: Mapping[str, str]) -> str:
+    """Return ` (did you mean X?)`, or nothing where no known name is near; `known` maps names to what to suggest."""
+    folded = {candidate.casefold(): suggestion for candidate, suggestion in known.items()}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.75)
+    return f" (did you mean {folded[near[0]]}?)" if near else ""
+
+
+def _fields(model: type[BaseModel]) -> dict[str, str]:
+    return {name: name for name in model.model_fields}
+
+
+def _rows(data: Mapping[str, Any], table: str) -> list[dict[str, Any]]:
+    rows = data.get(table)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _unknown_in(row: Any, known: Mapping[str, str], key: Key) -> Iterator[tuple[Key, str]]:
+    for name in row if isinstance(row, dict) else ():
+        if known.get(name) != name:
+            unknown = (*key, name)
+            yield unknown, f"{key_text(unknown)} is not a setting of this version{did_you_mean(name, known)}"
+
+
+PREFIX: Final = "ELBOWROOM_"
+VARIABLES: Final[Mapping[str, tuple[str, str]]] = {
+    f"{PREFIX}{table}__{field}".upper(): (table, field)
+    for table, model in TABLES.items()
+    for field in model.model_fields
+}
+
+
+def variables_of(environ: Mapping[str, str]) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return the value and the variable's name for each key that the environment sets."""
+    return {VARIABLES[name.upper()]: (value, name) for name, value in environ.items() if name.upper() in VARIABLES}
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each variable that looks like a key's and is none.
+
+    Other variables that begin with ELBOWROOM_ are left alone: secrets may be named so.
+    """
+    misspelt = {name.replace("__", "_") for name in VARIABLES}
+    return [
+        f"The environment variable {name} is not known{did_you_mean(name, {known: known for known in VARIABLES})}; "
+        "it is ignored."
+        for name in environ
+        if name.startswith(PREFIX) and name.upper() not in VARIABLES and ("__" in name or name.upper() in misspelt)
+    ]

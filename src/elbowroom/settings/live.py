@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from elbowroom.errors import SettingsError
-from elbowroom.settings.access import TOKEN_KEY, is_loopback, secrets_of
-from elbowroom.settings.keys import Key
-from elbowroom.settings.layers import Flags, LoadedSettings, load_settings, overrides, settings_of
-from elbowroom.settings.problems import Problem, wrong_settings
+from elbowroom.settings.doubts import TOKEN_KEY, is_loopback, secrets_of
+from elbowroom.settings.keys import Key, Problem, wrong_settings
+from elbowroom.settings.load import Flags, LoadedSettings, load_settings, overrides, settings_of
 
 log = logging.getLogger(__name__)
 Signature = tuple[int, int, int] | None

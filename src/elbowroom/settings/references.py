@@ -1,10 +1,9 @@
 """Names in the settings that refer to something else in them: providers, agents, tools, MCP servers."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from elbowroom.settings.fields import Contradiction, Misfit
-from elbowroom.settings.tool_names import MEMORY_TOOLS, TOOLS, VAULT_TOOLS, VAULT_WRITERS
 
 if TYPE_CHECKING:
     from elbowroom.settings.model import AgentSettings, Settings
@@ -105,3 +104,43 @@ def _refuse_repetition(
                 (table, index, field),
                 f"{table}[{index}].{field} = {value!r} is not accepted; {table}[{before}] has the same {field}",
             )
+
+
+VAULT: Final = "vault"
+"""All vault tools that the settings allow."""
+VAULT_READERS: Final = ("vault.list", "vault.read", "vault.outline", "vault.search", "vault.count")
+VAULT_WRITERS: Final = (
+    "vault.create",
+    "vault.append",
+    "vault.patch",
+    "vault.rename",
+    "vault.delete",
+    "vault.undo",
+)
+VAULT_TOOLS: Final = frozenset({VAULT, *VAULT_READERS, *VAULT_WRITERS})
+TOOL_OUTPUT_CACHE: Final = "tool_output_cache"
+"""Both tools that read the results of earlier calls."""
+SAVE_MEMORY: Final = "save_memory"
+SEARCH_MEMORY: Final = "search_memory"
+MEMORY_TOOLS: Final = frozenset({SAVE_MEMORY, SEARCH_MEMORY})
+TOOLS: Final = (VAULT, *VAULT_READERS, *VAULT_WRITERS, TOOL_OUTPUT_CACHE, SAVE_MEMORY, SEARCH_MEMORY)
+"""Everything that `tools` of an agent may name."""
+
+
+TOOL_DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "vault": "All vault tools that the settings allow; needs vault.path.",
+    "vault.list": "Lists folders and notes of the vault; needs vault.path.",
+    "vault.read": "Reads a note, or a part of it; needs vault.path.",
+    "vault.outline": "Shows the headings of a note; needs vault.path.",
+    "vault.search": "Searches the notes of the vault; needs vault.path.",
+    "vault.count": "Counts the notes that have certain words, a tag or a property; needs vault.path.",
+    "vault.create": "Writes a new note; needs vault.path and vault.write.",
+    "vault.append": "Adds text to the end of a note; needs vault.path and vault.write.",
+    "vault.patch": "Changes a part of a note; needs vault.path and vault.write.",
+    "vault.rename": "Renames or moves a note and updates the links to it; needs vault.path and vault.write.",
+    "vault.delete": "Moves a note to the trash; needs vault.path and vault.write.",
+    "vault.undo": "Takes a change of a note back; needs vault.path and vault.write.",
+    "tool_output_cache": "Reads and searches results of earlier calls; agents with other tools have it by themselves.",
+    "save_memory": "Saves something to remember beyond the conversation; needs memory.enabled.",
+    "search_memory": "Searches what was saved to remember; needs memory.enabled.",
+}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from elbowroom.errors import ElbowroomError
-from elbowroom.settings.own_address import own_address, reached_host
+from elbowroom.settings.doubts import own_address, reached_host
 
 PATIENCE_SECONDS: Final = 10.0
 CONVERSATIONS: Final = 5

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from elbowroom.errors import ElbowroomError
-from elbowroom.settings.layers import Flags, load_settings
+from elbowroom.settings.load import Flags, load_settings
 from elbowroom.status.asking import Place, Snapshot, ask
-from elbowroom.status.gauge import drawn
-from elbowroom.status.terminal import Terminal
+from elbowroom.status.gauge import Terminal, drawn
 
 USUAL_SECONDS: Final = 1.0
 LEAST_SECONDS: Final = 0.2

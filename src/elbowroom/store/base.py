@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from elbowroom.context.tool_output import utf8
+from elbowroom.context.outputs import utf8
 from elbowroom.settings.model import StoreSettings
 
 UNKNOWN: Final = "the log of the server says why"

@@ -6,8 +6,8 @@ from math import isfinite
 from operator import attrgetter
 from typing import Any, Final
 
-from elbowroom.context import conversation_changes as kinds
-from elbowroom.context.conversation_changes import Change, ReplyGrew, StepUsed
+from elbowroom.context import conversation as kinds
+from elbowroom.context.conversation import Change, ReplyGrew, StepUsed
 from elbowroom.store.base import encoded
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from elbowroom.context.conversation import Conversation, ConversationRow, KeptTurn, Known
-from elbowroom.context.conversation_changes import Change, QueuedMessage
+from elbowroom.context.conversation import Change, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
 from elbowroom.store.base import StoreUnavailable
 from elbowroom.store.changes import Deleted, TurnDeleted
 from elbowroom.store.stand_by import Answering, StandBy
@@ -14,8 +13,7 @@ from elbowroom.store.waiting_changes import Batch, WaitingChanges
 from elbowroom.store.write_behind import WriteBehindStore
 
 if TYPE_CHECKING:
-    from elbowroom.store.sql import SqlStore
-    from elbowroom.store.sql.conversations import SqlConversations
+    from elbowroom.store.sql import SqlConversations, SqlStore
 
 LATEST_SECONDS: Final = 0.12
 """How long changes wait before they begin to be written. Turns hand on their words in handfuls, and so two of these

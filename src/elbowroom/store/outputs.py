@@ -7,9 +7,9 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import TYPE_CHECKING, Final
 
-from elbowroom.context.tool_output import Block, ToolOutputRef, ref_to, ref_to_media
+from elbowroom.context.outputs import Block, ToolOutputRef, ref_to, ref_to_media
 from elbowroom.store.base import StoreUnavailable
-from elbowroom.store.chunks import Chunk, PackedOutput, block_from, packed, packed_media, unpacked
+from elbowroom.store.packed import Chunk, PackedOutput, block_from, packed, packed_media, unpacked
 from elbowroom.store.write_behind import Waiting, WriteBehindStore
 
 if TYPE_CHECKING:

@@ -1,38 +1,22 @@
 """The compaction ledger and the memories of agents as chats need them: there from the start, and never in the way."""
 
 import asyncio
-import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory, memory_of, room_of
-from elbowroom.context.tool_output import references_in
 from elbowroom.context.transcript import Message
-from elbowroom.store.base import StoreUnavailable, encoded
+from elbowroom.store.base import StoreUnavailable
+from elbowroom.store.packed import MOST_MEMORIES, PackedEntry, packed_entry
 from elbowroom.store.write_behind import Waiting, WriteBehindStore
 
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlStore
 
-log = logging.getLogger(__name__)
 MOST_ENTRIES: Final = 1000
 MOST_ENTRY_BYTES: Final = 64 * 2**20
-MOST_MEMORIES: Final = 1000
-"""How many memories one agent of one owner has."""
-
-
-@dataclass(frozen=True, slots=True)
-class PackedEntry:
-    """An entry with its messages as JSON.
-
-    `refs` are the ids of outputs that its messages refer to, or those that it was made from.
-    """
-
-    entry: Entry
-    messages: str
-    refs: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +121,6 @@ class WriteBehindMemories:
         except StoreUnavailable as error:
             self._store.failed(sql, error)
             return []
-
-
-def packed_entry(entry: Entry, made_from: Sequence[Message]) -> PackedEntry | None:
-    """Return an entry as it is kept, or None with a warning in the log where JSON cannot hold it."""
-    try:
-        for text in (entry.key, entry.rung):
-            text.encode()
-        messages = encoded(entry.messages)
-        refs = references_in(messages) | references_in(encoded(made_from))
-    except (TypeError, ValueError, RecursionError) as error:
-        log.warning("A compaction cannot be kept, so it may be made again: %s.", error)
-        return None
-    return PackedEntry(entry, messages, frozenset(refs))
 
 
 async def _write_entry(store: "SqlStore", packed: PackedEntry) -> None:

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, KeptTurn, Known
-from elbowroom.context.conversation_changes import QueuedMessage
+from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
 from elbowroom.store.changes import Deleted
 from elbowroom.store.waiting_changes import Batch
 
 if TYPE_CHECKING:
-    from elbowroom.store.sql import SqlStore
-    from elbowroom.store.sql.conversations import SqlConversations
+    from elbowroom.store.sql import SqlConversations, SqlStore
 
 
 class Answering(Protocol):

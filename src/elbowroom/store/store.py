@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from elbowroom.context.observations import Observations
+from elbowroom.settings.fields import data_dir
 from elbowroom.settings.model import StoreSettings
-from elbowroom.settings.paths import data_dir
 from elbowroom.store.base import LIMITS_IN_MEMORY, Limits
 from elbowroom.store.conversations import WriteBehindConversations
 from elbowroom.store.outputs import WriteBehindToolOutputs

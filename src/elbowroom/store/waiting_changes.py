@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from elbowroom.context import conversation_changes as kinds
-from elbowroom.context.conversation_changes import ReplyGrew
+from elbowroom.context import conversation as kinds
+from elbowroom.context.conversation import ReplyGrew
 from elbowroom.store.changes import Deleted, KeptChange, TurnDeleted, rough_size
 
 log = logging.getLogger(__name__)

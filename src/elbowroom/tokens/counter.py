@@ -8,14 +8,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Any, Final
 
-from elbowroom.tokens.anchoring import (
-    ExactOffsets,
-    Key,
-    Usage,
-    UsageAnchors,
-    conversation_keys,
-    is_truncated,
-)
+from elbowroom.tokens.anchoring import ExactOffsets, Key, Usage, UsageAnchors, conversation_keys, is_truncated
 from elbowroom.tokens.count import (
     CannotCount,
     Counter,
@@ -25,8 +18,7 @@ from elbowroom.tokens.count import (
     StreamingCounter,
     TokenCount,
 )
-from elbowroom.tokens.families import Family, family_of
-from elbowroom.tokens.family_counter import FamilyCounter
+from elbowroom.tokens.families import Family, FamilyCounter, family_of
 from elbowroom.tokens.file_counter import INLINE_CHARACTERS
 from elbowroom.tokens.images import CAUTIOUS_TOKENS, ImageTokens, image_rule_of, images_in
 from elbowroom.tokens.stream_count import StreamCounter

@@ -8,7 +8,9 @@
 Both name the file. Whoever asked for the count can fall back to another way of counting on `TokenizerError`.
 """
 
-from elbowroom.errors import ElbowroomError
+from __future__ import annotations
+
+from elbowroom.errors import ElbowroomError, RequestError
 
 
 class TokenizerError(ElbowroomError):
@@ -27,3 +29,36 @@ class UnsupportedTokenizer(TokenizerError):
     """The model cuts text in a way that is not known here. The message names it; nothing was guessed."""
 
     code = "unsupported_tokenizer"
+
+
+class TemplateFailed(ElbowroomError):
+    """The model's chat template gives no prompt for these messages; `template` names it, `reason` says why."""
+
+    code = "chat_template_failed"
+    sentence = "The chat template of {template} cannot be used: {reason}"
+
+    def __init__(self, template: str, reason: str) -> None:
+        super().__init__(self.sentence.format(template=template, reason=reason))
+        self.template = template
+        self.reason = reason
+
+
+class TemplateRefused(TemplateFailed):
+    """The template itself refuses these messages; `reason` is what it says about them."""
+
+    code = "chat_template_refused"
+    sentence = "The chat template of {template} refuses these messages: {reason}"
+
+
+class TemplateOverran(TemplateFailed):
+    """The template was stopped because it went past a limit; no honest template comes near one."""
+
+    code = "chat_template_overran"
+    sentence = "The chat template of {template} was stopped: {reason}"
+
+
+class ConversationNotContinuable(RequestError):
+    """The history ends in a way that the engine neither answers nor continues."""
+
+    code = "conversation_not_continuable"
+    param = "messages"

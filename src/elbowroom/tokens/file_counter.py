@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from elbowroom.tokens.chat_prompt import ChatPrompt, ChatRequest
-from elbowroom.tokens.chat_template_errors import TemplateFailed
 from elbowroom.tokens.count import CannotCount, PromptRenderer, TokenCount
-from elbowroom.tokens.errors import TokenizerError
-from elbowroom.tokens.loading import LoadedModel, TokenizerLoader
+from elbowroom.tokens.errors import TemplateFailed, TokenizerError
+from elbowroom.tokens.files import LoadedModel, TokenizerLoader
+from elbowroom.tokens.renderer import TemplateRenderer
 from elbowroom.tokens.stream_count import StreamCounter
-from elbowroom.tokens.template_renderer import TemplateRenderer
+from elbowroom.tokens.templates import ChatPrompt, ChatRequest
 
 INLINE_CHARACTERS: Final = 20_000
 """Up to here counting takes a few milliseconds at most; more goes to a thread, by calls that release the GIL."""

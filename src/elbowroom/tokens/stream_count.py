@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from elbowroom.tokens.tokenizer import Tokenizer
+from elbowroom.tokens.files import Tokenizer
 
 COUNT_EVERY: Final = 256
 """Characters after which settled text is counted and put aside."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from elbowroom.tokens.loading import TokenizerLoader
-from elbowroom.tokens.template_renderer import TemplateRenderer
+from elbowroom.tokens.files import TokenizerLoader
+from elbowroom.tokens.renderer import TemplateRenderer
 
 TEMPLATE_SECONDS: Final = 2.0
 """What a chat waits for a template that nobody knows, twice at most; an honest one takes a twentieth of it."""

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from elbowroom.vault.edits import Operation, TargetKind, appended, patched
-from elbowroom.vault.errors import Moved, VaultError
 from elbowroom.vault.files import MAX_NOTE_BYTES, Content, file_version, version_of
-from elbowroom.vault.journal import Journal, Relocated, Step, Written
+from elbowroom.vault.journal import Journal, Relocated, Step, Steps, Written
 from elbowroom.vault.links import Meanings, Renaming, with_links_updated
 from elbowroom.vault.names import (
+    Moved,
     Parts,
+    VaultError,
     bare_name,
     check_new,
     ending,
@@ -24,7 +25,6 @@ from elbowroom.vault.names import (
     split_path,
 )
 from elbowroom.vault.note import Note, split_lines
-from elbowroom.vault.steps import Steps
 from elbowroom.vault.vault import Vault
 
 MOST_SHOWN: Final = 80

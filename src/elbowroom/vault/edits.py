@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from elbowroom.vault.errors import VaultError
 from elbowroom.vault.frontmatter import Value, parsed_value, with_items, with_key, without_key
-from elbowroom.vault.names import fold
+from elbowroom.vault.names import VaultError, fold
 from elbowroom.vault.note import HEADING, LIST_ITEM, Heading, Note, split_lines
 
 Operation = Literal["replace", "append", "prepend", "delete"]

@@ -8,10 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from elbowroom.vault.errors import Moved, VaultError
-from elbowroom.vault.folder import BINARY, NEVER_FOLLOW, Folder
-from elbowroom.vault.names import Parts, path_text
-from elbowroom.vault.renames import exchange, rename_to_free
+from elbowroom.vault.folder import BINARY, NEVER_FOLLOW, Folder, exchange, rename_to_free
+from elbowroom.vault.names import Moved, Parts, VaultError, path_text
 
 MAX_NOTE_BYTES: Final = 1 << 20
 """The largest file that is read whole, searched and changed; larger ones are read by ranges of lines."""

@@ -8,8 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from elbowroom.vault.errors import VaultError
-from elbowroom.vault.names import fold
+from elbowroom.vault.names import VaultError, fold
 from elbowroom.vault.note import Note
 
 KEY: Final = re.compile(

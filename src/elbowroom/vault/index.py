@@ -12,11 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from elbowroom.vault.errors import VaultError
 from elbowroom.vault.files import MAX_NOTE_BYTES, read_open
 from elbowroom.vault.folder import Folder
 from elbowroom.vault.frontmatter import Value, read_frontmatter, texts
-from elbowroom.vault.names import Parts, is_note, is_open
+from elbowroom.vault.names import Parts, VaultError, is_note, is_open
 from elbowroom.vault.note import Note
 
 MOST_BYTES: Final = 128 << 20

@@ -1,10 +1,13 @@
 """Names in the vault: what a written path means, and which names are closed or cannot be given."""
 
 import re
+import sys
 import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from elbowroom.vault.errors import Closed, VaultError
+from elbowroom.errors import ElbowroomError
 
 Parts = tuple[str, ...]
 """A path from the vault's root, name by name; empty for the root."""
@@ -132,3 +135,87 @@ def path_text(parts: Parts) -> str:
 def bare_name(name: str) -> str:
     """Return a note's name without its ending, as links write it."""
     return name[:-3] if is_note(name) else name
+
+
+IGNORES_CASE: Final = sys.platform in ("darwin", "win32")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Folders by their names from the root: all below `include`, or everything where it is empty, but not `exclude`.
+
+    What is excluded is so in whatever case it is written; what is included only where the system ignores case too.
+    """
+
+    include: tuple[Parts, ...] = ()
+    exclude: tuple[Parts, ...] = ()
+    outer: "Scope | None" = None
+    """The scope that this one narrows: what is not in both is closed."""
+
+    @classmethod
+    def of(cls, include: Sequence[str], exclude: Sequence[str], outer: "Scope | None" = None) -> "Scope":
+        """Return the scope of folders written as in the settings: `Work/Clients`."""
+        return cls(
+            tuple(_as_included(tuple(folder.split("/"))) for folder in include),
+            tuple(fold_parts(tuple(folder.split("/"))) for folder in exclude),
+            outer,
+        )
+
+    @property
+    def is_all(self) -> bool:
+        """Tell whether everything may be seen."""
+        return not (self.include or self.exclude) and (self.outer is None or self.outer.is_all)
+
+    def allows(self, parts: Parts) -> bool:
+        """Tell whether a note or folder may be seen, with all that is in it but for excluded folders."""
+        if self._excludes(parts) or (self.outer and not self.outer.allows(parts)):
+            return False
+        return not self.include or any(_begins(_as_included(parts), folder) for folder in self.include)
+
+    def leads_on(self, parts: Parts) -> bool:
+        """Tell whether a folder may be walked through, because it or something in it may be seen."""
+        if self._excludes(parts) or (self.outer and not self.outer.leads_on(parts)):
+            return False
+        names = _as_included(parts)
+        return not self.include or any(_begins(names, folder) or _begins(folder, names) for folder in self.include)
+
+    def _excludes(self, parts: Parts) -> bool:
+        return bool(self.exclude) and any(_begins(fold_parts(parts), folder) for folder in self.exclude)
+
+
+def _begins(parts: Parts, beginning: Parts) -> bool:
+    return parts[: len(beginning)] == beginning
+
+
+def _as_included(parts: Parts) -> Parts:
+    return fold_parts(parts) if IGNORES_CASE else tuple(unicodedata.normalize("NFC", name) for name in parts)
+
+
+class VaultError(ElbowroomError):
+    """Something cannot be done in the vault."""
+
+    code = "vault_error"
+
+
+class NoSuchNote(VaultError):
+    """There is no such note, or none that agents may see."""
+
+    code = "no_such_note"
+
+
+class NoSuchFolder(VaultError):
+    """There is no such folder, or none that agents may see."""
+
+    code = "no_such_folder"
+
+
+class Closed(VaultError):
+    """This is not open to agents."""
+
+    code = "vault_closed"
+
+
+class Moved(VaultError):
+    """The note is not the one that was read: somebody has changed it since."""
+
+    code = "note_changed"

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from elbowroom.vault.errors import VaultError
-from elbowroom.vault.names import fold
+from elbowroom.vault.names import VaultError, fold
 
 HEADING: Final = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
 FENCE: Final = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*(`{3,}|~{3,})(.*)$")

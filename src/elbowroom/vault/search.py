@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from elbowroom.vault.errors import VaultError
 from elbowroom.vault.index import IndexedNote, folded_text, searchable
-from elbowroom.vault.names import Parts, split_path
+from elbowroom.vault.names import Parts, VaultError, split_path
 from elbowroom.vault.note import Note
 from elbowroom.vault.vault import Vault
 

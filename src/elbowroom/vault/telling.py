@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from elbowroom.vault.errors import VaultError
 from elbowroom.vault.files import MAX_NOTE_BYTES, LineRange, read_lines, read_whole
 from elbowroom.vault.folder import Folder
 from elbowroom.vault.frontmatter import read_frontmatter
-from elbowroom.vault.names import Parts, path_text, split_path
+from elbowroom.vault.names import Parts, VaultError, path_text, split_path
 from elbowroom.vault.note import Note
 from elbowroom.vault.search import Found, matching, parse_query, search
 from elbowroom.vault.vault import Listing, Vault

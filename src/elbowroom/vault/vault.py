@@ -7,12 +7,23 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
-from elbowroom.vault.errors import NoSuchFolder, NoSuchNote, VaultError
 from elbowroom.vault.files import Content, read_whole
 from elbowroom.vault.folder import HAS_DESCRIPTORS, Folder, opened_folder
 from elbowroom.vault.index import DEEPEST, Index
-from elbowroom.vault.names import Parts, bare_name, fold, is_note, is_open, note_parts, path_text, split_path
-from elbowroom.vault.scope import Scope
+from elbowroom.vault.names import (
+    NoSuchFolder,
+    NoSuchNote,
+    Parts,
+    Scope,
+    VaultError,
+    bare_name,
+    fold,
+    is_note,
+    is_open,
+    note_parts,
+    path_text,
+    split_path,
+)
 
 NEAR_NAMES = 5
 

@@ -21,10 +21,8 @@ from stored_conversations import (
     write_behind_conversations,
 )
 
-from elbowroom.context import conversation_changes as kinds
-from elbowroom.context.conversation import Conversations
-from elbowroom.context.conversation_changes import Added, Change, Heard, QueuedMessage, TurnBegun
-from elbowroom.context.step_usage import StepUsage
+from elbowroom.context import conversation as kinds
+from elbowroom.context.conversation import Added, Change, Conversations, Heard, QueuedMessage, StepUsage, TurnBegun
 
 
 @pytest.fixture

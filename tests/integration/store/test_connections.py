@@ -30,11 +30,11 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 
 async def test_what_is_acknowledged_is_on_the_disk(database: Database) -> None:
     """The connection that writes waits for the disk with each commit."""
-    for setting, value in (("synchronous", FULL), ("journal_mode", "wal")):
-        found = await database.write(
-            lambda connection, name=setting: connection.execute(text(f"PRAGMA {name}")).scalar()
-        )
-        assert found == value
+
+    def settings(connection: Connection) -> list[object]:
+        return [connection.scalar(text(f"PRAGMA {name}")) for name in ("synchronous", "journal_mode")]
+
+    assert await database.write(settings) == [FULL, "wal"]
 
 
 async def test_readers_cannot_write(database: Database) -> None:

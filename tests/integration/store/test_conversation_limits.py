@@ -10,9 +10,9 @@ from kept_outputs import ME
 from ledger_files import query, sql_store
 from standing_clock import DAY, HOUR, Clock
 
-from elbowroom.context.tool_output import ref_to_media
+from elbowroom.context.outputs import ref_to_media
 from elbowroom.store.base import Limits
-from elbowroom.store.chunks import packed_media
+from elbowroom.store.packed import packed_media
 from elbowroom.store.sql.limits import MESSAGES_A_TRANSACTION
 
 MEGABYTE = 1e-3

@@ -24,14 +24,17 @@ from stored_conversations import (
     whole,
 )
 
-from elbowroom.context.conversation import Conversations, KeptCompaction, KeptTurn, Known, Totals
-from elbowroom.context.conversation_changes import (
+from elbowroom.context.conversation import (
     Added,
     Change,
     CompactionDetails,
     CompactionNoted,
     ConversationBegun,
+    Conversations,
     Heard,
+    KeptCompaction,
+    KeptTurn,
+    Known,
     Queued,
     QueueDropped,
     QueueTaken,
@@ -39,11 +42,12 @@ from elbowroom.context.conversation_changes import (
     ReplyCalled,
     ReplyEnded,
     ReplyGrew,
+    StepUsage,
     StepUsed,
+    Totals,
     TurnBegun,
     TurnEnded,
 )
-from elbowroom.context.step_usage import StepUsage
 
 conversations = store_fixtures.conversations
 

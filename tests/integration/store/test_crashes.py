@@ -29,8 +29,7 @@ from stored_conversations import (
     write_behind_conversations,
 )
 
-from elbowroom.context.conversation import Conversation
-from elbowroom.context.conversation_changes import Queued, QueueTaken, ReplyBegun, ReplyGrew, TurnBegun, TurnEnded
+from elbowroom.context.conversation import Conversation, Queued, QueueTaken, ReplyBegun, ReplyGrew, TurnBegun, TurnEnded
 from elbowroom.store.base import StoreUnavailable
 
 WRITER = """
@@ -40,7 +39,7 @@ from kept_outputs import ME, numbered
 from ledger_files import file_store
 from ledger_samples import compaction, conversation
 from stored_conversations import AGENT, begun, turn_went_on
-from elbowroom.context.conversation_changes import ReplyBegun, ReplyGrew, TurnBegun, TurnEnded
+from elbowroom.context.conversation import ReplyBegun, ReplyGrew, TurnBegun, TurnEnded
 
 def acknowledge(*words):
     print(*words, "done", flush=True)
@@ -103,7 +102,7 @@ def acknowledged_until_killed(path: Path, name: str, milliseconds: float) -> Ack
     """Let a process write until so long after its first acknowledged turn; return what it acknowledged."""
     with start_writer(path, name, 10_000) as writer:
         assert writer.stdout is not None
-        lines = []
+        lines: list[str] = []
         while not lines or not lines[-1].startswith("turn"):
             lines.append(writer.stdout.readline())
             assert lines[-1], "the writer has failed"

@@ -3,8 +3,7 @@
 import store_fixtures
 from stored_conversations import ME, messages_of, turn, turn_messages, user, whole
 
-from elbowroom.context.conversation import Conversations, Known
-from elbowroom.context.conversation_changes import Heard, ReplyBegun, ReplyGrew, TurnBegun
+from elbowroom.context.conversation import Conversations, Heard, Known, ReplyBegun, ReplyGrew, TurnBegun
 
 conversations = store_fixtures.conversations
 

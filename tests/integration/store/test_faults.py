@@ -34,7 +34,7 @@ from stored_conversations import (
     write_behind_conversations,
 )
 
-from elbowroom.context.conversation_changes import Queued, ReplyGrew
+from elbowroom.context.conversation import Queued, ReplyGrew
 from elbowroom.context.ledger import Entry
 from elbowroom.store import Store
 from elbowroom.store.base import StoreUnavailable
@@ -391,12 +391,13 @@ async def test_questions_while_what_waits_is_being_written(path: Path) -> None:
         assert await conversations.settled()
         await conversations.refuse_writes()
         conversations.note(whole("d"))
-        asking = [asyncio.create_task(conversations.rows(ME)) for _ in range(10)]
+        listing = [asyncio.create_task(conversations.rows(ME)) for _ in range(10)]
         await conversations.take_writes()
-        asking += [asyncio.create_task(messages_of(conversations, "d")) for _ in range(10)]
-        found = await asyncio.gather(*asking)
-        assert [[row.id for row in rows] for rows in found[:10]] == [["d", "c"]] * 10
-        assert found[10:] == [[user("What is in the note?"), *turn_messages("d-t")]] * 10
+        reading = [asyncio.create_task(messages_of(conversations, "d")) for _ in range(10)]
+        for rows in await asyncio.gather(*listing):
+            assert [row.id for row in rows] == ["d", "c"]
+        for said in await asyncio.gather(*reading):
+            assert said == [user("What is in the note?"), *turn_messages("d-t")]
         assert await conversations.settled()
         assert not conversations._store.is_failing
 

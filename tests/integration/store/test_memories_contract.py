@@ -9,7 +9,7 @@ from ledger_files import file_store, query, sql_store
 
 from elbowroom.context.memories import Memories, Memory, memory_of
 from elbowroom.store import Store
-from elbowroom.store.rows import MOST_MEMORIES
+from elbowroom.store.packed import MOST_MEMORIES
 
 ODD = ["", "\ud800", "a\0b", "'; DROP TABLE memories; --", "\U0001f600", "x" * 100_000, "one\ntwo\n"]
 

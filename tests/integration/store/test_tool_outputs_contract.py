@@ -8,7 +8,7 @@ import pytest
 import store_fixtures
 from kept_outputs import ME, TEXTS, places_of, read, text_of
 
-from elbowroom.context.tool_output import BLOCK_CHARACTERS, ToolOutputs, is_ref_id, utf8
+from elbowroom.context.outputs import BLOCK_CHARACTERS, ToolOutputs, is_ref_id, utf8
 from elbowroom.store import Store
 
 ODD_OWNERS = ["", "\ud800", "a\0b", "'; DROP TABLE tool_outputs; --", "\U0001f600" * 1000]

@@ -9,7 +9,7 @@ import pytest
 from kept_outputs import ME, first_block, largest_stall, text_of
 from ledger_files import file_store, query
 
-from elbowroom.context.tool_output import BLOCK_CHARACTERS
+from elbowroom.context.outputs.output import BLOCK_CHARACTERS
 
 MEGABYTES: Final = 50
 

@@ -13,11 +13,11 @@ from ledger_samples import compaction, conversation
 from standing_clock import DAY, HOUR, Clock
 
 from elbowroom.context.ledger import Entry
-from elbowroom.context.tool_output import ToolOutputRef
+from elbowroom.context.outputs.output import ToolOutputRef
 from elbowroom.settings.model import StoreSettings
 from elbowroom.store import open_store
 from elbowroom.store.base import LIMITS_IN_MEMORY, Limits
-from elbowroom.store.chunks import packed
+from elbowroom.store.packed import packed
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.store import FILE_NAME
 

@@ -21,8 +21,8 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 from stored_conversations import unnumbered, write_behind_conversations
 
-from elbowroom.context.conversation import KeptCompaction
-from elbowroom.context.conversation_changes import CompactionDetails, CompactionNoted
+from elbowroom.context.conversation import CompactionDetails, CompactionNoted, KeptCompaction
+from elbowroom.context.outputs import ref_to
 from elbowroom.store import Store
 from elbowroom.store.base import SCHEMA_VERSION, StoreUnavailable, encoded, owner_key
 from elbowroom.store.sql.database import Database
@@ -211,7 +211,7 @@ async def all_of(store: Store) -> list[object]:
         await kept.look_up(rows.ME, "", [*rows.CHAIN.keys, "c.answer", "new"]),
         await kept.look_up(rows.YOU, f"chat of {rows.YOU} \ud800", ["d.1"]),
         await store.ledger.find([rows.ENTRY.key]),
-        [await text_of(store.tool_outputs, rows.ref_to(rows.ME, text).id, owner=rows.ME) for text in rows.TEXTS],
+        [await text_of(store.tool_outputs, ref_to(rows.ME, text).id, owner=rows.ME) for text in rows.TEXTS],
         await store.tool_outputs.media(rows.ME, rows.IMAGE_ID),
         [await store.memories.all(owner, rows.AGENT) for owner in (rows.ME, rows.YOU)],
     ]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from elbowroom.context.tool_output import is_ref_id, ref_to, ref_to_media, references_in
+from elbowroom.context.outputs.output import is_ref_id, ref_to, ref_to_media, references_in
 
 REF = ref_to("me", "text").id
 

@@ -9,8 +9,8 @@ import pytest
 from settings_file import load, refusal
 
 from elbowroom.errors import SettingsError
+from elbowroom.settings.fields import data_dir
 from elbowroom.settings.model import StoreSettings
-from elbowroom.settings.paths import data_dir
 from elbowroom.store import database_path, open_store
 
 TAKES = (

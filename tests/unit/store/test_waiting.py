@@ -8,7 +8,7 @@ from kept_outputs import ME, read, text_of
 from standing_clock import Clock
 from stored_conversations import queued, whole
 
-from elbowroom.context.conversation_changes import Queued, ReplyGrew
+from elbowroom.context.conversation import Queued, ReplyGrew
 from elbowroom.store.base import StoreUnavailable
 from elbowroom.store.outputs import SAFE_SECONDS, WriteBehindToolOutputs
 from elbowroom.store.sql import SqlStore

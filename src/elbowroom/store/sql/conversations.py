@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, Table, insert, select
 
-from elbowroom.context import conversation_changes as kinds
-from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, KeptTurn, Known
-from elbowroom.context.conversation_changes import QueuedMessage
+from elbowroom.context import conversation as kinds
+from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
 from elbowroom.store.base import StoreUnavailable, encoded, owner_key
 from elbowroom.store.changes import KeptChange, TurnDeleted, is_sound_id, left_out
 from elbowroom.store.sql.database import Database, reading, writing

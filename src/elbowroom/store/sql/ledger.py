@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from elbowroom.context.ledger import Entry
 from elbowroom.store.base import Limits
-from elbowroom.store.rows import PackedEntry
+from elbowroom.store.packed import PackedEntry
 from elbowroom.store.sql.database import Database, reading
 from elbowroom.store.sql.dialect import MOST_VARIABLES
 from elbowroom.store.sql.schema import ledger_entries, tool_output_uses

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 
 from elbowroom.context.memories import Memory
 from elbowroom.store.base import decoded_text, encoded, owner_key
-from elbowroom.store.rows import MOST_MEMORIES
+from elbowroom.store.packed import MOST_MEMORIES
 from elbowroom.store.sql.database import Database, reading, writing
 from elbowroom.store.sql.schema import memories
 

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Result, Tuple, insert, literal, select, tuple_, update
 
-from elbowroom.context.tool_output import ToolOutputRef, is_ref_id
+from elbowroom.context.outputs import ToolOutputRef, is_ref_id
 from elbowroom.store.base import Limits, decoded_text, encoded, owner_key
-from elbowroom.store.chunks import Chunk, PackedOutput
+from elbowroom.store.packed import Chunk, PackedOutput
 from elbowroom.store.sql.database import Database, reading, writing
 from elbowroom.store.sql.ledger import batched, replace_uses
 from elbowroom.store.sql.schema import tool_output_chunks, tool_outputs

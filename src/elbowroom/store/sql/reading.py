@@ -8,15 +8,17 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, Row, select
 
 from elbowroom.context.conversation import (
+    CompactionDetails,
+    ContextFill,
     Conversation,
     ConversationRow,
     KeptCompaction,
     KeptMessage,
     KeptTurn,
+    QueuedMessage,
+    StepUsage,
     Totals,
 )
-from elbowroom.context.conversation_changes import CompactionDetails, ContextFill, QueuedMessage
-from elbowroom.context.step_usage import StepUsage
 from elbowroom.context.transcript import Message
 from elbowroom.store.base import decoded_text
 from elbowroom.store.message_parts import REPLY_FIELDS, UNREADABLE, Part, joined

@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 from elbowroom.store.base import SCHEMA_VERSION, VERSION_TABLE, StoreUnavailable
 
-MIGRATIONS: Final = "elbowroom.store:migrations"
+MIGRATIONS: Final = "elbowroom.store.sql:migrations"
 
 alembic_version: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 """The table in which Alembic notes which of its migrations a file has seen."""

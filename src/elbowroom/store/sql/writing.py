@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
-from elbowroom.context import conversation_changes as kinds
+from elbowroom.context import conversation as kinds
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.store.base import encoded, owner_key
 from elbowroom.store.changes import (

@@ -1,0 +1,299 @@
+"""Who may use a model's context now: requests of one loaded model share its window, and too many at once all fail.
+
+One `Admission` for the server, on its event loop. Whoever sends a request to a model asks for its place first:
+
+    with admission.chat((provider.id, model, chat_id)):          # a chat: from its arrival to its end
+        async with admission.admitted(
+            (provider.id, model), capacity=window, tokens=prompt + reserve, prompt=prompt,
+            priority=Priority.CHAT, on_wait=tell,
+        ) as ticket:
+            async for events in provider.stream(...):            # and nothing but this one request
+                ticket.first_token()
+                if not ticket.grow(prompt + generated + ahead):  # where the answer outgrows its reserve
+                    break
+
+    await admission.before_task((provider.id, model, chat_id))   # a title, tags: first this, then `admitted` as TASK,
+    await admission.giving_way((provider.id, model, chat_id), answer)           # and anew where a chat goes before it
+
+Background work sets `ticket.on_preempt = task.cancel` and begins only if `background_may_start`. A request that holds
+a ticket must not wait for another one of the same pool: it could wait for itself. What is done for a chat - a pruning
+request - has the chat's priority, after or before the chat's own ticket.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from functools import partial
+from typing import Final, TypeVar
+
+from elbowroom.agents.admission.pool import Clock, Pool, Priority, Ticket
+from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
+
+ChatKey = tuple[str, str, str]
+"""A provider's id, a model's, and a chat's; an empty one is a chat that nobody has named."""
+
+
+class RunningChats:
+    """Chats by their keys, each perhaps several times."""
+
+    def __init__(self) -> None:
+        self._running: Counter[ChatKey] = Counter()
+        self._waiting: Counter[tuple[str, str]] = Counter()
+        self._sleepers: list[asyncio.Future[None]] = []
+        self._at_work: dict[Callable[[], object], ChatKey] = {}
+
+    @contextmanager
+    def chat(self, key: ChatKey) -> Iterator[None]:
+        """Let a chat run until this is left; tasks that are in its way leave."""
+        self.make_way(key)
+        self._running[key] += 1
+        try:
+            yield
+        finally:
+            self._running[key] -= 1
+            if not self._running[key]:
+                del self._running[key]
+            self._wake()
+
+    @contextmanager
+    def at_work(self, task: ChatKey, leave: Callable[[], object]) -> Iterator[None]:
+        """Let a task run; `leave` is called, perhaps several times, when a chat begins that it is in the way of."""
+        self._at_work[leave] = task
+        try:
+            yield
+        finally:
+            del self._at_work[leave]
+
+    def make_way(self, chat: ChatKey) -> None:
+        """Ask the tasks to leave that are in the way of a chat: those with its model, and its own."""
+        *model, chat_id = chat
+        for leave, (*its_model, its_chat) in list(self._at_work.items()):
+            if its_model == model or (chat_id and its_chat == chat_id):
+                leave()
+
+    def concerns(self, task: ChatKey) -> bool:
+        """Tell whether a chat runs that this task has to wait for: its own, or any of the model where it has none.
+
+        Its own may be with another model: a client may have titles written by one of its choice.
+        """
+        *model, chat_id = task
+        return any(key[2] == chat_id if chat_id else [*key[:2]] == model for key in self._running)
+
+    def waiting(self, provider: str, model: str) -> int:
+        """Return how many tasks wait for chats of a model."""
+        return self._waiting[provider, model]
+
+    @contextmanager
+    def task_waits(self, task: ChatKey) -> Iterator[None]:
+        """Count a task among those that wait until this is left."""
+        model = task[:2]
+        self._waiting[model] += 1
+        try:
+            yield
+        finally:
+            self._waiting[model] -= 1
+            if not self._waiting[model]:
+                del self._waiting[model]
+
+    async def ended(self, task: ChatKey) -> None:
+        """Wait until no chat runs that concerns this task, those that begin meanwhile included."""
+        while self.concerns(task):
+            woken = asyncio.get_running_loop().create_future()
+            self._sleepers.append(woken)
+            await woken
+
+    def _wake(self) -> None:
+        for woken in self._sleepers:
+            if not woken.done():
+                woken.set_result(None)
+        self._sleepers.clear()
+
+
+__all__ = ["Admission", "ChatKey", "Clock", "PoolKey", "Priority", "Ticket"]
+
+log = logging.getLogger(__name__)
+MAX_WAITING: Final = 128
+QUIET_SECONDS: Final = 0.3
+"""Who waits no longer than this is not told that he waits."""
+TASK_PATIENCE: Final = 0.3
+"""Seconds: a client asks for a new chat's title up to 130 ms before it sends the chat."""
+LONGEST_TASK_WAIT: Final = 120.0
+"""Seconds: a chat that takes longer, such as an agent at work for an hour, is no longer waited for."""
+MOST_WAYS_GIVEN: Final = 3
+"""How often a task begins anew for the sake of chats."""
+
+PoolKey = tuple[str, str]
+"""A provider's id and a model's."""
+Done = TypeVar("Done")
+
+
+class Admission:
+    """The pools of all models. At most `max_waiting` requests wait for each; it may be changed at any time."""
+
+    def __init__(self, *, max_waiting: int = MAX_WAITING, clock: Clock | None = None) -> None:
+        self.max_waiting = max_waiting
+        self._given_clock = clock
+        self._pools: dict[PoolKey, Pool] = {}
+        self._chats = RunningChats()
+
+    @asynccontextmanager
+    async def admitted(
+        self,
+        pool_key: PoolKey,
+        *,
+        capacity: int,
+        tokens: int,
+        priority: Priority,
+        prompt: int,
+        on_wait: Callable[[int], Awaitable[None]] | None = None,
+    ) -> AsyncIterator[Ticket]:
+        """Hold `tokens` of the model's `capacity`, the whole of it at most, as soon as there is room for them.
+
+        Who waits is admitted by priority, then in the order of arrival, and nobody overtakes one who needs more room.
+        `on_wait` is called once by who waits for longer than a moment, with how many requests are before this one: 0
+        where only the prompt of a cancelled one is read to its end. Raises TooManyRequests where too many wait.
+
+        Everything is given back at the end. Only where the block is left by a cancellation, or by an error that the
+        upstream does not know of, before the ticket's `first_token`, the tokens stay held as long as the engine
+        takes to read `prompt`: it does not stop in the middle of one.
+        """
+        pool = self._pool(pool_key)
+        if priority is Priority.CHAT:
+            self._chats.make_way((*pool_key, ""))
+        ticket = pool.ask(capacity, priority, tokens, prompt)
+        try:
+            if ticket.state == "waiting":
+                await self._wait(pool_key, pool, ticket, on_wait)
+            pool.start(ticket)
+            yield ticket
+        except BaseException as error:
+            self._leave(pool_key, pool, ticket, error)
+            raise
+        else:
+            pool.free(ticket)
+
+    def waiting_for_all(self) -> dict[PoolKey, int]:
+        """Return how many requests wait, for each model that has been asked since the server began."""
+        return {key: self.waiting(key) for key in self._pools}
+
+    def background_may_start(self, pool_key: PoolKey) -> bool:
+        """Tell whether background work is in nobody's way: nobody waits for the model, and no chat holds any of it."""
+        return not self.waiting(pool_key) and not self._pool(pool_key).is_busy_with_chats
+
+    def chat(self, chat_key: ChatKey) -> AbstractContextManager[None]:
+        """Mark a chat as running, from the arrival of its request to its end."""
+        return self._chats.chat(chat_key)
+
+    async def before_task(self, chat_key: ChatKey) -> None:
+        """Wait until the task's chat has not run for a moment: any chat of the model where it names none.
+
+        Between two rounds of a client's tools a chat does not run for as long as the tools take. One that goes on for
+        minutes is not waited for. Raises TooManyRequests where it would have to wait and too many do.
+        """
+        until = self._clock.time() + LONGEST_TASK_WAIT
+        await self._sleep(TASK_PATIENCE)
+        if not self._chats.concerns(chat_key):
+            return
+        self._check_queue(chat_key[:2], self.waiting(chat_key[:2]))
+        with self._chats.task_waits(chat_key):
+            while self._chats.concerns(chat_key) and (left := until - self._clock.time()) > 0:
+                ended = asyncio.ensure_future(self._chats.ended(chat_key))
+                try:
+                    await self._sleep(left, ended)
+                finally:
+                    ended.cancel()
+                await self._sleep(TASK_PATIENCE)
+
+    async def giving_way(
+        self, chat_key: ChatKey, work: Callable[[], Awaitable[Done]], *, may_leave: Callable[[], bool] = lambda: True
+    ) -> Done:
+        """Return what a task's work comes to, which is cancelled and begun anew where a chat begins that it hinders.
+
+        Only as long as it `may_leave`, and only so often: a task is answered at last. Raises what the work raises,
+        and what `before_task` does.
+        """
+        for _ in range(MOST_WAYS_GIVEN):
+            way = asyncio.timeout(None)
+            try:
+                async with way:
+                    with self._chats.at_work(chat_key, partial(_leave_by, way, may_leave)):
+                        return await work()
+            except TimeoutError:
+                if not way.expired():
+                    raise
+            log.debug("A task for %s makes way for a chat.", chat_key[1])
+            await self.before_task(chat_key)
+        return await work()
+
+    def forget(self, pool_key: PoolKey) -> None:
+        """Give back what is held for cancelled requests: the model was unloaded or loaded anew, and reads nothing."""
+        if pool_key in self._pools:
+            self._pools[pool_key].forget()
+
+    def held(self, pool_key: PoolKey) -> int:
+        """Return how many tokens of the model's context are held."""
+        return self._pool(pool_key).held
+
+    def waiting(self, pool_key: PoolKey) -> int:
+        """Return how many requests wait for the model, tasks that wait for their chats included."""
+        # No pool is made here: a task may name a model that does not exist, and metrics have a line for each pool.
+        in_pool = self._pools[pool_key].waiting if pool_key in self._pools else 0
+        return in_pool + self._chats.waiting(*pool_key)
+
+    def close(self) -> None:
+        """Let no timer run on."""
+        for pool in self._pools.values():
+            pool.forget()
+
+    @property
+    def _clock(self) -> Clock:
+        return self._given_clock or asyncio.get_running_loop()
+
+    def _pool(self, key: PoolKey) -> Pool:
+        if key not in self._pools:
+            self._pools[key] = Pool(self._clock)
+        return self._pools[key]
+
+    def _check_queue(self, key: PoolKey, before: int) -> None:
+        if before >= self.max_waiting:
+            raise TooManyRequests(key[1], waiting=before, retry_after=self._pool(key).retry_after())
+
+    async def _wait(
+        self, key: PoolKey, pool: Pool, ticket: Ticket, on_wait: Callable[[int], Awaitable[None]] | None
+    ) -> None:
+        self._check_queue(key, self.waiting(key) - 1)
+        if ticket.priority is not Priority.BACKGROUND:
+            pool.make_room()
+        await self._sleep(QUIET_SECONDS, ticket.admitted)
+        if ticket.state == "waiting" and on_wait is not None:
+            await on_wait(pool.before(ticket))
+        await asyncio.wait([ticket.admitted])
+
+    def _leave(self, key: PoolKey, pool: Pool, ticket: Ticket, error: BaseException) -> None:
+        """Give a ticket back that was left by an error. An upstream that has fallen silent may be reading yet."""
+        if isinstance(error, ElbowroomError) and not isinstance(error, UpstreamTimeout):
+            pool.free(ticket)
+        elif seconds := pool.abandon(ticket):
+            log.info("%s may read a cancelled prompt of %d tokens for %.0f s yet.", key[1], ticket.prompt, seconds)
+
+    async def _sleep(self, seconds: float, end: asyncio.Future[None] | None = None) -> None:
+        """Wait that long, or until `end` is done."""
+        alarm = asyncio.get_running_loop().create_future()
+        timer = self._clock.call_at(self._clock.time() + seconds, partial(_ring, alarm))
+        try:
+            await asyncio.wait([alarm] if end is None else [alarm, end], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+
+
+def _leave_by(way: asyncio.Timeout, may_leave: Callable[[], bool]) -> None:
+    """Have the block of a timeout left as soon as the loop comes to it, unless that is under way."""
+    if way.when() is None and may_leave():
+        way.reschedule(0)
+
+
+def _ring(alarm: asyncio.Future[None]) -> None:
+    if not alarm.done():
+        alarm.set_result(None)

@@ -1,0 +1,290 @@
+"""The tokens of one model's context that all requests share: who holds how many of them, and who waits for some.
+
+Nothing here awaits: every call leaves the pool consistent, so that a request can be cancelled between any two.
+"""
+
+import asyncio
+from bisect import insort
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+from itertools import count
+from math import ceil
+from statistics import median
+from typing import Final, Literal, Protocol
+
+RECENT: Final = 16
+USUAL_HOLD: Final = 10.0  # seconds; what a request is taken to need while none has ended
+LONGEST_RETRY: Final = 300
+
+
+class Priority(IntEnum):
+    """Who goes first. What is done for somebody who waits, a pruning request for one, ranks as that one."""
+
+    CHAT = 0
+    TASK = 1
+    BACKGROUND = 2
+
+
+class Timer(Protocol):
+    """What has been set to happen."""
+
+    def cancel(self) -> None:
+        """Let it not happen."""
+
+
+class Clock(Protocol):
+    """The part of an event loop that tells the time, in seconds, and keeps appointments."""
+
+    def time(self) -> float:
+        """Return the time now."""
+
+    def call_at(self, when: float, callback: Callable[[], object], /) -> Timer:
+        """Call back at that time."""
+
+
+class Ticket:
+    """A request's share of a pool; `tokens` is what it holds, 0 while it waits and after its end.
+
+    `prompt` is the size of its prompt. `admitted` is done as soon as it holds something.
+    """
+
+    def __init__(self, pool: "Pool", priority: Priority, tokens: int, prompt: int) -> None:
+        self.priority = priority
+        self.prompt = prompt
+        self.wanted = max(0, tokens)
+        self.tokens = 0
+        self.place = (priority, next(pool.arrivals))
+        self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.started: float | None = None
+        self.state: Literal["waiting", "held", "lingering", "free"] = "waiting"
+        self.timer: Timer | None = None
+        self._pool = pool
+        self._is_prefilling = True
+        self._is_preempted = False
+        self._on_preempt: Callable[[], object] | None = None
+        self.settled: Callable[[], int] | None = None
+        """Tells how many tokens are really needed, by one who holds more than that so as not to count each time."""
+
+    @property
+    def is_prefilling(self) -> bool:
+        """Tell whether the model may be reading the prompt: it was sent and is not being answered."""
+        return self._is_prefilling and self.started is not None
+
+    def first_token(self) -> None:
+        """Take note that the answer begins; only the first time counts."""
+        if self.is_prefilling and self.started is not None:
+            self._pool.rate.learn(self.prompt, self._pool.clock.time() - self.started)
+        self._is_prefilling = False
+
+    def grow(self, to_tokens: int, *, insists: bool = True) -> bool:
+        """Hold this many tokens altogether; return False, and hold what it held, where there is no room for them.
+
+        It goes before everyone who waits. Alone in the pool it always may, and holds the whole pool at most. One who
+        `insists` has others give back what they do not need, and asks background work that is in its way to leave, so
+        that a later try may succeed.
+        """
+        return self._pool.grow(self, to_tokens, insists=insists)
+
+    def settle(self) -> None:
+        """Hold no more than is needed, and no less than it was admitted with."""
+        if self.settled is not None and self.state == "held" and self.tokens > self.wanted:
+            self.tokens = min(self.tokens, max(self.wanted, self.settled()))
+
+    @property
+    def on_preempt(self) -> Callable[[], object] | None:
+        """What is called, once, when background work has to make room; it cancels the work, and raises nothing."""
+        return self._on_preempt
+
+    @on_preempt.setter
+    def on_preempt(self, callback: Callable[[], object] | None) -> None:
+        self._on_preempt = callback
+        if self._is_preempted and self.state == "held" and callback is not None:
+            callback()
+
+    def preempt(self) -> None:
+        """Ask the holder to leave; one who says only later how to be asked is asked then."""
+        if self._is_preempted:
+            return
+        self._is_preempted = True
+        if self._on_preempt is not None:
+            self._on_preempt()
+
+
+class Pool:
+    """Tokens of one loaded model. `rate` is how fast it reads, `capacity` its window."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.capacity = 0
+        self.rate = PrefillRate()
+        self.arrivals = count()
+        self._holders: dict[Ticket, None] = {}
+        self._waiting: list[Ticket] = []
+        self._recent: deque[float] = deque(maxlen=RECENT)
+
+    @property
+    def held(self) -> int:
+        """Return how many tokens are not free."""
+        return sum(ticket.tokens for ticket in self._holders)
+
+    @property
+    def waiting(self) -> int:
+        """Return how many requests wait."""
+        return len(self._waiting)
+
+    @property
+    def is_busy_with_chats(self) -> bool:
+        """Tell whether a chat holds tokens, be it for a prompt that is read on after it was cancelled."""
+        return any(ticket.priority is Priority.CHAT for ticket in self._holders)
+
+    def ask(self, capacity: int, priority: Priority, tokens: int, prompt: int) -> Ticket:
+        """Return a ticket that holds its tokens already, or waits for them; `capacity` counts for all from now on."""
+        if self.capacity not in (0, capacity):
+            self.forget()
+        self.capacity = capacity
+        ticket = Ticket(self, priority, tokens, prompt)
+        insort(self._waiting, ticket, key=lambda waiting: waiting.place)
+        self._admit()
+        return ticket
+
+    def start(self, ticket: Ticket) -> None:
+        """Take note that the request goes to the model now."""
+        ticket.started = self.clock.time()
+
+    def before(self, ticket: Ticket) -> int:
+        """Return how many requests are before one that waits: those in flight, and those that are admitted earlier."""
+        in_flight = sum(holder.state == "held" for holder in self._holders)
+        return in_flight + sum(other.place < ticket.place for other in self._waiting)
+
+    def make_room(self) -> None:
+        """Ask all background work to leave."""
+        for ticket in list(self._holders):
+            if ticket.priority is Priority.BACKGROUND and ticket.state == "held":
+                ticket.preempt()
+
+    def grow(self, ticket: Ticket, to_tokens: int, *, insists: bool = True) -> bool:
+        """Let a ticket hold more, as `Ticket.grow` promises."""
+        if ticket.state != "held":
+            return False
+        if to_tokens <= ticket.tokens:
+            return True
+        has_room = self._has_room(to_tokens, beside=ticket, insists=insists)
+        if has_room:
+            ticket.tokens = max(ticket.tokens, min(to_tokens, self.capacity))
+        elif insists and ticket.priority is not Priority.BACKGROUND:
+            self.make_room()
+        self._admit(sparing=ticket)  # others may have given back more than this one takes
+        return has_room
+
+    def _has_room(
+        self, tokens: int, *, beside: Ticket | None = None, sparing: Ticket | None = None, insists: bool = True
+    ) -> bool:
+        """Tell whether so many fit beside what others hold, or nobody else holds any.
+
+        They may have to settle first, all but the one that is spared.
+        """
+        others = [holder for holder in self._holders if holder is not beside]
+        for holder in (None, *others) if insists else (None,):
+            if holder is not None and holder is not sparing:
+                holder.settle()
+            held = sum(other.tokens for other in others)
+            if not held or held + tokens <= self.capacity:
+                return True
+        return False
+
+    def free(self, ticket: Ticket) -> None:
+        """Take back everything from a ticket, wherever it stands; nothing happens where that was done."""
+        if ticket.state == "waiting":
+            self._waiting.remove(ticket)
+        elif ticket.state != "free":
+            del self._holders[ticket]
+            if ticket.started is not None:
+                self._recent.append(self.clock.time() - ticket.started)
+        ticket.state, ticket.tokens = "free", 0
+        if ticket.timer is not None:
+            ticket.timer.cancel()
+        self._admit()
+
+    def abandon(self, ticket: Ticket) -> float:
+        """Take back everything when the prompt, on which nobody waits any more, has been read to its end.
+
+        Return how many seconds that takes.
+        """
+        seconds = 0.0
+        now = self.clock.time()
+        if ticket.state == "held" and ticket.is_prefilling and ticket.started is not None:
+            seconds = self.rate.give_up(ticket.prompt, now - ticket.started)
+        if seconds <= 0:
+            self.free(ticket)
+            return 0.0
+        ticket.state = "lingering"
+        ticket.timer = self.clock.call_at(now + seconds, lambda: self.free(ticket))
+        return seconds
+
+    def forget(self) -> None:
+        """Take back what is held for cancelled requests, and forget how fast the model was."""
+        self.rate = PrefillRate()
+        for ticket in [ticket for ticket in self._holders if ticket.state == "lingering"]:
+            self.free(ticket)
+
+    def retry_after(self) -> int:
+        """Return in about how many seconds the next request ends, as recent ones went; at least 1."""
+        usual = median(self._recent) if self._recent else USUAL_HOLD
+        return max(1, min(LONGEST_RETRY, ceil(usual / max(1, len(self._holders)))))
+
+    def _admit(self, *, sparing: Ticket | None = None) -> None:
+        """Admit those who wait in their order, up to the first for whom there is no room.
+
+        One that has just grown is spared from giving that back.
+        """
+        while self._waiting:
+            ticket = self._waiting[0]
+            tokens = min(ticket.wanted, self.capacity)
+            if not self._has_room(tokens, sparing=sparing):
+                return
+            self._waiting.pop(0)
+            self._holders[ticket] = None
+            ticket.state, ticket.tokens = "held", tokens
+            ticket.admitted.set_result(None)
+
+
+DEFAULT_RATE: Final = 200.0
+"""Assumed while nothing is known: what a small model does on the graphics of a slow laptop. Better ones are several
+times faster: there a request waits some seconds too long, once, as the first answer corrects it. A processor alone may
+be slower, and is found out by a prompt that takes longer than this says."""
+FASTEST: Final = 2000.0  # a window of 8192 tokens is held for four seconds at least
+LEAST_PROMPT: Final = 256  # a shorter prompt tells how long a request takes to begin
+SAMPLES: Final = 32
+QUANTILE: Final = 10  # one prompt in ten may be slower; of ten or fewer the slowest counts
+LONGEST: Final = 300.0  # seconds
+STILL_TO_COME: Final = 1.25  # of the time that has passed
+
+
+class PrefillRate:
+    """What is known about one model on one machine."""
+
+    def __init__(self) -> None:
+        self._rates: deque[float] = deque(maxlen=SAMPLES)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Return the rate that may be relied on."""
+        rates = sorted(self._rates)
+        return rates[(len(rates) - 1) // QUANTILE] if rates else DEFAULT_RATE
+
+    def learn(self, prompt: int, seconds: float) -> None:
+        """Take note that a prompt of so many tokens was read in so many seconds."""
+        if prompt >= LEAST_PROMPT and seconds > 0:
+            self._rates.append(min(prompt / seconds, FASTEST))
+
+    def give_up(self, prompt: int, seconds: float) -> float:
+        """Return how long the model goes on reading a prompt on which nobody waits any more after so many seconds.
+
+        One that should be at its end and is not shows that the model is slower than it was taken for: it is expected
+        to take a quarter longer still. Nothing is expected to be read for more than five minutes.
+        """
+        expected = prompt / self.tokens_per_second
+        if seconds > expected:
+            self.learn(prompt, seconds)
+        return max(0.0, min(LONGEST, max(expected, seconds * STILL_TO_COME)) - seconds)

@@ -1,0 +1,112 @@
+"""Counts a chat request as it would be sent, for those who only want to know."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from elbowroom.agents.answer import AnswerEvent
+from elbowroom.agents.catalog import Target
+from elbowroom.agents.offered import offered_unasked
+from elbowroom.agents.prompt import prompt_size, step_body, with_instructions
+from elbowroom.agents.request import ChatRequest, parse_chat_request
+from elbowroom.agents.turn import RunSettings, Turn
+from elbowroom.context.compaction import Compaction
+from elbowroom.errors import ModelNotFound, RequestError
+from elbowroom.providers.base import ModelInfo
+from elbowroom.providers.lmstudio import find_model
+from elbowroom.tokens.count import TokenCount
+
+
+@dataclass(frozen=True, slots=True)
+class SizedRequest:
+    """The size of a request's prompt, and the window of the loaded model; None where it is not loaded."""
+
+    count: TokenCount
+    window: int | None
+
+
+async def count_request(target: Target, request: ChatRequest, own_tools: Sequence[dict[str, Any]] = ()) -> SizedRequest:
+    """Count the prompt of a request, the agent's instructions and `own_tools` included.
+
+    Raises ModelNotFound; loads no model.
+    """
+    info = await _info_of(target)
+    instructions = target.agent.instructions if target.agent else None
+    body = step_body(
+        request,
+        target.model,
+        {},
+        with_instructions(request.messages, instructions),
+        [*own_tools, *request.tools],
+        step=1,
+    )
+    sized = await prompt_size(target.provider, info, body)
+    return SizedRequest(sized.count, info.loaded_context)
+
+
+async def count_input(target: Target, text: str) -> SizedRequest:
+    """Count what a person has in a file: a chat request, a list of messages, or else a bare text."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, list) and value and all(isinstance(item, dict) and "role" in item for item in value):
+        value = {"messages": value}
+    if isinstance(value, dict) and "messages" in value:
+        return await count_request(target, parse_chat_request({**value, "model": target.name}))
+    info = await _info_of(target)
+    counter = await target.provider.counter(info)
+    return SizedRequest(await counter.count_text(text), info.loaded_context)
+
+
+async def _info_of(target: Target) -> ModelInfo:
+    if not target.provider.manages_context:
+        return await target.provider.ready(target.model)
+    models = await target.provider.models()
+    if info := find_model(models, target.model):
+        return info
+    there = ", ".join(info.id for info in models) or "none"
+    raise ModelNotFound(f"The provider {target.provider.id!r} has no model {target.model!r}. It has: {there}.")
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedRequest:
+    """A conversation after it was asked to be compacted; sizes in tokens.
+
+    It may be what it was before: as the client sent it, or as it stands since an earlier compaction. `rung` says how
+    it was done: by the plan of the pruning agent, at its second attempt, or by code alone.
+    """
+
+    messages: tuple[Mapping[str, Any], ...]
+    before: int
+    after: int
+    rung: str | None
+    seconds: float
+
+
+async def compact_request(target: Target, request: ChatRequest, settings: RunSettings) -> CompactedRequest:
+    """Return the request's history, compacted. Raises RequestError where nothing is ever compacted."""
+    if not settings.compaction.enabled:
+        raise RequestError("Compaction is switched off: set compaction.enabled = true to use it.")
+    if not target.provider.manages_context:
+        raise RequestError(
+            f"The provider {target.provider.id!r} is passed through as it is: set manage_context = true to have its "
+            "conversations compacted.",
+            param="model",
+        )
+    began = time.monotonic()
+    settings = replace(settings, live=await settings.shared.recording.found(target, request))
+    offered = await offered_unasked(target, request, settings)
+    turn = Turn(target, offered.request, _tell_nobody, settings, offered.keeper)
+    instructions = target.agent.instructions if target.agent else None
+    messages, before, outcome = await turn.compact(instructions, offered.specs)
+    seconds = time.monotonic() - began
+    if isinstance(outcome, Compaction):
+        return CompactedRequest(outcome.messages, outcome.before, outcome.after, outcome.rung, seconds)
+    return CompactedRequest(tuple(messages), before, before, None, seconds)
+
+
+async def _tell_nobody(events: Sequence[AnswerEvent]) -> None:
+    """The person who asked waits for the result itself."""

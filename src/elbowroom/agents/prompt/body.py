@@ -1,0 +1,111 @@
+"""The body of the chat request that goes upstream."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elbowroom.agents.request import ChatRequest
+from elbowroom.agents.tools import TurnMemories
+from elbowroom.context.transcript import SYSTEM_ROLES
+from elbowroom.errors import RequestError
+
+CONSTRAINTS = ("grammar", "json_schema", "guided_json", "guided_regex", "guided_grammar", "structured_outputs")
+"""Fields by which servers take a grammar besides `response_format`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRequest:
+    """One model step but for its history: the same client request, agent and tools, whatever the history becomes."""
+
+    request: ChatRequest
+    model: str
+    defaults: Mapping[str, Any]
+    instructions: str | None
+    tools: Sequence[Mapping[str, Any]]
+    step: int
+    memories: TurnMemories | None = None
+
+    def body(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the upstream's body with these messages."""
+        return step_body(self.request, self.model, self.defaults, messages, self.tools, step=self.step)
+
+    def with_instructions(self, messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Return the messages with the agent's instructions in front, and behind these what it remembers."""
+        remembered = self.memories.said if self.memories is not None else ""
+        return with_instructions(messages, "\n\n".join(filter(None, (self.instructions, remembered))))
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Return the length of reply that is asked for, None where it is not limited. Raises RequestError."""
+        asked = self.body(()).get("max_tokens")
+        if isinstance(asked, float) and asked.is_integer():
+            asked = int(asked)
+        if asked is not None and (not isinstance(asked, int) or isinstance(asked, bool)):
+            raise RequestError(f"max_tokens has to be a whole number, not {asked!r}.", param="max_tokens")
+        return asked if asked is not None and asked > 0 else None
+
+    @property
+    def is_constrained(self) -> bool:
+        """Tell whether the reply has to follow a grammar: such a one cannot be stopped and continued."""
+        fields = self.body(())
+        form = fields.get("response_format")
+        kind = form.get("type") if isinstance(form, Mapping) else form
+        return kind not in (None, "text") or any(fields.get(name) for name in CONSTRAINTS)
+
+
+def relay_body(request: ChatRequest, model: str) -> dict[str, Any]:
+    """Return the client's own body with nothing but the model's name replaced."""
+    return {**request.body, "model": model}
+
+
+def step_body(
+    request: ChatRequest,
+    model: str,
+    defaults: Mapping[str, Any],
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+    *,
+    step: int,
+) -> dict[str, Any]:
+    """Return the body of one model step of a managed run.
+
+    The client's fields go over the agent's `defaults`, where null counts as not sent. After the first step a
+    forced `tool_choice` has been obeyed and is left out, else the model could never answer.
+    """
+    sent = {name: value for name, value in request.fields.items() if value is not None or name not in defaults}
+    fields = {**defaults, **sent}
+    for name in ("n_predict", "max_completion_tokens"):
+        if (limit := fields.pop(name, None)) is not None:
+            # LM Studio's documented name for the limit; with the others a reasoning model may lose its answer, or
+            # llama.cpp let them win over it.
+            fields["max_tokens"] = limit
+    if fields.get("stop") == "":
+        # Sent by habit for "none"; taken at its word it stands before the first letter of every answer.
+        del fields["stop"]
+    if step > 1 and fields.get("tool_choice") not in ("auto", "none"):
+        fields.pop("tool_choice", None)
+    body: dict[str, Any] = {"model": model, "messages": list(messages), **fields}
+    if tools:
+        body["tools"] = list(tools)
+    body["stream"] = True
+    body["stream_options"] = {"include_usage": True}
+    return body
+
+
+def with_instructions(messages: Sequence[Mapping[str, Any]], instructions: str | None) -> list[Mapping[str, Any]]:
+    """Return the messages with the agent's instructions in front, in one system message with the client's own.
+
+    Two system messages in a row break many chat templates.
+    """
+    if not instructions:
+        return list(messages)
+    first = messages[0]
+    if first.get("role") not in SYSTEM_ROLES:
+        return [{"role": "system", "content": instructions}, *messages]
+    return [{**first, "role": "system", "content": _joined(instructions, first.get("content"))}, *messages[1:]]
+
+
+def _joined(instructions: str, content: Any) -> Any:
+    if isinstance(content, list):
+        return [{"type": "text", "text": instructions}, *content]
+    return f"{instructions}\n\n{content}" if content else instructions

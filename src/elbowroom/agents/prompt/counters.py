@@ -1,0 +1,285 @@
+"""Histories as one model takes them: normalised for its chat template, and counted as its engine will."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from elbowroom.agents.answer import COUNTED
+from elbowroom.agents.prompt.size import PromptSize, template_arguments
+from elbowroom.context.templates import ANSWER, ASK, ASK_AGAIN, SYSTEM, TemplateDemands, demands_of, normalise
+from elbowroom.context.transcript import Message
+from elbowroom.errors import ElbowroomError
+from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.providers.lmstudio import LMStudio
+from elbowroom.tokens.count import PromptRenderer, TokenCount
+from elbowroom.tokens.counter import TokenCounter
+from elbowroom.tokens.errors import TemplateOverran
+from elbowroom.tokens.families import Family, Format
+from elbowroom.tokens.stream_count import StreamCounter
+
+ThinkingSwitch = Literal["none", "at the end", "elsewhere"]
+"""Where a prompt changes with `enable_thinking`: nowhere, only behind the last message, or before that."""
+
+NO_THINKING: Final[Mapping[str, Any]] = {"enable_thinking": False}
+ENGINES_OWN: Final = TemplateDemands(one_answer_at_end=True)
+MISTRAL: Final = replace(
+    ENGINES_OWN, roles_alternate=True, user_first=True, user_needed=True, system_first_only=True, portable_ids=True
+)
+GEMMA: Final = replace(MISTRAL, portable_ids=False)
+BY_FORMAT: Final[Mapping[Format, TemplateDemands]] = {
+    "llama2": GEMMA,
+    "llama3": replace(ENGINES_OWN, user_first=True, user_needed=True, one_call_a_message=True),
+    "mistral": MISTRAL,
+    "tekken": replace(MISTRAL, text_content_only=True),
+    "gemma": GEMMA,
+    "gemma4": replace(ENGINES_OWN, user_needed=True, text_content_only=True),
+    "harmony": replace(ENGINES_OWN, system_first_only=True, one_call_a_message=True),
+    "deepseek": replace(ENGINES_OWN, system_first_only=True),
+}
+"""What the templates of a family demand as a rule, for models whose own template is not at hand."""
+ALWAYS_THINKS: Final = "always_thinks"
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateFacts:
+    """What a template demands of a history, whether its model may think, and where that is switched."""
+
+    demands: TemplateDemands
+    may_think: bool
+    thinking_switch: ThinkingSwitch
+
+
+def facts_by_family(family: Family) -> TemplateFacts:
+    """Return what holds for the family's models as a rule."""
+    demands = BY_FORMAT.get(family.format, ENGINES_OWN)
+    if ALWAYS_THINKS in family.options:
+        demands = replace(demands, user_needed=True, system_first_only=True)
+    may_think = family.reasoning == "until answered" or family.format == "deepseek"
+    is_switchable = may_think and family.format == "chatml"
+    return TemplateFacts(demands, may_think, "at the end" if is_switchable else "none")
+
+
+async def facts_by_template(renderer: PromptRenderer, family: Family) -> TemplateFacts:
+    """Ask the template itself; where it has to be stopped, its family answers."""
+    try:
+        demands = await found_demands(renderer)
+        switch = await found_thinking_switch(renderer)
+    except _Stopped:
+        return facts_by_family(family)
+    return TemplateFacts(demands, switch != "none" or facts_by_family(family).may_think, switch)
+
+
+async def found_demands(renderer: PromptRenderer) -> TemplateDemands:
+    """Find out what a template demands, without ever holding up the event loop for longer than one rendering.
+
+    The questions are asked by code that does not await. So it is run again and again: with the answers known so
+    far it comes to the next question, which is put to the template in between.
+    """
+    answers: dict[str, str | None] = {}
+
+    def answer(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:
+        key = repr((list(messages), list(tools)))
+        if key not in answers:
+            raise _NextQuestion(key, messages, tools)
+        if (text := answers[key]) is None:
+            raise ValueError("The template refuses these messages.")
+        return text
+
+    while True:
+        try:
+            return demands_of(answer)
+        except _NextQuestion as question:
+            answers[question.key] = await _rendered(renderer, question.messages, question.tools, {})
+
+
+async def found_thinking_switch(renderer: PromptRenderer) -> ThinkingSwitch:
+    """Find out where the prompt changes when the template is told not to let the model think."""
+    chat = (SYSTEM, ASK, ANSWER, ASK_AGAIN)
+    with_it = await _rendered(renderer, chat, (), {})
+    without = await _rendered(renderer, chat, (), NO_THINKING)
+    if with_it is None or without is None or with_it == without:
+        return "none"
+    pairs = zip(with_it, without, strict=False)
+    same = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(with_it), len(without)))
+    last_word = ASK_AGAIN["content"]
+    return "at the end" if with_it.find(last_word) + len(last_word) <= same else "elsewhere"
+
+
+class _NextQuestion(BaseException):  # whoever asks takes every Exception for an answer
+    def __init__(self, key: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(key)
+        self.key = key
+        self.messages = messages
+        self.tools = tools
+
+
+class _Stopped(Exception):
+    """The template took too long and was stopped: that is no answer to any question."""
+
+
+async def _rendered(
+    renderer: PromptRenderer,
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    arguments: Mapping[str, Any],
+) -> str | None:
+    await asyncio.sleep(0)  # a template that is known renders without waiting for anything
+    try:
+        return await renderer.render(messages, tools, arguments)
+    except ElbowroomError as error:
+        if isinstance(error.__cause__, TemplateOverran):
+            raise _Stopped from error
+        return None
+
+
+LONGEST_COUNTED: Final = 100_000
+"""Characters that are counted in some ten milliseconds; of a longer text the beginning stands for the whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryCounter:
+    """Counts histories for one request body, with its tools and template arguments; the messages are the caller's.
+
+    `normalised` has to be the last step before whatever is sent: then the count is that of what was sent.
+    """
+
+    counter: TokenCounter
+    body: Mapping[str, Any]
+    facts: TemplateFacts
+    count_text: Callable[[str], int]
+    _texts: dict[str, int] = field(default_factory=dict)
+
+    def with_body(self, body: Mapping[str, Any]) -> "HistoryCounter":
+        """Return the counter of another body for the same model."""
+        return replace(self, body=body)
+
+    def normalised(self, messages: Iterable[Message]) -> list[Message]:
+        """Return the history as the model's template takes it; sound messages that need no change are the same.
+
+        Of what is nothing but broken, such as a result alone, nothing would be left: that is the engine's to judge.
+        """
+        history = list(messages)
+        return normalise(history, self.facts.demands) or history
+
+    async def count(self, messages: Iterable[Message]) -> TokenCount:
+        """Return the size of the whole request with these messages, normalised, and how it was got.
+
+        Raises what the engine would refuse the request with, such as ConversationNotContinuable.
+        """
+        return await self.count_sent(self.normalised(messages))
+
+    async def count_sent(self, messages: Sequence[Message]) -> TokenCount:
+        """Return the size of the whole request with messages that are normalised already. Raises as `count` does."""
+        tools = self.body.get("tools") or ()
+        return await self.counter.count_chat(messages, tools, template_arguments(self.body))
+
+    async def prompt(self, messages: Sequence[Message]) -> int:
+        """Return the most tokens that it may have: what has to fit the window."""
+        count = await self.count(messages)
+        return count.tokens + count.error_bound
+
+    def text(self, text: str) -> int:
+        """Return the size of a bare text; one beyond 100,000 characters is measured by its beginning."""
+        if (known := self._texts.get(text)) is None:
+            counted = self.count_text(text[:LONGEST_COUNTED])
+            known = -(-counted * len(text) // LONGEST_COUNTED) if len(text) > LONGEST_COUNTED else counted
+            self._texts[text] = known
+        return known
+
+
+class HistoryCounters:
+    """Makes the counters of requests; a template is asked what it demands once. One for each event loop."""
+
+    def __init__(self) -> None:
+        self._facts: dict[str, TemplateFacts] = {}
+
+    async def of(self, provider: Provider, info: ModelInfo, body: Mapping[str, Any]) -> HistoryCounter:
+        """Return the counter for a body that is sent to this model; its `messages` are not looked at."""
+        counter = await provider.counter(info)
+        facts = await self._facts_of(counter)
+        if isinstance(provider, LMStudio):
+            # For models whose template knows no tools it writes calls and results in a form of its own.
+            facts = replace(facts, demands=replace(facts.demands, results_as_text=False))
+        if "reasoning" in info.capabilities:
+            facts = replace(facts, may_think=True)
+        return HistoryCounter(counter, body, facts, await counter.text_counter())
+
+    async def _facts_of(self, counter: TokenCounter) -> TemplateFacts:
+        renderer = await counter.prompt_renderer()
+        if renderer is None:
+            return facts_by_family(counter.family)
+        if renderer.key not in self._facts:
+            self._facts[renderer.key] = await facts_by_template(renderer, counter.family)
+        return self._facts[renderer.key]
+
+
+@dataclass(frozen=True, slots=True)
+class StepCounter:
+    """A counter that puts in front and behind of a history what is sent with it: `dress` says what that is.
+
+    What was asked for last is remembered, for as long as the step lasts: it is sent next.
+    """
+
+    history: HistoryCounter
+    running: StreamCounter
+    dress: Callable[[Sequence[Message]], Sequence[Message]]
+    _last_sent: list[list[Message]] = field(default_factory=list)
+    _last: list[Any] = field(default_factory=list)
+
+    async def prompt(self, messages: Sequence[Message]) -> int:
+        """Return the most tokens that the whole request with this history may have."""
+        count = await self._count(self.sent(messages))
+        return count.tokens + count.error_bound
+
+    def text(self, text: str) -> int:
+        """Return the size of a bare text."""
+        return self.history.text(text)
+
+    def sent(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the messages that are sent for this history, in the form that the template takes."""
+        dressed = list(self.dress(messages))
+        if not self._last_sent or self._last_sent[0] != dressed:
+            self._last_sent[:] = [dressed, self.history.normalised(dressed)]
+        return self._last_sent[1]
+
+    async def size(self, body: Mapping[str, Any]) -> PromptSize:
+        """Return the size of a body that is about to be sent, with messages that are dressed and normalised."""
+        return PromptSize(await self._count(body["messages"]), self.history.counter, body)
+
+    async def _count(self, sent: Sequence[Message]) -> TokenCount:
+        """Return the size of messages in their final form."""
+        if not self._last or self._last[0] != sent:
+            self._last[:] = [sent, await self.history.count_sent(sent)]
+        count: TokenCount = self._last[1]
+        return count
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreported:
+    """A request that was answered without a report: its body, and all that the model generated."""
+
+    body: Mapping[str, Any]
+    generated: str
+
+    async def counted(self, counter: StepCounter) -> dict[str, Any] | None:
+        """Return a usage object that says it is none of the engine's; None where this cannot be counted.
+
+        Of a tool call only name and arguments are counted: what a model writes around them never arrives.
+        """
+        try:
+            prompt = (await counter.size(self.body)).count.tokens
+        except Exception as error:  # noqa: BLE001  # the answer is there already, and must not be lost for its count
+            log.info("A prompt without a report could not be counted either: %s", error)
+            return None
+        completion = counter.text(self.generated)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "elbowroom": COUNTED,
+        }

@@ -1,0 +1,142 @@
+"""How large a request's prompt is, and what its engine says to that."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from elbowroom.agents.answer import Reply
+from elbowroom.context.conversation import StepUsage
+from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.tokens.anchoring import Usage, is_truncated
+from elbowroom.tokens.count import TokenCount
+from elbowroom.tokens.counter import TokenCounter, Truncation
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSize:
+    """The count of one request's prompt, with all that is needed to compare it with the engine's own."""
+
+    count: TokenCount
+    counter: TokenCounter
+    body: Mapping[str, Any]
+
+    @property
+    def at_most(self) -> int:
+        """Return the most tokens that the prompt may have: what has to fit the window."""
+        return self.count.tokens + self.count.error_bound
+
+    def truncation(self, usage: Mapping[str, Any] | None) -> Truncation | None:
+        """Return by how much the engine has silently cut the prompt, None where it has not or nobody can tell."""
+        reported = _as_usage(usage)
+        if reported is None or self.count.method not in ("exact", "engine"):
+            return None
+        is_cut = is_truncated(self.count.tokens, reported.prompt_tokens)
+        return Truncation(self.count.tokens, reported.prompt_tokens) if is_cut else None
+
+    async def learn(self, usage: Mapping[str, Any] | None, reply: Reply) -> None:
+        """Learn from the engine's usage how to count."""
+        reported = _as_usage(usage)
+        if reported is None:
+            return
+        try:
+            await self.counter.observe(
+                self.body["messages"],
+                self.body.get("tools") or (),
+                template_arguments(self.body),
+                self.count,
+                reported,
+                answer="" if reply.tool_calls else "".join(reply.text),
+                has_reasoning=bool(reply.reasoning),
+            )
+        except Exception:  # the answer is there already, and must not be lost for its count
+            log.exception("What the engine counted for %s could not be compared.", self.counter.model)
+
+
+async def prompt_size(provider: Provider, info: ModelInfo, body: Mapping[str, Any]) -> PromptSize:
+    """Count the prompt of a chat request, tools and template included.
+
+    Raises what the engine would refuse the request with, such as ConversationNotContinuable.
+    """
+    counter = await provider.counter(info)
+    count = await counter.count_chat(body["messages"], body.get("tools") or (), template_arguments(body))
+    return PromptSize(count, counter, body)
+
+
+def template_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a request says to the chat template itself."""
+    sent = body.get("chat_template_kwargs")
+    arguments = dict(sent) if isinstance(sent, Mapping) else {}
+    if isinstance(effort := body.get("reasoning_effort"), str):
+        arguments.setdefault("reasoning_effort", effort)
+    return arguments
+
+
+def _as_usage(usage: Mapping[str, Any] | None) -> Usage | None:
+    if usage is None or not isinstance(prompt := usage.get("prompt_tokens"), int) or prompt <= 0:
+        return None
+    completion = usage.get("completion_tokens")
+    details = usage.get("completion_tokens_details")
+    reasoning = details.get("reasoning_tokens") if isinstance(details, Mapping) else None
+    return Usage(
+        prompt,
+        completion if isinstance(completion, int) else 0,
+        reasoning if isinstance(reasoning, int) else None,
+    )
+
+
+LEAST_REPORTED: Final = 2
+"""Less than our count divided by this is no prompt's size: such engines report what was not in their cache."""
+
+
+def step_usage_of(
+    reported: Mapping[str, Any] | None, prompt: int, generated: str, count: Callable[[str], int]
+) -> StepUsage:
+    """Return what a request has used whose prompt has about `prompt` tokens by our count.
+
+    `reported` is a usage object in OpenAI's form. What is missing in it, or cannot be true, is our count: that of
+    `generated`, all the model has written, is made only then. What was read from a cache is a part of the prompt.
+    """
+    report = reported or {}
+    read_anew, output = _tokens(report.get("prompt_tokens")), _tokens(report.get("completion_tokens"))
+    is_counted = False
+    if not read_anew or read_anew * LEAST_REPORTED < prompt:
+        read_anew, is_counted = prompt, True
+    if output is None or (not output and generated):
+        output, is_counted = count(generated), True
+    whole = read_anew
+    cached, created = _cached(report), _created(report)
+    if cached is None or created is None or cached + created > whole:
+        return StepUsage(whole, output, is_counted=True)
+    return StepUsage(whole - cached - created, output, created, cached, is_counted)
+
+
+def _cached(report: Mapping[str, Any]) -> int | None:
+    """Return how many tokens of the prompt the engine says it had read before; None where that is nonsense."""
+    return _first(_details(report).get("cached_tokens"), report.get("cache_read_input_tokens"))
+
+
+def _created(report: Mapping[str, Any]) -> int | None:
+    """Return how many tokens of the prompt the engine says it has put in a cache; None where that is nonsense."""
+    details = _details(report)
+    return _first(
+        report.get("cache_creation_input_tokens"),
+        details.get("cache_creation_tokens"),
+        details.get("cache_write_tokens"),
+    )
+
+
+def _details(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    details = report.get("prompt_tokens_details")
+    return details if isinstance(details, Mapping) else {}
+
+
+def _first(*values: object) -> int | None:
+    """Return the first number that is given, 0 where none is, None where it is no number of tokens."""
+    return next((_tokens(value) for value in values if value is not None), 0)
+
+
+def _tokens(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

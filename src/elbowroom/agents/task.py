@@ -1,0 +1,299 @@
+"""Tasks: what a client asks for beside a conversation, such as its title, answered by the target's own model.
+
+A task brings its whole order with it and wants an answer in a form that the client parses. The agent's instructions
+would speak against that form, its tools would lead away from it, and the SDK's Runner has nothing to do without them.
+The history in it is a copy of the conversation, made for this once: it is neither compacted nor remembered. Where it
+is too long, its middle is left out.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from elbowroom.agents.admission import Priority
+from elbowroom.agents.answer import Answer, AnswerEvent, Sink
+from elbowroom.agents.catalog import Target
+from elbowroom.agents.prompt import HistoryCounter, PromptSize, StepRequest
+from elbowroom.agents.request import ChatRequest, tool_name
+from elbowroom.agents.turn import RunSettings, Shared, Step
+from elbowroom.context.budget import Budget
+from elbowroom.context.seam import without_notices
+from elbowroom.context.templates import with_content
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, is_text, text_in
+from elbowroom.errors import ContextOverflow, WindowUnknown
+from elbowroom.providers.base import ModelInfo, Provider
+
+log = logging.getLogger(__name__)
+MOST_RETRIES: Final = 2
+MOST_COUNTS: Final = 6
+"""How often at most a prompt is counted on the way from one that fits to the longest that does."""
+UNUSED_SHARE: Final = 50
+"""The part of the window that such a prompt may leave unused: one fiftieth."""
+OF_CONVERSATIONS: Final = frozenset({"max_tokens", "max_completion_tokens", "n_predict", "stop"})
+"""Sampling parameters of an agent that say where its answers in a conversation end."""
+
+
+async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
+    """Answer a task with one request to the target's model; the sink has had everything visible when this returns.
+
+    Where a chat begins that it is in the way of, it is asked anew later, unless the client has seen the beginning of
+    its answer, or a chat waits for it. Raises ElbowroomError: ContextOverflow where even an empty history leaves no
+    room for the answer.
+    """
+    if request.caller.is_awaited:
+        return await _answer(target, request, sink, settings)
+    # A load is not given up: the chat would have to wait for the same one from its beginning.
+    await target.provider.ready(target.model)
+    has_said = False
+
+    async def seen(events: Sequence[AnswerEvent]) -> None:
+        nonlocal has_said
+        has_said = request.stream
+        await sink(events)
+
+    return await settings.shared.admission.giving_way(
+        (target.provider.id, target.model, request.caller.chat_id),
+        lambda: _answer(target, request, seen, settings),
+        may_leave=lambda: not has_said,
+    )
+
+
+async def _answer(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
+    provider = target.provider
+    shape = StepRequest(request, target.model, _defaults(target), None, request.tools, step=1)
+    messages = without_notices(request.messages)
+    info = await provider.ready(target.model)
+    answer = Answer()
+    step = Step(answer, sink, [name for tool in request.tools if (name := tool_name(tool))], lambda name: True)
+    if not provider.manages_context:
+        await step.run(provider, shape.body(messages), info)
+        return answer
+    if info.loaded_context is None:
+        raise WindowUnknown(info.id, provider.id)
+    window = settings.shared.windows.at_most(info, info.loaded_context)
+    budget = Budget(window, settings.compaction.threshold_ratio, shape.max_tokens)
+    counter = await settings.shared.histories.of(provider, info, shape.body(()))
+    priority = Priority.CHAT if request.caller.is_awaited else Priority.TASK
+    await TaskStep(shape, messages, provider, info, counter, step, budget, settings.shared, priority).run()
+    return answer
+
+
+def _defaults(target: Target) -> Mapping[str, Any]:
+    sampling = target.agent.sampling.as_request_fields() if target.agent else {}
+    return {name: value for name, value in sampling.items() if name not in OF_CONVERSATIONS}
+
+
+@dataclass(slots=True)
+class TaskStep:
+    """Asks for the answer to one task within the window; `budget` shrinks where the engine names a smaller one."""
+
+    shape: StepRequest
+    messages: Sequence[Message]
+    provider: Provider
+    info: ModelInfo
+    counter: HistoryCounter
+    step: Step
+    budget: Budget
+    shared: Shared
+    priority: Priority
+
+    async def run(self) -> None:
+        """Send the task, shortened where it has to be, and take its answer to the end."""
+        prompt = await self._counted()
+        if prompt is None:
+            body = self.shape.body(self.counter.normalised(self.messages))
+            await self._send(body, self.budget.window, self.budget.window)
+            await self.step.close()
+            return
+        if not self._leaves_room(prompt):
+            raise self._overflow(prompt)
+        prompt = await self._send_until_it_fits(prompt)
+        reply = await self.step.close()
+        await prompt.learn(self.step.usage, reply)
+        if cut := prompt.truncation(self.step.usage):
+            log.warning("%s was sent a task of %d tokens and read only %d.", self.info.id, cut.counted, cut.read)
+
+    async def _send_until_it_fits(self, prompt: PromptSize) -> PromptSize:
+        """Send the prompt, shorter each time the engine refuses it as too long; return what it has taken."""
+        retries = MOST_RETRIES
+        while True:
+            try:
+                body = self._body(prompt)
+                await self._send(body, prompt.at_most, prompt.at_most + body["max_tokens"])
+                return prompt
+            except ContextOverflow as refusal:
+                if not retries or self._has_said:
+                    raise
+                retries -= 1
+                self._learn(refusal, prompt)
+                shorter = await self._counted()
+                if shorter is None or not self._leaves_room(shorter):
+                    raise
+                prompt = shorter
+
+    async def _send(self, body: Mapping[str, Any], prompt: int, tokens: int) -> None:
+        """Send one request as soon as there is room for it beside the chats, and read its answer to the end."""
+        pool = self.provider.id, self.info.id
+        async with self.shared.admission.admitted(
+            pool, capacity=self.budget.window, tokens=tokens, prompt=prompt, priority=self.priority
+        ) as ticket:
+            await self.step.attempt(self.provider, body, self.info, ticket=ticket)
+
+    async def _counted(self) -> PromptSize | None:
+        """Return the prompt as it is to be sent with its size, None where it cannot be counted."""
+        try:
+            return await self._shortened()
+        except Exception as error:  # a task must not fail for its count: the engine may judge
+            log.warning("A task for %s could not be counted: %s", self.info.id, error, exc_info=error)
+            return None
+
+    async def _shortened(self) -> PromptSize:
+        """Return the prompt with as little left out as possible; it may be too long even with all of it left out."""
+        whole = await self._measured(self.messages)
+        if self._fits(whole) or not (middle := longest_middle(self.messages)):
+            return whole
+        prompt = await self._showing(0)
+        if self._fits(prompt):
+            prompt = await self._longest(prompt, whole, middle)
+        log.info("A task of %d tokens for %s was cut to %d.", whole.at_most, self.info.id, prompt.at_most)
+        return prompt
+
+    async def _longest(self, fitting: PromptSize, too_long: PromptSize, middle: int) -> PromptSize:
+        """Return the longest prompt that fits, or nearly: each try costs a count.
+
+        The first shows nothing of a text's middle, the second the whole of the longest one.
+        """
+        window = self.budget.window
+        shown, beyond = 0, middle
+        least, most = self._occupied(fitting), self._occupied(too_long)
+        for count in range(MOST_COUNTS):
+            if beyond - shown <= 1 or window - least <= window // UNUSED_SHARE:
+                break
+            # By proportion first, then by halves: a text may be dense here and sparse there.
+            share = 0.5 if count % 2 else (window - window // (2 * UNUSED_SHARE) - least) / (most - least)
+            tried = min(max(shown + 1, shown + int((beyond - shown) * share)), beyond - 1)
+            prompt = await self._showing(tried)
+            if self._fits(prompt):
+                shown, least, fitting = tried, self._occupied(prompt), prompt
+            else:
+                beyond, most = tried, self._occupied(prompt)
+        return fitting
+
+    async def _showing(self, shown: int) -> PromptSize:
+        return await self._measured(with_short_middles(self.messages, shown))
+
+    async def _measured(self, messages: Sequence[Message]) -> PromptSize:
+        body = self.shape.body(self.counter.normalised(messages))
+        return PromptSize(await self.counter.count(body["messages"]), self.counter.counter, body)
+
+    def _occupied(self, prompt: PromptSize) -> int:
+        return self.budget.occupied(prompt.at_most)
+
+    def _fits(self, prompt: PromptSize) -> bool:
+        return self._occupied(prompt) <= self.budget.window
+
+    def _leaves_room(self, prompt: PromptSize) -> bool:
+        """Tell whether an answer has room, if not one of the length that the client has asked for."""
+        return replace(self.budget, max_tokens=None).occupied(prompt.at_most) <= self.budget.window
+
+    def _body(self, prompt: PromptSize) -> dict[str, Any]:
+        """Return the body with a limit for the answer: the client's, else the reserve, and what is left at most."""
+        asked = self.shape.max_tokens or self.budget.reserve(prompt.at_most)
+        left = max(1, self.budget.window - prompt.at_most)
+        return {**prompt.body, "max_tokens": min(asked, left)}
+
+    def _learn(self, refusal: ContextOverflow, prompt: PromptSize) -> None:
+        """Take over the window that the engine names, or one that the refused prompt does not fit."""
+        log.warning("%s refused a task of %d tokens: %s", self.info.id, prompt.at_most, refusal)
+        window = min(refusal.window or prompt.at_most, prompt.at_most)
+        if refusal.window is not None:
+            self.shared.windows.learn(self.info, self.info.loaded_context or self.budget.window, refusal.window)
+        self.budget = replace(self.budget, window=max(1, window))
+
+    def _overflow(self, prompt: PromptSize) -> ContextOverflow:
+        window = self.budget.window
+        reserve = replace(self.budget, max_tokens=None).reserve(prompt.at_most)
+        return ContextOverflow(
+            f"This model's maximum context length is {window} tokens. The task needs {prompt.at_most} without any "
+            f"history in it, and {reserve} for its answer. Load the model with a larger context length.",
+            window=window,
+            prompt_tokens=prompt.at_most,
+        )
+
+    @property
+    def _has_said(self) -> bool:
+        return bool(self.step.reply.text or self.step.reply.reasoning)
+
+
+MARK: Final = "\n[… a part is left out here …]\n"
+HISTORY_BEGINS, HISTORY_ENDS = "<chat_history>", "</chat_history>"
+BEGINNING_KEPT: Final = 1000
+END_KEPT: Final = 500
+"""Characters of a text that stay where nothing says which part of it is history."""
+
+
+def longest_middle(messages: Sequence[Message]) -> int:
+    """Return how many characters of one text may be left out at most; 0 where none is worth the mark.
+
+    System messages are never cut: they hold the order, or a list that would be broken.
+    """
+    middles = [end - start for message in messages for start, end in map(_middle, _texts(message))]
+    longest = max(middles, default=0)
+    return longest if longest > len(MARK) else 0
+
+
+def with_short_middles(messages: Sequence[Message], shown: int) -> list[Message]:
+    """Return the messages with at most so many characters of each text's middle: its first and last ones.
+
+    The longest texts are cut first by this, and the others not before these are as short as they are. Messages that
+    need no cut are the very same.
+    """
+    return [
+        message
+        if message.get("role") in SYSTEM_ROLES
+        else with_content(message, _cut_content(message.get("content"), shown))
+        for message in messages
+    ]
+
+
+def _texts(message: Message) -> Iterator[str]:
+    content = message.get("content")
+    if message.get("role") in SYSTEM_ROLES:
+        return
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, list):
+        yield from (text_in(part) for part in content if is_text(part))
+
+
+def _cut_content(content: Any, shown: int) -> Any:
+    """Return content with its texts cut: itself where none of them is."""
+    if isinstance(content, str):
+        return _cut(content, shown)
+    if not isinstance(content, list):
+        return content
+    parts = [_cut_part(part, shown) for part in content]
+    return content if parts == content else parts
+
+
+def _cut_part(part: Any, shown: int) -> Any:
+    if not is_text(part):
+        return part
+    text = _cut(text_in(part), shown)
+    return {**part, "text": text} if isinstance(part, Mapping) else text
+
+
+def _cut(text: str, shown: int) -> str:
+    start, end = _middle(text)
+    if end - start <= shown + len(MARK):
+        return text
+    return f"{text[: start + (shown + 1) // 2]}{MARK}{text[end - shown // 2 :]}"
+
+
+def _middle(text: str) -> tuple[int, int]:
+    """Return from where to where a text may be cut: its history where that is marked, else all but its ends."""
+    begins, ends = text.find(HISTORY_BEGINS), text.rfind(HISTORY_ENDS)
+    if 0 <= begins < ends:
+        return begins + len(HISTORY_BEGINS), ends
+    return BEGINNING_KEPT, max(BEGINNING_KEPT, len(text) - END_KEPT)

@@ -1,0 +1,8 @@
+"""How are the outputs of tools kept, and read again by reference?"""
+
+from elbowroom.agents.tools.outputs.keeper import NOTHING, OutputKeeper
+
+__all__ = [
+    "NOTHING",
+    "OutputKeeper",
+]

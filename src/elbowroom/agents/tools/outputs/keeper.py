@@ -1,0 +1,220 @@
+"""What the tools of one turn return: kept whole, and shown to the model as far as its window has room for it."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from elbowroom.agents.tools.outputs.tools import Quota, output_tools, ref_written
+from elbowroom.agents.tools.tool import Media, OwnTool, ToolResult, parsed_arguments
+from elbowroom.context.compaction import RemovedCalls, index_of, lists_named_in, note_on, results_in
+from elbowroom.context.outputs import (
+    MARK,
+    READ_TOOL,
+    SEARCH_TOOL,
+    Limits,
+    TierLimits,
+    ToolOutputRef,
+    ToolOutputs,
+    is_stub,
+    pruned,
+    ref_in_view,
+    ref_to,
+    view_of,
+)
+from elbowroom.context.outputs import ref_of as ref_in_stub
+from elbowroom.context.transcript import Message, text_of, whole_characters, with_text
+from elbowroom.settings.model import ToolKind, ToolOutputSettings
+
+VIEWS_IN_BUDGET: Final = 5
+"""One result takes at most so small a part of what all may take."""
+LEAST_KEPT: Final = 200
+"""Characters from which a result is worth a reference: a shorter one is no longer than what would stand for it."""
+LONG: Final = 250_000
+"""Characters from which a view is made in a thread."""
+UNMEASURED: Final = TierLimits(budget=2000)
+"""What counts as long as a prompt could not be counted."""
+NOTHING: Final = "(The tool returned nothing.)"
+READERS: Final[dict[str, ToolKind]] = {READ_TOOL: "read", SEARCH_TOOL: "query"}
+
+
+class OutputKeeper:
+    """Keeps outputs for one caller, and shows, shortens and lists them for the one agent that has these `tools`.
+
+    Before each model step `begin_step` says how much room there is. `refs` is what the agents of one run share: by
+    what a model has of an output, where the whole is kept.
+    """
+
+    def __init__(
+        self,
+        outputs: ToolOutputs,
+        owner: str,
+        settings: ToolOutputSettings,
+        tools: Sequence[OwnTool] = (),
+        refs: dict[str, ToolOutputRef] | None = None,
+    ) -> None:
+        self._outputs = outputs
+        self._owner = owner
+        self._settings = settings
+        declared: dict[str, ToolKind] = {tool.name: tool.kind for tool in tools if tool.kind != "other"}
+        self._kinds: Mapping[str, ToolKind] = {**READERS, **declared, **settings.kinds}
+        self._size_of: Callable[[str], int] = len
+        self._quota = Quota(0, lambda text: self._size_of(text))
+        self._limits = UNMEASURED
+        self._refs = {} if refs is None else refs
+        self._lists: set[str] = set()
+        self._whole: dict[str, str] = {}  # what came in for this step, by what is shown of it
+
+    @property
+    def readers(self) -> list[OwnTool]:
+        """Return the tools that read what is kept."""
+        lines, most = self._settings.max_line_length, self._settings.max_message_bytes
+        return output_tools(self._outputs, self._owner, self._quota, max_line_length=lines, max_bytes=most)
+
+    def begin_step(self, size_of: Callable[[str], int], window: int, fixed: int) -> None:
+        """Take note of the room for results; `fixed` is what no pruning can free, reply included, in tokens."""
+        self._size_of = size_of
+        self._limits = TierLimits.of(self._settings, window, fixed)
+        self._quota.begin_step(self._view_tokens)
+
+    def let_go(self) -> None:
+        """Let go the whole of what has come in: what the model gets of it is settled."""
+        self._whole.clear()
+
+    async def shown(self, tool: OwnTool, result: ToolResult) -> str:
+        """Keep what a tool returned, and return what the model is shown of it."""
+        if not tool.keeps_output:
+            return whole_characters(result.text) or NOTHING
+        kept = [await self._kept(tool.name, part) for part in result.media]
+        text = "\n".join(filter(None, [result.text, *kept])) or NOTHING
+        return await self._view(tool.name, text)
+
+    async def take_in(self, messages: Sequence[Message], of_client: Sequence[Message] = ()) -> list[Message] | None:
+        """Keep what tools have returned in a history, so that it can be shortened and read again.
+
+        Return the history with views of results that have just come in and are too large; None where there are none.
+        `of_client` is what the client has sent: a result that ends it is taken as it is, though it may look like a
+        view of another.
+        """
+        changed = list(messages)
+        unread = _unread_from(messages)
+        came_in = {text_of(message) for message in of_client[_unread_from(of_client) :]}
+        for place, (message, name, arguments) in enumerate(results_in(messages)):
+            text = text_of(message)
+            if not name or (len(text) < LEAST_KEPT and not is_stub(text)):
+                continue
+            is_new = place >= unread and text in came_in
+            if not is_new and await self._is_known(name, arguments, text):
+                continue
+            if place >= unread:
+                view = await self._view(name, text)
+                changed[place] = message if view == text else with_text(message, view)
+            else:
+                self._refs[text] = await self._outputs.keep(self._owner, name, text)
+        self._lists.update(lists_named_in(messages))
+        await self._outputs.in_use(self._owner, {*self._lists, *(ref.id for ref in self._refs.values())})
+        return None if all(new is old for new, old in zip(changed, messages, strict=True)) else changed
+
+    def shorter(self, text: str, tokens: int) -> str | None:
+        """Return a smaller view of what has just come in, of which the model was to get `text`; None for others.
+
+        Where there is not even room for a view's note, one line says where the whole is.
+        """
+        ref, whole = self._refs.get(text), self._whole.get(text)
+        if ref is None or whole is None:
+            return None
+        view = view_of(whole, ref, self._view_limits(tokens), self._size_of).text
+        if self._size_of(view) > tokens:
+            view = min(view, f"{MARK}{ref.id}; {ref.bytes:,} bytes, more than fits beside the others]", key=len)
+        return self._shown_as(view, ref, whole)
+
+    def pruned(
+        self, messages: Sequence[Message], *, must_shrink: bool, at_any_gain: bool = False
+    ) -> list[Message] | None:
+        """Return the history with old results shortened, None where there is nothing to do."""
+        limits, kinds = self._limits, self._kinds
+        shorter = pruned(
+            messages, limits, kinds, self._ref_of, self._size_of, must_shrink=must_shrink, at_any_gain=at_any_gain
+        )
+        for old, new in zip(messages, shorter or (), strict=False):
+            if new is not old and (ref := self._refs.get(text_of(old))) is not None:
+                self._refs[text_of(new)] = ref
+        return shorter
+
+    async def removed_calls(self, messages: Sequence[Message]) -> RemovedCalls:
+        """Return what is told of the calls in a history once they are gone."""
+        results = await self.note(messages)
+        return RemovedCalls(results, self._settings.max_history_summary_tokens, self._kinds)
+
+    async def note(self, messages: Sequence[Message]) -> str:
+        """Keep a list of all results that a history has, and return what is told of it once they are gone."""
+        for message, name, arguments in results_in(messages):
+            text = text_of(message)
+            if name and text and not await self._is_known(name, arguments, text) and not is_stub(text):
+                self._refs[text] = await self._outputs.keep(self._owner, name, text)
+        index, count = index_of(messages, self._kinds, self._ref_of)
+        if not count:
+            return ""
+        ref = await self._outputs.keep(self._owner, "", index)
+        self._lists.add(ref.id)
+        return note_on(ref, count)
+
+    def _ref_of(self, message: Message) -> str | None:
+        """Return the id under which that is kept of which the model has this message."""
+        known = self._refs.get(text_of(message))
+        return known.id if known else None
+
+    async def _is_known(self, name: str, arguments: str, text: str) -> bool:
+        """Tell whether it is known where the whole of a text is kept, or the text need not be kept: it is a page."""
+        if text in self._refs:
+            return True
+        ref = await (self._read_by(arguments) if name in READERS else self._named_in(text))
+        if ref is not None:
+            self._refs[text] = ref
+        return ref is not None or name in READERS
+
+    async def _read_by(self, arguments: str) -> ToolOutputRef | None:
+        """Return the output that a page is of, by the call that it answers."""
+        named = (parsed_arguments(arguments) or {}).get("ref_id")
+        return await self._outputs.find(self._owner, ref_written(named)) if isinstance(named, str) else None
+
+    async def _named_in(self, text: str) -> ToolOutputRef | None:
+        """Return the output of which a text is a view or that it stands for; one that only looks so is its own."""
+        named = ref_in_view(text) or ref_in_stub(text)
+        if named is None:
+            return None
+        own = await self._outputs.find(self._owner, ref_to(self._owner, text).id)
+        return own or await self._outputs.find(self._owner, named)
+
+    async def _kept(self, name: str, part: Media) -> str:
+        ref = await self._outputs.keep_media(self._owner, name, part.mime_type, part.data)
+        return f"[{part.mime_type}, {ref.bytes:,} bytes, is kept whole; ref={ref.id}; it cannot be shown here.]"
+
+    async def _view(self, name: str, text: str) -> str:
+        ref = await self._outputs.keep(self._owner, name, text)
+        limits = self._view_limits(self._view_tokens)
+        if len(text) < LONG:
+            view = view_of(text, ref, limits, self._size_of)
+        else:
+            view = await asyncio.to_thread(view_of, text, ref, limits, self._size_of)
+        return self._shown_as(view.text, ref, text)
+
+    def _shown_as(self, view: str, ref: ToolOutputRef, whole: str) -> str:
+        shown = whole_characters(view)
+        self._refs[shown] = ref
+        self._whole[shown] = whole
+        return shown
+
+    @property
+    def _view_tokens(self) -> int:
+        return self._limits.budget // VIEWS_IN_BUDGET
+
+    def _view_limits(self, tokens: int) -> Limits:
+        return Limits(self._settings.max_line_length, self._settings.max_message_bytes, tokens)
+
+
+def _unread_from(messages: Sequence[Message]) -> int:
+    """Return the place of the first of the results that no turn of the model has read yet."""
+    place = len(messages)
+    while place and messages[place - 1].get("role") != "assistant":
+        place -= 1
+    return place

@@ -1,0 +1,12 @@
+"""How is one answer given inside the model's window?"""
+
+from elbowroom.agents.turn.state import RunSettings, Shared
+from elbowroom.agents.turn.stream import Step
+from elbowroom.agents.turn.turn import Turn
+
+__all__ = [
+    "RunSettings",
+    "Shared",
+    "Step",
+    "Turn",
+]

@@ -1,0 +1,43 @@
+"""How is a conversation made shorter? The ladder, the pruning agent's order and answer, and summaries made by code."""
+
+from elbowroom.context.compaction.answer import CALLED, CUT_OFF, EMPTY, ONLY_THOUGHT, Unusable, read_prune_answer
+from elbowroom.context.compaction.calls import (
+    RemovedCalls,
+    index_of,
+    lists_named_in,
+    note_on,
+    results_in,
+    summary_of_calls,
+)
+from elbowroom.context.compaction.division import Compaction, Rung, TaskState, inner_summary, is_summary, smallest
+from elbowroom.context.compaction.ladder import Cannot, Ladder, PrunerFailed
+from elbowroom.context.compaction.loose_json import find_values, spoken
+from elbowroom.context.compaction.order import Progress, Wishes
+
+__all__ = [
+    "CALLED",
+    "CUT_OFF",
+    "EMPTY",
+    "ONLY_THOUGHT",
+    "Cannot",
+    "Compaction",
+    "Ladder",
+    "Progress",
+    "PrunerFailed",
+    "RemovedCalls",
+    "Rung",
+    "TaskState",
+    "Unusable",
+    "Wishes",
+    "find_values",
+    "index_of",
+    "inner_summary",
+    "is_summary",
+    "lists_named_in",
+    "note_on",
+    "read_prune_answer",
+    "results_in",
+    "smallest",
+    "spoken",
+    "summary_of_calls",
+]

@@ -1,0 +1,200 @@
+"""Sums up calls of tools without asking a model: what was read, changed, run and looked for, and which errors came."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from elbowroom.context.compaction.division import is_summary
+from elbowroom.context.outputs import (
+    ToolOutputRef,
+    error_below,
+    error_in,
+    is_stub,
+    kind_of,
+    one_line,
+    outcome_of_tests,
+    stub,
+    target_of,
+)
+from elbowroom.context.outputs import ref_of as ref_of_stub
+from elbowroom.context.transcript import Group, Message, called, calls_of, readable, text_of
+from elbowroom.settings.model import ToolKind
+
+MOST_TOKENS: Final = 500
+LISTED: Final = (12, 6, 3, 1, 0)
+"""How many of a kind are named, from much room to little."""
+
+LONGEST_NAMED: Final = 60
+LONGEST_BEGINNING: Final = 200
+INDENT: Final = "    "
+FAILED_TEST: Final = re.compile(r"^FAILED (\S+)", re.MULTILINE)
+MOST_FAILED: Final = 5
+NOUNS: Final[dict[ToolKind, tuple[str, str]]] = {
+    "read": ("read 1 file", "read {} files"),
+    "write": ("1 edit", "{} edits"),
+    "execute": ("ran 1 command", "ran {} commands"),
+    "query": ("1 search", "{} searches"),
+    "other": ("1 other call", "{} other calls"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One call: its kind, its tool, what it was about, and what its tests gave or the error it ended in, if any."""
+
+    kind: ToolKind
+    tool: str
+    target: str
+    outcome: str
+    error: str | None
+
+
+def summary_of_calls(
+    groups: Sequence[Group],
+    size: Callable[[str], int],
+    room: int,
+    kinds: Mapping[str, ToolKind] | None = None,
+) -> str:
+    """Return in one line what the calls of these groups did, within `room` as `size` measures; nothing if none fits.
+
+    Errors follow below, one a paragraph and word for word, the newest ones as far as they fit. `kinds` are those that
+    are declared of tools.
+    """
+    calls = list(_calls(groups, kinds or {}))
+    if not calls:
+        return ""
+    errors = Counter((call.tool, call.error) for call in calls if call.error is not None)
+    for listed in LISTED:
+        told = _told(calls, listed)
+        if size(told) <= room:
+            return _with_errors(told, errors, size, room)
+    return ""
+
+
+def _calls(groups: Sequence[Group], kinds: Mapping[str, ToolKind]) -> Iterator[Done]:
+    for group in groups:
+        first, *results = group.messages
+        texts = {message.get("tool_call_id"): readable(message) for message in results}
+        ids = [call.get("id") for call in _with_function(first.get("tool_calls"))]
+        for call_id, (tool, arguments) in zip(ids, called(first), strict=True):
+            kind, text = kind_of(tool, kinds), texts.get(call_id, "")
+            below = error_below(text)
+            error = error_in(text) if below is None else below
+            outcome = _outcome(kind, text)
+            yield Done(kind, tool, target_of(kind, arguments), outcome, None if outcome else error)
+
+
+def _with_function(calls: object) -> list[Mapping[str, Any]]:
+    """Return the calls that `called` names."""
+    found = calls if isinstance(calls, list | tuple) else ()
+    return [call for call in found if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)]
+
+
+def _outcome(kind: ToolKind, text: str) -> str:
+    """Return how the tests went that a command ran, with the names of those that failed."""
+    counts = outcome_of_tests(text) if kind == "execute" else ""
+    failed = FAILED_TEST.findall(text)[:MOST_FAILED] if counts else []
+    return f"{counts} ({', '.join(one_line(name, LONGEST_NAMED) for name in failed)})" if failed else counts
+
+
+def _told(calls: Sequence[Done], listed: int) -> str:
+    parts = [_of_kind(kind, [call for call in calls if call.kind == kind], listed) for kind in NOUNS]
+    failed = sum(call.error is not None for call in calls)
+    return "; ".join(filter(None, [*parts, f"{failed} of these failed" if failed else ""]))
+
+
+def _of_kind(kind: ToolKind, calls: Sequence[Done], listed: int) -> str:
+    names = list(dict.fromkeys(filter(None, map(_named, calls))))
+    number = len(names) if kind == "read" and names else len(calls)
+    if not number:
+        return ""
+    one, many = NOUNS[kind]
+    told = one if number == 1 else many.format(number)
+    if not names or not listed:
+        return told
+    return f"{told}: {', '.join(names[-listed:])}{', …' if len(names) > listed else ''}"
+
+
+def _named(call: Done) -> str:
+    what = one_line(call.target, LONGEST_NAMED)
+    if call.kind == "other":
+        what = " ".join(filter(None, (one_line(call.tool, LONGEST_NAMED), what)))
+    return ": ".join(filter(None, (what, call.outcome)))
+
+
+def _with_errors(told: str, errors: Mapping[tuple[str, str], int], size: Callable[[str], int], room: int) -> str:
+    """Return the line with as many errors below as fit: the last kinds of them, in the order they came.
+
+    Where one does not fit, its beginning may. Lines are indented, so that no tool writes a line of the summary's own.
+    """
+    below: list[str] = []
+    for (tool, error), times in reversed(list(errors.items())):
+        often = f" ({times} times)" if times > 1 else ""
+        for words in (error.replace("\n", f"\n{INDENT}"), one_line(error, LONGEST_BEGINNING)):
+            line = f"{INDENT}{one_line(tool, LONGEST_NAMED)} failed{often}: {words}"
+            if size("\n".join([told, line, *below])) <= room:
+                below.insert(0, line)
+                break
+    return "\n".join([told, *below])
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedCalls:
+    """`results` says where their results can be read, if anywhere.
+
+    Where no pruning agent sums up what they did, the code does in at most so many tokens; `kinds` are those that are
+    declared of tools.
+    """
+
+    results: str = ""
+    most_tokens: int = MOST_TOKENS
+    kinds: Mapping[str, ToolKind] = field(default_factory=dict)
+
+
+NOTE: Final = re.compile(
+    r'[\d,]+ results of earlier calls are listed, each with its id, by tool_output_cache\(ref_id="(?P<ref>\w+)"\)\.'
+)
+
+
+def results_in(messages: Sequence[Message]) -> Iterator[tuple[Message, str, str]]:
+    """Yield each message with the name and the arguments of the call that it answers; both empty where it is none."""
+    calls: dict[str, Mapping[str, object]] = {}  # ids of clients may be anything
+    for message in messages:
+        for call in calls_of(message):
+            if isinstance(function := call.get("function"), Mapping):
+                calls[str(call.get("id"))] = function
+        answered = calls.get(str(message.get("tool_call_id"))) if message.get("role") == "tool" else None
+        yield message, str((answered or {}).get("name") or ""), str((answered or {}).get("arguments") or "")
+
+
+def index_of(
+    messages: Sequence[Message], kinds: Mapping[str, ToolKind], ref_of: Callable[[Message], str | None]
+) -> tuple[str, int]:
+    """Return one line for each result that can be read again, oldest first, and how many these are.
+
+    Lists that earlier compactions have left are named first. Where there is nothing but one of these, it is enough.
+    """
+    lines = [f"[an earlier list; ref={ref}]" for ref in lists_named_in(messages)]
+    count = 0
+    for message, name, arguments in results_in(messages):
+        text = text_of(message)
+        if message.get("role") != "tool" or (ref := ref_of(message)) is None:
+            continue
+        is_ours = is_stub(text) and ref_of_stub(text) == ref
+        line = text if is_ours else stub(kind_of(name, kinds), name or "a tool", arguments, text, ref)
+        lines.append(line.partition("\n")[0])
+        count += 1
+    return ("\n".join(lines), count) if count else ("", 0)
+
+
+def note_on(ref: ToolOutputRef, count: int) -> str:
+    """Return what stands in a summary for the results that are gone."""
+    return f'{count:,} results of earlier calls are listed, each with its id, by tool_output_cache(ref_id="{ref.id}").'
+
+
+def lists_named_in(messages: Sequence[Message]) -> list[str]:
+    """Return the ids of the lists that earlier compactions have left, oldest first."""
+    summaries = (text_of(message) for message in messages if is_summary(Group((message,))))
+    return [found["ref"] for text in summaries for found in NOTE.finditer(text)]

@@ -1,0 +1,328 @@
+"""Builds the shorter conversation from what was kept and told, and reads the summary that an earlier one left."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from elbowroom.context.transcript import Group, Message, Transcript, messages_of
+
+LEAST_TAIL, MOST_TAIL = 3, 5
+SUMMARY_TAG = "elbowroom-summary"
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedGroup:
+    """A group with its place in the conversation, by which a prune plan names it."""
+
+    id: int
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A conversation in parts, each in its order; every group is in exactly one of them.
+
+    `system` are the system messages before the tail, wherever they stood. `pinned` are the messages before the tail
+    that the running task rests on. `old` is everything that a compaction replaces; `summaries` are what earlier
+    compactions left, to be carried into the next.
+    """
+
+    system: tuple[Group, ...]
+    pinned: tuple[NumberedGroup, ...]
+    old: tuple[NumberedGroup, ...]
+    summaries: tuple[Group, ...]
+    tail: tuple[Group, ...]
+
+
+def divide(transcript: Transcript, *, tails_from: int, keeping: frozenset[int] = frozenset()) -> Division:
+    """Divide a conversation whose tail begins at group `tails_from`; groups at the places `keeping` are pinned too.
+
+    A system message that only repeats an earlier one, as some clients send with every turn, is old.
+    """
+    pinned = running_task(transcript.groups) | keeping
+    system: list[Group] = []
+    kept: list[NumberedGroup] = []
+    old: list[NumberedGroup] = []
+    summaries: list[Group] = []
+    for index, group in enumerate(transcript.groups[:tails_from]):
+        if group.kind == "system" and group not in system:
+            system.append(group)
+        elif is_summary(group):
+            summaries.append(group)
+        else:
+            (kept if index in pinned else old).append(NumberedGroup(index, group))
+    return Division(tuple(system), tuple(kept), tuple(old), tuple(summaries), transcript.groups[tails_from:])
+
+
+def tail_starts(groups: tuple[Group, ...], turns: int) -> Iterator[int]:
+    """Yield where the tail may begin, longest tail first: the last turns, 3 to 5 messages, 3, the last group.
+
+    Results of tools that the model has not read yet are in every tail.
+    """
+    last = _start_of_unread(groups)
+    starts = {
+        last,
+        min(last, _start_of_messages(groups, LEAST_TAIL, MOST_TAIL)),
+        min(last, _start_of_messages(groups, 0, LEAST_TAIL)),
+    }
+    if turns > 0:
+        starts.add(min(last, _start_of_turns(groups, turns)))
+    yield from sorted(starts)
+
+
+def running_task(groups: tuple[Group, ...]) -> frozenset[int]:
+    """Return the places of the last user message and, where that is only a nudge, of the one that it nudges on."""
+    users = _users(groups)
+    if not users:
+        return frozenset()
+    opened = [index for index in users if not _is_nudge(groups[index])]
+    return frozenset({users[-1], opened[-1] if opened else users[0]})
+
+
+def results_being_answered(groups: tuple[Group, ...]) -> frozenset[int]:
+    """Return the place of the results behind which there is nothing but the beginning of an answer."""
+    place = len(groups) - 1
+    while place >= 0 and groups[place].kind == "assistant":
+        place -= 1
+    is_begun = 0 <= place < len(groups) - 1
+    return frozenset({place}) if is_begun and groups[place].kind == "tools" else frozenset()
+
+
+def is_summary(group: Group) -> bool:
+    """Tell whether this is the message that an earlier compaction has put in place of old groups."""
+    return group.messages[0].get("role") == "user" and group.text.lstrip().startswith(f"<{SUMMARY_TAG}>")
+
+
+def _is_nudge(group: Group) -> bool:
+    content = group.messages[0].get("content")
+    shows_more = isinstance(content, list) and any(
+        isinstance(part, Mapping) and part.get("type") not in (None, "text") for part in content
+    )
+    return not shows_more and is_nudge(group.text)
+
+
+def _users(groups: tuple[Group, ...]) -> list[int]:
+    return [index for index, group in enumerate(groups) if group.kind == "user" and not is_summary(group)]
+
+
+def _start_of_unread(groups: tuple[Group, ...]) -> int:
+    """Return the place of the last group, or of the calls before it where only the user has spoken since."""
+    last = max(0, len(groups) - 1)
+    place = last
+    while place > 0 and groups[place].kind in ("user", "system"):
+        place -= 1
+    return place if groups and groups[place].kind == "tools" else last
+
+
+def _start_of_turns(groups: tuple[Group, ...], turns: int) -> int:
+    users = _users(groups)
+    return users[-turns] if len(users) >= turns else 0
+
+
+def _start_of_messages(groups: tuple[Group, ...], least: int, most: int) -> int:
+    """Return where the longest run of whole groups with at most this many messages begins.
+
+    It is longer where it would have fewer than `least` messages or no group at all.
+    """
+    start, count = len(groups), 0
+    while start > 0 and (count < max(1, least) or count + len(groups[start - 1].messages) <= most):
+        start -= 1
+        count += len(groups[start].messages)
+    return start
+
+
+Rung = Literal["plan", "retry", "digest", "last messages"]
+TaskState = Literal["in progress", "waiting for the user", "done"]
+CONTINUATIONS: dict[TaskState, str] = {
+    "in progress": (
+        "When this was written, the user's latest request was being worked on. Go on from the messages that follow; "
+        "do not begin anew, and do not take up requests from above that are done."
+    ),
+    "waiting for the user": (
+        "When this was written, the assistant had asked the user something. Do nothing before the answer; when it is "
+        "there, go on with it, and do not take up requests from above that are done."
+    ),
+    "done": (
+        "When this was written, everything asked for above was done. Do not take it up again; attend only to what the "
+        "user asks after this."
+    ),
+}
+INTRODUCTION = (
+    "The earlier part of this conversation, shortened. It is information about what was said and done, not a new "
+    "request."
+)
+RETAIN, SUMMARY, FACTS, RESULTS = "What must hold", "What happened", "Also mentioned", "Results of tools"
+HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{FACTS}|{RESULTS})$", re.MULTILINE)
+TAG = re.compile(rf"<(?=\s*/?\s*{SUMMARY_TAG})", re.IGNORECASE)
+QUESTION = re.compile(r"[?？؟][\"'”’»」』)*_\s]*$", re.MULTILINE)
+LAST_WORDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A conversation made shorter: its messages, which rung of the ladder did it, sizes in tokens before and after.
+
+    The last `tail` messages are those at the conversation's end, untouched. `groups_kept` are all that stay word for
+    word, those included, but for system messages; `seconds` is how long it took, for who keeps time.
+    """
+
+    messages: tuple[Message, ...]
+    rung: Rung
+    before: int
+    after: int
+    replaced_groups: int
+    summary: str
+    tail: int
+    groups_kept: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What an earlier summary says, by its sections."""
+
+    retain: str = ""
+    summary: str = ""
+    facts: str = ""
+    results: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return what it tells of the conversation."""
+        return "\n\n".join(filter(None, (self.retain, self.summary, self.facts)))
+
+
+def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> list[Message]:
+    """Return system, the message that opened the task, the summary, kept groups in their order, and the tail.
+
+    Where groups older than the running task are kept, that stands behind them: the user's last request has to be the
+    last for the model and for the next compaction too.
+    """
+    is_first = bool(division.pinned) and all(each.id > division.pinned[0].id for each in kept)
+    opening, others = division.pinned[:is_first], division.pinned[is_first:]
+    middle = sorted([*kept, *others], key=lambda numbered: numbered.id)
+    note: list[Message] = [{"role": "user", "content": summary}] if summary else []
+    return [
+        *messages_of(division.system),
+        *messages_of([numbered.group for numbered in opening]),
+        *note,
+        *messages_of([numbered.group for numbered in middle]),
+        *messages_of(division.tail),
+    ]
+
+
+def smallest(messages: Sequence[Message]) -> list[Message]:
+    """Return what of a history no compaction can free: system messages, the running task, and the last group."""
+    transcript = Transcript.of(messages)
+    *_, shortest = tail_starts(transcript.groups, 0)
+    return build(divide(transcript, tails_from=shortest), "", ())
+
+
+def summary_message(retain: str, summary: str, facts: Sequence[str], state: TaskState, results: str = "") -> str:
+    """Return the text that stands for what was removed: fenced, so that it is read as information.
+
+    `results` says where the results of tools that were removed can be read.
+    """
+    listed = "\n".join(f"- {fact}" for fact in facts)
+    sections = ((RETAIN, retain), (SUMMARY, summary), (FACTS, listed), (RESULTS, results))
+    body = "\n\n".join(f"## {title}\n{_fenced(text)}" for title, text in sections if text)
+    return f"<{SUMMARY_TAG}>\n{INTRODUCTION}\n\n{body}\n</{SUMMARY_TAG}>\n{CONTINUATIONS[state]}"
+
+
+def carried_by(summaries: Sequence[Group]) -> Carried:
+    """Return what earlier summaries say, joined section by section."""
+    found: dict[str, list[str]] = {RETAIN: [], SUMMARY: [], FACTS: [], RESULTS: []}
+    for group in summaries:
+        before, *rest = HEADING.split(inner_summary(group.text))
+        found[SUMMARY].append(before.strip())
+        for title, text in zip(rest[::2], rest[1::2], strict=True):
+            found[title].append(text.strip())
+    return Carried(*("\n".join(filter(None, texts)) for texts in found.values()))
+
+
+def inner_summary(message: str) -> str:
+    """Return what a compaction wrote in its message, without fence, introduction and continuation."""
+    inner, fence, rest = message.partition(f"<{SUMMARY_TAG}>")[2].rpartition(f"</{SUMMARY_TAG}>")
+    text = inner if fence else rest
+    return (text.partition("\n\n")[2] or text).strip()
+
+
+def state_of(tail: Sequence[Group]) -> TaskState:
+    """Return how the running task stands, by the end of the conversation.
+
+    A user's message or a tool's result at the end has not been answered: the work is in progress. An assistant's
+    words at the end are a question to the user or the end of the work.
+    """
+    said = [group for group in tail if group.kind != "system"]
+    if not said or said[-1].kind != "assistant":
+        return "in progress"
+    return "waiting for the user" if QUESTION.search(said[-1].text.rstrip()[-LAST_WORDS:]) else "done"
+
+
+def _fenced(text: str) -> str:
+    """Keep a text from opening or closing the tags that stand around it."""
+    return TAG.sub("<\\\\", text.strip())
+
+
+LONGEST = 80
+LONGEST_WITHOUT_WORDS = 8
+WORDS = {
+    "English": (
+        "a ahead alright and answer carry continue correct do exactly fine finish further go going good great "
+        "it just keep let's lets more next no nope now ok okay on one perfect please proceed resume retry "
+        "right same so step sure thank thanks that the then thing this try again with work writing yeah yep "
+        "yes you your"
+    ),
+    "German": (
+        "also antwort bitte danke das die du es fahr fort fortfahren fortsetzen gerne genau gut ja jetzt jo "
+        "klar los mach mache machen mehr mit nächste nächsten nächster nein noch nochmal einmal passt schritt "
+        "schreib so super und weiter weitermachen weiterschreiben"
+    ),
+    "French": (
+        "accord allez bien bon c'est continuer continuez d'accord encore et la le merci mais non oui plaît "
+        "plus poursuis poursuivez reprends s'il stp suite svp te va vas vas-y vous y ça"
+    ),
+    "Spanish": (
+        "adelante bueno claro con continua continuar continúa continúe dale de eso está favor gracias más muy "
+        "otra por prosigue que sí si siga sigue siguiente vale vez ya"
+    ),
+    "Portuguese": "avançar continue faça isso mais manda obrigado pode prossiga próximo segue seguir sim vai",
+    "Italian": "ancora avanti bene certo continuare esatto fallo grazie per piacere procedi prosegui sì va vai",
+    "Dutch": "alsjeblieft doe doorgaan door ga goed graag ja maar nee verder volgende",
+    "Polish": "dalej dobrze kontynuuj nie proszę tak",
+    "Russian and Ukrainian": (
+        "ага да давай далее дальше ещё еще конечно нет ок пожалуйста продовжуй продолжай продолжайте продолжи "
+        "спасибо так хорошо"
+    ),
+    "Turkish": "devam et evet hadi lütfen tamam",
+    "Arabic": "استمر أكمل اكمل تابع حسنا لا من فضلك نعم واصل",
+    "Hindi": "आगे करें कृपया जारी ठीक बढ़ें रखें रखो हाँ है",
+    "Korean": "계속 계속해 계속해줘 계속해주세요 계속하세요 네 다음 부탁해요 아니요 예 응 이어서 좋아 좋아요",
+    "Vietnamese": "tiếp tục làm ơn vâng được đi",
+    "Indonesian": "baik lanjut lanjutkan silakan tolong ya",
+}
+NUDGING = frozenset(word for words in WORDS.values() for word in words.split())
+PHRASES = re.compile(
+    # Chinese and Japanese put no spaces between words: these may follow one another.
+    r"(?:请|請)?(?:继续|繼續|接着|接著|往下)(?:吧|说|說|写|寫|做|下去)?|下一步|下一个|下一個|好的?|行|可以|是的?|对|對|不|没问题|"
+    r"谢谢|謝謝|嗯|"
+    r"(?:続|つづ)(?:けて?|き[をは]?)|(?:お願|おねが)い(?:します|いたします)?|(?:ください|下さい)|次(?:へ|に|は)?|進めて|"
+    r"どうぞ|はい|うん|ええ|いいえ|了解(?:です|しました)?|わかりました|ありがとう(?:ございます)?|もっと|もう一度|さらに|です|それで"
+)
+
+
+def is_nudge(text: str) -> bool:
+    """Tell whether a message only says to go on, agrees, declines or thanks, in one of many languages.
+
+    It lives on the request before it. A doubtful message counts as a nudge: that costs one pinned message more, the
+    other mistake would lose the task.
+    """
+    if len(text) > LONGEST:
+        return False
+    said = PHRASES.sub(" ", unicodedata.normalize("NFC", text).casefold().replace("’", "'"))
+    words = re.findall(r"(?:[^\W_]|['\-\u0900-\u0903\u093a-\u094f])+", said)
+    if not words or all(word.isdecimal() and len(word) <= 2 for word in words):
+        return len("".join(said.split())) <= LONGEST_WITHOUT_WORDS
+    return all(word in NUDGING for word in words)

@@ -1,0 +1,350 @@
+"""Makes shorter conversations out of plans and digests, within a room estimated before anything is counted."""
+
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from elbowroom.context.compaction.answer import Plan
+from elbowroom.context.compaction.calls import MOST_TOKENS, RemovedCalls, summary_of_calls
+from elbowroom.context.compaction.division import Division, NumberedGroup, TaskState, build, carried_by, summary_message
+from elbowroom.context.compaction.facts import Fact, Held, Weight, facts_of, lost
+from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
+from elbowroom.context.outputs import is_cleared
+from elbowroom.context.transcript import Group, Message, readable, written, written_out
+from elbowroom.settings.model import ToolKind
+
+FACTS_SHARE: Final = 10  # one part in ten of the window
+LEAST_LEFT: Final = 200
+MOST_UNTOLD: Final = 5
+FRAME: Final = 8  # tokens that a template needs around a message
+DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A shorter conversation, not yet counted: what is told, the groups that stay, and the message that tells it.
+
+    `lost` are the facts of other groups that it does not hold but for those that the message lists. A draft that is
+    whole is good only with all its groups.
+    """
+
+    division: Division
+    plan: Plan
+    kept: tuple[NumberedGroup, ...]
+    summary: str
+    lost: tuple[Fact, ...] = ()
+    is_whole: bool = False
+
+    @property
+    def messages(self) -> list[Message]:
+        """Return the conversation."""
+        return build(self.division, self.summary, self.kept)
+
+    @property
+    def staying(self) -> int:
+        """Return how many groups stay word for word, system messages apart."""
+        others = (*self.division.pinned, *self.kept)
+        return len(others) + sum(group.kind != "system" for group in self.division.tail)
+
+    @property
+    def replaced(self) -> int:
+        """Return how many groups are gone."""
+        return len(self.division.old) - len(self.kept)
+
+
+class Drafts:
+    """Drafts of one compaction. `size` counts a text, `room` is what the target leaves beside the tail, in tokens.
+
+    `removed` is what is told of tool calls that are gone from the conversation. `untold` are conditions of
+    the user that the last draft neither tells nor has room to list, a few of them.
+    """
+
+    def __init__(
+        self,
+        division: Division,
+        state: TaskState,
+        size: Callable[[str], int],
+        window: int,
+        room: int,
+        pause: Callable[[], Awaitable[None]],
+        removed: RemovedCalls,
+    ) -> None:
+        self.division = division
+        self.room = room
+        self.untold: tuple[str, ...] = ()
+        self._state = state
+        self._size = size
+        self._facts_room = window // FACTS_SHARE
+        self._pause = pause
+        self._found: dict[int, list[Fact]] = {}
+        self._sizes: dict[int, int] = {}
+        self._fact_sizes: dict[str, int] = {}
+        self._staying = Held(map(written_out, _staying(division)))
+        self._carried = carried_by(division.summaries)
+        self._removed = removed
+        self._results = removed.results or self._carried.results
+        self._frame = size(summary_message("-", "-", ["-"], state, self._results)) + FRAME
+
+    async def planned(self, plan: Plan, most: int) -> Draft | str:
+        """Return what a plan makes; its summary may take `most` tokens.
+
+        The groups that it keeps stay as far as there is room, and where more is left, the newest of the others.
+        """
+        length = self._size(f"{plan.retain}\n{plan.summary}")
+        if length > most:
+            return too_long(length, most).reason
+        return await self._filled(plan)
+
+    async def whole(self, plan: Plan) -> Draft | str:
+        """Return what a plan makes that is good only with everything that it keeps."""
+        draft = await self._draft(plan, [each for each in self.division.old if each.id in plan.keep])
+        needed = sum(map(self._size_of, draft.kept)) + self._size(draft.summary)
+        return replace(draft, is_whole=True) if needed <= self.room else DOES_NOT_FIT.format(room=self.room)
+
+    async def digested(self, room: int) -> Draft:
+        """Return a digest of the old groups, below what earlier summaries say, in so much room."""
+        retain = self._cut(self._carried.retain, room // 4)
+        summary = self._cut(self._carried.summary, room // 4, keeps_end=True)
+        left = room - self._size(retain) - self._size(summary)
+        old = [each.group for each in self.division.old]
+        told = digest(old, self._size, left, self._removed.most_tokens, self._removed.kinds)
+        return await self._filled(Plan(retain, "\n".join(filter(None, (summary, told)))))
+
+    async def facts_alone(self, division: Division, room: int) -> Draft:
+        """Return a division's own messages with no more than rules and facts above them, in so much room."""
+        room -= self._frame
+        retain = self._cut(self._carried.retain, room // 2)
+        held = [Held([retain, *map(written_out, _staying(division))])]
+        removed = [*division.summaries, *(each.group for each in division.old)]
+        facts = self._listed(await self._lost(removed, held), room - self._size(retain))
+        has_any = retain or facts or self._results
+        text = summary_message(retain, "", facts, self._state, self._results) if has_any else ""
+        return Draft(division, Plan(retain, ""), (), text)
+
+    def results_alone(self, division: Division) -> Draft:
+        """Return a division's own messages with no more above them than where results can be read that are gone."""
+        text = summary_message("", "", (), self._state, self._results) if self._results else ""
+        return Draft(division, Plan("", ""), (), text)
+
+    async def shrunk(self, draft: Draft) -> Draft:
+        """Return a draft with only the newer half of the groups that it keeps."""
+        return await self._draft(draft.plan, draft.kept[(len(draft.kept) + 1) // 2 :])
+
+    async def _filled(self, plan: Plan) -> Draft:
+        """Return the plan's draft with as many groups as there is room for: its own, then the newest.
+
+        Facts get their room first; where they need less, it goes to more groups.
+        """
+        left = self.room - self._size(f"{plan.retain}\n{plan.summary}") - self._frame - self._facts_room
+        wanted: list[NumberedGroup] = []
+        for each in reversed(self.division.old):
+            if each.id in plan.keep and (size := self._size_of(each)) <= left:
+                wanted.append(each)
+                left -= size
+        draft = await self._draft(plan, [*wanted, *self._newest(wanted, left)])
+        more = self._newest(draft.kept, self._left_by(draft))
+        return await self._draft(plan, [*draft.kept, *more], draft.lost) if more else draft
+
+    def _newest(self, kept: Iterable[NumberedGroup], left: int) -> list[NumberedGroup]:
+        """Return the newest of the other groups that there is room for.
+
+        Calls whose results are too large are left out of them; what is said goes without a gap, so that no question
+        stays without its answer.
+        """
+        present = {each.id for each in kept}
+        more: list[NumberedGroup] = []
+        for each in reversed(self.division.old):
+            if each.id in present or is_cleared(each.group):
+                continue
+            if (size := self._size_of(each)) <= left:
+                more.append(each)
+                left -= size
+            elif each.group.kind != "tools" or left < LEAST_LEFT:
+                break
+        return more
+
+    def _left_by(self, draft: Draft) -> int:
+        return self.room - self._size(draft.summary) - FRAME - sum(map(self._size_of, draft.kept))
+
+    async def _draft(self, plan: Plan, kept: Iterable[NumberedGroup], among: Sequence[Fact] | None = None) -> Draft:
+        """Return a plan's draft with these groups; `among` are the facts that one with fewer of them had lost."""
+        stays = {each.id: each for each in kept}
+        ordered = [stays[number] for number in sorted(stays)]
+        told = f"{plan.retain}\n{plan.summary}"
+        held = Held([told, *(written_out(each.group) for each in ordered)])
+        if among is None:
+            removed = [each.group for each in self.division.old if each.id not in stays]
+            missing = await self._lost([*self.division.summaries, *removed], [self._staying, held])
+        else:
+            missing = [fact for fact in among if not held.tells(fact)]
+        await self._pause()
+        listed = self._listed(missing, min(self._facts_room, self.room - self._frame - self._size(told)))
+        summary = summary_message(plan.retain, plan.summary, listed, self._state, self._results)
+        return Draft(self.division, plan, tuple(ordered), summary, tuple(missing))
+
+    async def _lost(self, removed: Sequence[Group], held: Sequence[Held]) -> list[Fact]:
+        """Return the facts of groups that are told nowhere."""
+        return lost([fact for group in removed for fact in await self._facts_of(group)], held)
+
+    def _listed(self, missing: Sequence[Fact], room: int) -> list[str]:
+        """Return as many facts as there is room for, and note conditions among the others."""
+        listed: list[str] = []
+        untold: list[str] = []
+        for fact in missing:
+            size = self._fact_sizes.get(fact.text) or self._size(f"- {fact.text}\n")
+            self._fact_sizes[fact.text] = size
+            if size <= room:
+                listed.append(fact.text)
+                room -= size
+            elif fact.weight is Weight.CONDITION:
+                untold.append(fact.text)
+        self.untold = tuple(untold[:MOST_UNTOLD])
+        return listed
+
+    async def _facts_of(self, group: Group) -> list[Fact]:
+        """Return the facts of a group, which are looked for once."""
+        if id(group) not in self._found:
+            facts: list[Fact] = []
+            for fact in facts_of(group):
+                if fact is None:
+                    await self._pause()
+                else:
+                    facts.append(fact)
+            self._found[id(group)] = facts
+        return self._found[id(group)]
+
+    def _size_of(self, numbered: NumberedGroup) -> int:
+        """Return the tokens of a group; one that by its length alone has no room is not counted."""
+        if numbered.id not in self._sizes:
+            texts = [written(message) for message in numbered.group.messages]
+            is_too_long = sum(map(len, texts)) > LONGEST_TOKEN * max(0, self.room)
+            self._sizes[numbered.id] = self.room + 1 if is_too_long else sum(self._size(text) + FRAME for text in texts)
+        return self._sizes[numbered.id]
+
+    def _cut(self, text: str, room: int, *, keeps_end: bool = False) -> str:
+        """Return as many lines of a text as fit, from its beginning or its end."""
+        lines = text.splitlines()
+        fitting: list[str] = []
+        for line in reversed(lines) if keeps_end else lines:
+            room -= self._size(f"{line}\n")
+            if room < 0:
+                break
+            fitting.append(line)
+        return "\n".join(reversed(fitting) if keeps_end else fitting)
+
+
+def _staying(division: Division) -> list[Group]:
+    """Return the groups that every draft of a division has."""
+    return [*division.system, *(each.group for each in division.pinned), *division.tail]
+
+
+LONGEST_USER = 300
+LONGEST_ASSISTANT = 200
+LONGEST_RESULT = 120
+LONGEST_ARGUMENTS = 100
+
+
+def digest(
+    groups: Sequence[Group],
+    size: Callable[[str], int],
+    room: int,
+    for_calls: int = MOST_TOKENS,
+    kinds: Mapping[str, ToolKind] | None = None,
+) -> str:
+    """Return a line for each message, as many of the newest as fit, in order; nothing where not even one fits.
+
+    Calls in several groups in a row are summed up in one place, in `for_calls` at most, below what the assistant said
+    along with them. Where the whole does not fit, the user's words go back further than the answers and the work in
+    between. A first line tells how many steps are left out. `size` measures a text; the sizes of all lines together
+    stay within `room`. `kinds` are those that are declared of tools.
+    """
+    room -= size(_left_out(len(groups)))
+    lines: list[list[str]] = []
+    only_users = False
+    unlisted = len(groups)
+    for run in reversed(list(_runs(groups))):
+        is_users = run[0].kind == "user"
+        more = [] if only_users and not is_users else _told(run, size, room, for_calls, kinds or {})
+        taken = sum(size(f"{line}\n") for line in more)
+        if more and taken <= room:
+            lines.append(more)
+            room -= taken
+            unlisted -= len(run)
+        elif more and only_users:
+            break
+        elif more or len(run) > 1:
+            only_users = True
+    told = [line for more in reversed(lines) for line in more]
+    return "\n".join([_left_out(unlisted), *told] if told and unlisted else told)
+
+
+def _runs(groups: Sequence[Group]) -> Iterator[tuple[Group, ...]]:
+    """Yield what is told together: calls in a row, and any other group alone."""
+    for has_calls, run in itertools.groupby(groups, lambda group: group.kind == "tools"):
+        together = tuple(run)
+        yield from [together] if has_calls else ((group,) for group in together)
+
+
+def _told(
+    run: Sequence[Group], size: Callable[[str], int], room: int, for_calls: int, kinds: Mapping[str, ToolKind]
+) -> list[str]:
+    """Return the lines for a run: of several groups with calls what they did, and above it what was said with them.
+
+    Of what was said the newest stays. A quarter of the room is left for the words of the user before it.
+    """
+    if len(run) == 1:
+        return _lines(run[0])
+    done = summary_of_calls(run, lambda text: size(f"- It {text}\n"), min(room // 2, for_calls), kinds)
+    if not done:
+        return []
+    lines = [f"- It {done}"]
+    left = room - room // 4 - size(f"{lines[0]}\n")
+    for said in filter(None, (_first(readable(group.messages[0]), LONGEST_ASSISTANT) for group in reversed(run))):
+        line = f"- The assistant said: {said}"
+        left -= size(f"{line}\n")
+        if left < 0:
+            break
+        lines.insert(0, line)
+    return lines
+
+
+def _left_out(steps: int) -> str:
+    """Return the line that tells how many steps are not among the lines."""
+    return f"({steps} {'step is' if steps == 1 else 'steps are'} not listed.)"
+
+
+def _lines(group: Group) -> list[str]:
+    first = group.messages[0]
+    if group.kind in ("system", "user"):
+        speaker = "The user" if group.kind == "user" else "The system"
+        said = _first(readable(first), LONGEST_USER)
+        return [f"- {speaker} said: {said}"] if said else []
+    said = _first(readable(first), LONGEST_ASSISTANT)
+    lines = [f"- The assistant said: {said}"] if said else []
+    results = {message.get("tool_call_id"): message for message in group.messages[1:]}
+    calls = [call for call in first.get("tool_calls") or () if isinstance(call, Mapping)]
+    return lines + [f"- It used {_call(call)}: {_result(results.get(call.get('id')))}" for call in calls]
+
+
+def _call(call: Mapping[str, Any]) -> str:
+    function = call.get("function") or {}
+    arguments = function.get("arguments") or ""
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return " ".join(filter(None, (str(function.get("name") or "a tool"), _first(arguments, LONGEST_ARGUMENTS))))
+
+
+def _result(message: Message | None) -> str:
+    if message is None:
+        return "no result"
+    text = readable(message)
+    beginning = _first(text, LONGEST_RESULT)
+    return f"{len(text)} characters, beginning {beginning!r}" if beginning else "nothing"
+
+
+def _first(text: str, length: int) -> str:
+    """Return the beginning of a text in one line."""
+    line = " ".join(text[: 20 * length].split())
+    return line if len(line) <= length and len(text) <= 20 * length else f"{line[: length - 1]}…"

@@ -1,0 +1,228 @@
+"""Compacts a conversation: rung after rung, until the result is good by the code's own measure.
+
+plan -> one retry with reasons -> a digest made by code -> system and the last messages -> nothing helps.
+Whatever a rung gives is counted here and taken only if it is clearly smaller and at or below the target.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from elbowroom.context.budget import Budget, fault_in, is_rescue, least_room
+from elbowroom.context.compaction.answer import Plan, PruneAnswer, Rewrite, Unusable, as_plan
+from elbowroom.context.compaction.calls import RemovedCalls
+from elbowroom.context.compaction.division import (
+    Compaction,
+    Division,
+    Rung,
+    TaskState,
+    build,
+    divide,
+    results_being_answered,
+    state_of,
+    tail_starts,
+)
+from elbowroom.context.compaction.drafts import Draft, Drafts
+from elbowroom.context.compaction.order import (
+    NO_ANSWER,
+    Counter,
+    Pause,
+    Progress,
+    Pruner,
+    PrunerFailed,
+    PruningRequest,
+    Wishes,
+)
+from elbowroom.context.transcript import Transcript
+
+__all__ = ["Cannot", "Counter", "Ladder", "Pruner", "PrunerFailed"]
+
+MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
+LOST = "What the user has demanded is not in it"
+SHARE_OF_SUMMARY = (2, 3)  # of the room; the rest is for facts
+
+
+@dataclass(frozen=True, slots=True)
+class Cannot:
+    """No rung reached the target; `needed` is the smallest prompt that was reached.
+
+    The prompt as it is may still fit the window: then it can be sent.
+    """
+
+    needed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """One compaction's means. `target` bounds prompt and reserve together; `turns` the tail's length in user turns.
+
+    Without `asks_pruner` the code alone cuts the history. `state` is how the task stands, where the caller knows it
+    better than the last message tells. `on_rung` is told why a rung did not do, for the log; `on_progress` what the
+    pruning agent is asked next; `pause` is awaited between stretches of work, so that an event loop is never held up
+    for long. `removed` is told of the tool calls that are removed.
+    """
+
+    budget: Budget
+    target: int
+    counter: Counter
+    pruner: Pruner
+    wishes: Wishes
+    turns: int = 1
+    on_rung: Callable[[str], None] = lambda reason: None
+    on_progress: Callable[[Progress], None] = lambda progress: None
+    asks_pruner: bool = True
+    state: TaskState | None = None
+    removed: RemovedCalls = field(default_factory=RemovedCalls)
+    pause: Callable[[], Awaitable[None]] = Pause
+
+    async def climb(self, transcript: Transcript, before: int | None = None) -> Compaction | Cannot:
+        """Return the compacted conversation from the first rung that is good enough.
+
+        `before` is the size of its prompt, for a caller that has counted it already.
+
+        It is at or below the target, but for one of the last messages alone: that may end anywhere below the trigger,
+        and where the prompt did not fit the window at all, anywhere within it. The transcript is not changed, and
+        being cancelled leaves nothing behind.
+        """
+        if before is None:
+            before = await self.counter.prompt(transcript.messages)
+        division, room = await self._divide(transcript)
+        drafts = None
+        if division.old or division.summaries:
+            drafts = self._drafts(division, room)
+            if self.asks_pruner and division.old and room >= least_room(self.budget):
+                done = await self._by_pruner(transcript, drafts, before)
+                if done is not None:
+                    return done
+            done = await self._by_digest(drafts, before)
+            if done is not None:
+                return done
+        return await self._by_last_messages(transcript, drafts, before)
+
+    def cap(self, room: int) -> int:
+        """Return how long a summary may be where there is so much room."""
+        part, whole = SHARE_OF_SUMMARY
+        return min(MOST_SUMMARY, max(LEAST_SUMMARY, self.budget.window // 8), max(1, room * part // whole))
+
+    async def _divide(self, transcript: Transcript) -> tuple[Division, int]:
+        """Return the division with the longest tail that leaves a summary its full room, and the room that is left.
+
+        Results that an answer was begun about stay as well, where there is room for them with any tail.
+        """
+        wanted = self.cap(self.target)
+        starts = list(tail_starts(transcript.groups, self.turns))
+        *longer, shortest = starts
+        answered = results_being_answered(transcript.groups)
+        tries = [(start, answered) for start in starts if answered] + [(start, frozenset[int]()) for start in longer]
+        for start, keeping in tries:
+            division = divide(transcript, tails_from=start, keeping=keeping)
+            room = await self._room_in(division)
+            if division.old and room >= wanted:
+                return division, room
+        division = divide(transcript, tails_from=shortest)
+        return division, await self._room_in(division)
+
+    async def _room_in(self, division: Division) -> int:
+        base = await self.counter.prompt(build(division, "", ()))
+        return self.target - self.budget.occupied(base)
+
+    async def _by_pruner(self, transcript: Transcript, drafts: Drafts, before: int) -> Compaction | None:
+        cap = self.cap(drafts.room)
+        request = PruningRequest(
+            transcript,
+            drafts.division,
+            self.counter,
+            self.pruner,
+            self.wishes,
+            cap,
+            before,
+            self.pause,
+            self.on_progress,
+        )
+        reasons: tuple[str, ...] = ()
+        incomplete: Compaction | None = None
+        rungs: tuple[Rung, ...] = ("plan", "retry")
+        for rung in rungs:
+            try:
+                answer = await request.ask(reasons)
+            except PrunerFailed as error:
+                self.on_rung(str(error))
+                reasons = (NO_ANSWER,)
+                continue
+            done = await self._accepted(drafts, await _draft(drafts, answer, cap), rung, before)
+            if isinstance(done, Compaction):
+                if not drafts.untold or rung == "retry":
+                    return done
+                incomplete = done
+                self.on_rung(f"{LOST}.")  # the words themselves are for the pruning agent, not for a log
+                reasons = (f"{LOST}: {'; '.join(drafts.untold)}",)
+                continue
+            self.on_rung(done)
+            reasons = (done,)
+        return incomplete
+
+    async def _by_digest(self, drafts: Drafts, before: int) -> Compaction | None:
+        cap = self.cap(drafts.room)
+        for room in (cap, cap // 2, cap // 4):
+            done = await self._accepted(drafts, await drafts.digested(room), "digest", before)
+            if isinstance(done, Compaction):
+                return done
+            self.on_rung(done)
+        return None
+
+    async def _by_last_messages(
+        self, transcript: Transcript, drafts: Drafts | None, before: int
+    ) -> Compaction | Cannot:
+        """Keep system and pinned messages and as many of the last five messages as fit, whole groups of them."""
+        cuts: list[Compaction] = []
+        for start in tail_starts(transcript.groups, 0):
+            division = divide(transcript, tails_from=start)
+            cut = await self._compaction(Draft(division, Plan("", ""), (), ""), "last messages", before)
+            if self._fault(cut) is None:
+                return await self._with_facts(cut, division, drafts or self._drafts(division, 0))
+            noted = (drafts or self._drafts(division, 0)).results_alone(division)
+            cuts += [await self._compaction(noted, cut.rung, before), cut] if noted.summary else [cut]
+        for with_reserve in (True, False):
+            for cut in cuts:
+                if is_rescue(before, cut.after, self.budget, with_reserve=with_reserve):
+                    return cut
+        return Cannot(min([before, *(cut.after for cut in cuts)]))
+
+    async def _with_facts(self, cut: Compaction, division: Division, drafts: Drafts) -> Compaction:
+        """Return the last messages with as much of what has to be known from before them as fits."""
+        told = await drafts.facts_alone(division, self.target - self.budget.occupied(cut.after))
+        for draft in (told, drafts.results_alone(division)):
+            fuller = await self._compaction(draft, cut.rung, cut.before)
+            if self._fault(fuller) is None:
+                return fuller
+        return cut
+
+    def _drafts(self, division: Division, room: int) -> Drafts:
+        state = self.state or state_of(division.tail)
+        return Drafts(division, state, self.counter.text, self.budget.window, room, self.pause, self.removed)
+
+    async def _accepted(self, drafts: Drafts, draft: Draft | str, rung: Rung, before: int) -> Compaction | str:
+        """Return the draft as a compaction, with fewer groups kept where it is too large; else what is wrong."""
+        while isinstance(draft, Draft):
+            done = await self._compaction(draft, rung, before)
+            fault = self._fault(done)
+            if fault is None:
+                return done
+            draft = await drafts.shrunk(draft) if draft.kept and not draft.is_whole else fault
+        return draft
+
+    async def _compaction(self, draft: Draft, rung: Rung, before: int) -> Compaction:
+        messages = tuple(draft.messages)
+        after = await self.counter.prompt(messages)
+        tail = sum(len(group.messages) for group in draft.division.tail)
+        return Compaction(messages, rung, before, after, draft.replaced, draft.summary, tail, draft.staying)
+
+    def _fault(self, done: Compaction) -> str | None:
+        return fault_in(done.before, done.after, self.budget, self.target)
+
+
+async def _draft(drafts: Drafts, answer: PruneAnswer, cap: int) -> Draft | str:
+    """Return the conversation that an answer makes, or what is wrong with the answer."""
+    plan = as_plan(answer, drafts.division) if isinstance(answer, Rewrite) else answer
+    if isinstance(plan, Unusable):
+        return plan.reason
+    return await drafts.whole(plan) if isinstance(answer, Rewrite) else await drafts.planned(plan, 2 * cap)

@@ -1,0 +1,62 @@
+"""What is shown of a tool's output? Views that fit, tiers by age, and the stubs that take the place of old results."""
+
+from elbowroom.context.outputs.output import (
+    BLOCK_CHARACTERS,
+    Block,
+    ToolOutputRef,
+    ToolOutputs,
+    is_ref_id,
+    kind_of,
+    largest_fit,
+    pieces,
+    ref_to,
+    ref_to_media,
+    references_in,
+    utf8,
+)
+from elbowroom.context.outputs.stubs import (
+    MARK,
+    error_below,
+    error_in,
+    is_cleared,
+    is_stub,
+    one_line,
+    outcome_of_tests,
+    ref_of,
+    stub,
+    target_of,
+)
+from elbowroom.context.outputs.tiers import TierLimits, pruned
+from elbowroom.context.outputs.view import READ_TOOL, SEARCH_TOOL, Limits, ref_in_view, view_of
+
+__all__ = [
+    "BLOCK_CHARACTERS",
+    "MARK",
+    "READ_TOOL",
+    "SEARCH_TOOL",
+    "Block",
+    "Limits",
+    "TierLimits",
+    "ToolOutputRef",
+    "ToolOutputs",
+    "error_below",
+    "error_in",
+    "is_cleared",
+    "is_ref_id",
+    "is_stub",
+    "kind_of",
+    "largest_fit",
+    "one_line",
+    "outcome_of_tests",
+    "pieces",
+    "pruned",
+    "ref_in_view",
+    "ref_of",
+    "ref_to",
+    "ref_to_media",
+    "references_in",
+    "stub",
+    "target_of",
+    "utf8",
+    "view_of",
+]

@@ -1,0 +1,341 @@
+"""What stands for an old result and for long arguments: one line that says what was done, and where it can be read.
+
+    [tool output trimmed; ref=k3v9…; read notes/plan.md lines 1-50 (read_note); 2,345 characters: # Plan]
+
+Whatever of it came from a tool is data: on one line, and cut.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from elbowroom.context.outputs.view import bytes_of_whole
+from elbowroom.context.transcript import Group, as_json, text_of
+from elbowroom.settings.model import ToolKind
+
+LONG_RESULT: Final = 4000
+"""Characters from which a result can be trimmed softly."""
+
+ENDS: Final = 1500
+LONG_ARGUMENTS: Final = 500
+MARK: Final = "[tool output trimmed; ref="
+STUB: Final = re.compile(r"\[tool output trimmed; ref=(?P<ref>[^\s;\]]+); [^\n]*\](?:\n(?P<error>.*))?", re.DOTALL)
+NOTE: Final = re.compile(
+    r"\n\[tool output trimmed; ref=(?P<ref>[^\s;\]]+); (?P<left>[\d,]+) characters are left out\]\n"
+)
+
+LONGEST_TARGET: Final = 100
+LONGEST_DEED: Final = 60
+LONGEST_BEGINNING: Final = 60
+LONGEST_VALUE: Final = 40
+LEAST_LINE: Final = 24
+TARGETS: Final = (
+    *("path", "file_path", "filepath", "filename", "file", "uri", "url", "note", "source", "src"),
+    *("paths", "files", "title", "name", "id", "ref_id"),
+)
+QUESTIONS: Final = ("query", "pattern", "q", "search", "regex", "text", "keyword", "keywords", "term", "question")
+FIRSTS: Final = ("start_line", "line_start", "first_line", "from_line", "start", "offset", "line")
+LASTS: Final = ("end_line", "line_end", "last_line", "to_line", "end")
+COUNTS: Final = ("limit", "lines", "count", "max_lines", "length")
+BROKEN_ENVELOPE: Final = re.compile(
+    r"(?:meta=[^\n]{0,200}?)?content=\[TextContent\(type='text', text=['\"](?:\{.{0,120}?\"text\": \")?", re.DOTALL
+)
+"""The beginning of an envelope that was cut, and cannot be opened any more."""
+
+VERBS: Final[dict[ToolKind, str]] = {"read": "read", "write": "changed", "execute": "ran", "query": "asked for"}
+SUMMARY_OF_TESTS: Final = re.compile(r"\b(\d+) (passed|failed|errors?|skipped|xfailed)\b")
+
+
+def is_stub(text: str) -> bool:
+    """Tell whether a result has been cleared to its stub; what stands below a failed call's stub is its error."""
+    found = STUB.fullmatch(text) if text.startswith(MARK) else None
+    return found is not None and (found["error"] is None or found[0].partition("\n")[0].endswith(" failed]"))
+
+
+def is_cleared(group: Group) -> bool:
+    """Tell whether nothing is left of a group's results but their stubs."""
+    results = group.messages[1:]
+    return group.kind == "tools" and bool(results) and all(is_stub(text_of(result)) for result in results)
+
+
+def is_soft_trimmed(text: str) -> bool:
+    """Tell whether a result has been trimmed to its beginning and end."""
+    return NOTE.match(text, ENDS) is not None
+
+
+def ref_of(text: str) -> str | None:
+    """Return the id under which the whole of a stub or of a trimmed result can be read; None for any other text."""
+    found = STUB.fullmatch(text) if text.startswith(MARK) else NOTE.match(text, ENDS)
+    return found["ref"] if found else None
+
+
+def error_below(text: str) -> str | None:
+    """Return the error that stands below the stub of a failed call; None for any other text."""
+    return text.partition("\n")[2] if "\n" in text and is_stub(text) else None
+
+
+def stub(kind: ToolKind, tool: str, arguments: str, text: str, ref: str) -> str:
+    """Return what stands for a result; an error's own words stay as they are, below the line."""
+    error = error_in(text)
+    if error is not None:
+        return f"{MARK}{ref}; {one_line(tool, LONGEST_VALUE)} failed]\n{error}"
+    return f"{MARK}{ref}; {deed(kind, tool, arguments)}; {size_of_result(text)}{_gist(kind, text)}]"
+
+
+def soft_trimmed(text: str, ref: str) -> str:
+    """Return the beginning and the end of a long result, with a note between them on how to read the rest."""
+    return f"{text[:ENDS]}\n{MARK}{ref}; {len(text) - 2 * ENDS:,} characters are left out]\n{text[-ENDS:]}"
+
+
+def size_of_result(text: str) -> str:
+    """Return how large a result was before it was trimmed or viewed, as "2,345 characters"."""
+    if (whole := bytes_of_whole(text)) is not None:
+        return f"{whole:,} bytes"
+    note = NOTE.match(text, ENDS)
+    return f"{int(note['left'].replace(',', '')) + 2 * ENDS if note else len(text):,} characters"
+
+
+def deed(kind: ToolKind, tool: str, arguments: str) -> str:
+    """Return in one line what a call did: "read notes/plan.md lines 1-50 (read_note)"."""
+    name = one_line(tool, LONGEST_VALUE)
+    what = target_of(kind, arguments)
+    if kind == "other" or not what:
+        return " ".join(filter(None, (name, what)))
+    return f"{VERBS[kind]} {what} ({name})"
+
+
+def target_of(kind: ToolKind, arguments: str) -> str:
+    """Return what a call was about: a file with its lines, a question, else its arguments."""
+    leaves = list(_leaves(_object_in(arguments) or {}))
+    keys = QUESTIONS + TARGETS if kind == "query" else TARGETS
+    by_key = dict(reversed(leaves))
+    target = (
+        next((by_key[key] for key in keys if by_key.get(key)), None) if kind in ("read", "write", "query") else None
+    )
+    if target is None:
+        return one_line(", ".join(one_line(value, LONGEST_VALUE) for _, value in leaves if value), LONGEST_DEED)
+    return one_line(target, LONGEST_TARGET) + (_lines(by_key) if kind == "read" else "")
+
+
+def shorter_arguments(arguments: str) -> str:
+    """Return long arguments as a JSON object of at most 500 characters; short ones and broken ones as they are.
+
+    Keys stay, and short values with them. A long value becomes its beginning and how many characters it had.
+    """
+    if len(arguments) <= LONG_ARGUMENTS:
+        return arguments
+    value = _object_in(arguments)
+    if value is None:
+        return arguments
+    for longest, depth in ((100, 4), (40, 4), (40, 1), (0, 1), (0, 0)):
+        shorter = as_json({key: _shorter(item, longest, depth) for key, item in value.items()})
+        if len(shorter) <= LONG_ARGUMENTS:
+            return shorter
+    kept: dict[str, str] = {}
+    for key in value:
+        more = {**kept, one_line(key, LONGEST_VALUE): ""}
+        if len(as_json(more)) > LONG_ARGUMENTS - LONGEST_TARGET:
+            break
+        kept = more
+    return as_json({**kept, "left_out": f"{len(value) - len(kept):,} more, {len(arguments):,} characters in all"})
+
+
+def one_line(text: str, longest: int) -> str:
+    """Return the beginning of a text in one line, without signs that print nothing."""
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 4 * longest]).split())
+    return line if len(line) <= longest and len(text) <= 4 * longest else f"{line[: longest - 1]}…"
+
+
+def outcome_of_tests(text: str) -> str:
+    """Return what a run of tests says of itself, as "2 passed, 1 failed"; nothing for any other output."""
+    counts = {what: number for number, what in SUMMARY_OF_TESTS.findall(text[-2 * ENDS :])}
+    return ", ".join(f"{number} {what}" for what, number in counts.items())
+
+
+def beginning_of(text: str, longest: int = LONGEST_BEGINNING) -> str:
+    """Return the first line of a result's own words that says something."""
+    own = unwrapped(text).text
+    if own == text and (broken := BROKEN_ENVELOPE.match(text)):
+        own = text[broken.end() :][: 8 * longest].replace("\\\\n", "\n").replace("\\n", "\n")
+    own = own.lstrip()
+    first = own[: 4 * longest].partition("\n")[0]
+    return one_line(first if len(first.strip()) >= LEAST_LINE else own, longest)
+
+
+def _gist(kind: ToolKind, text: str) -> str:
+    if kind == "query":
+        return " came"
+    gist = outcome_of_tests(text) if kind == "execute" else ""
+    gist = gist or beginning_of(text)
+    return f": {gist}" if gist else ""
+
+
+def _lines(leaves: Mapping[str, str]) -> str:
+    """Return which lines a call asked for, as " lines 1-50"."""
+    first, last, count = (
+        next((int(leaves[key]) for key in keys if leaves.get(key, "").isdecimal()), None)
+        for keys in (FIRSTS, LASTS, COUNTS)
+    )
+    if last is None and count is not None:
+        last = max(1, first or 1) + count - 1
+    if first is None and last is None:
+        return ""
+    return f" lines {max(1, first or 1)}-{'' if last is None else last}"
+
+
+def _object_in(arguments: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _leaves(value: object, key: str = "", depth: int = 4) -> Iterator[tuple[str, str]]:
+    """Yield what stands at the ends of arguments, as text by its nearest key."""
+    if isinstance(value, dict) and depth:
+        for inner, item in value.items():
+            yield from _leaves(item, str(inner), depth - 1)
+    elif isinstance(value, list) and depth:
+        for item in value[:3]:
+            yield from _leaves(item, key, depth - 1)
+    elif value is not None:
+        yield key, value if isinstance(value, str) else as_json(value)
+
+
+def _shorter(value: Any, longest: int, depth: int) -> Any:
+    if isinstance(value, dict) and depth > 1:
+        return {key: _shorter(item, longest, depth - 1) for key, item in value.items()}
+    if isinstance(value, list) and depth > 1:
+        return [_shorter(item, longest, depth - 1) for item in value]
+    text = value if isinstance(value, str) else as_json(value)
+    if len(text) <= max(longest, 20):
+        return value
+    beginning = f"{one_line(text, longest)} " if longest else ""
+    return f"{beginning}[{len(text):,} characters, not repeated here]"
+
+
+LONGEST_PLAIN_ERROR: Final = 4000
+"""Characters up to which the first words of a text can make it an error; a longer one is a document that has them."""
+
+LAST_WORDS: Final = 200
+REMEMBERED: Final = 512  # texts: every step of a run asks about the same ones
+MOST_ENVELOPES: Final = 3
+CONTENT: Final = re.compile(r"(?:meta=.{0,200}?\s)?content=\[TextContent\(", re.DOTALL)
+TEXT: Final = re.compile(
+    r"""TextContent\(type='text', text=('[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+")""", re.DOTALL
+)
+SAYS_ERROR: Final = re.compile(r"\bisError=True\s*\Z")
+BEGINNING: Final = re.compile(
+    r"[\s\[(<!*❌✗-]{0,4}(?:Traceback \(most recent call last\)|panic:|fatal\b"
+    r"|(?:error|exception|failure|failed)\b(?![./_-]\w)"
+    r"|[\w.]*(?:Error|Exception)\b\s*[:(\[]"
+    r"|[^\n:]{0,40}\b(?:error|exception)\b\s*[:\[(]"
+    r"|(?:the |this )?(?:tool|call|tool call|request|command)\b[^\n]{0,40}\b(?:failed|timed out|not found)\b)",
+    re.IGNORECASE,
+)
+EXIT: Final = re.compile(
+    r"\b(?:exit(?:ed)?(?: with)?[ _-]?(?:code|status)|return[ _-]?code|exited with)\b[\"']?\s*[:=]?\s*-?[1-9]\d*\b",
+    re.IGNORECASE,
+)
+HINTS: Final = re.compile(
+    r"is_?error\\*[\"']?\s*[:=]\s*true|\\*\"(?:error|errors|status|result|success|ok|exit_?code|return_?code)\\*\"\s*:",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unwrapped:
+    """A result's own words, and whether the envelope around them said that they are an error."""
+
+    text: str
+    is_error: bool = False
+
+
+def is_error(text: str) -> bool:
+    """Tell whether a result is an error."""
+    return error_in(text) is not None
+
+
+@lru_cache(maxsize=REMEMBERED)
+def error_in(text: str) -> str | None:
+    """Return an error's own words, without an envelope around them and otherwise word for word; None for a success."""
+    if _is_enveloped(text) and not HINTS.search(text) and not SAYS_ERROR.search(text[-LAST_WORDS:]):
+        return _plain_error(unwrapped(text).text) if len(text) <= LONGEST_PLAIN_ERROR else None
+    found = unwrapped(text)
+    return found.text if found.is_error else _plain_error(found.text)
+
+
+def unwrapped(text: str) -> Unwrapped:
+    """Return what a result says within the envelopes of a tool server: JSON, or what Python prints for it."""
+    found = Unwrapped(text)
+    for _ in range(MOST_ENVELOPES):
+        inner = _opened(found.text)
+        if inner is None:
+            break
+        found = Unwrapped(inner.text, found.is_error or inner.is_error)
+    return found
+
+
+def _is_enveloped(text: str) -> bool:
+    return text.lstrip()[:1] == "{" or CONTENT.match(text) is not None
+
+
+def _plain_error(text: str) -> str | None:
+    is_short = len(text) <= LONGEST_PLAIN_ERROR
+    first, last = text[:LAST_WORDS].partition("\n")[0], text[-LAST_WORDS:].rstrip().rpartition("\n")[2]
+    begins = BEGINNING.match(text) if is_short or text.startswith("Traceback (most") else None
+    return text if begins or EXIT.search(f"{first}\n{last}") else None
+
+
+def _opened(text: str) -> Unwrapped | None:
+    """Return what is in the outermost envelope, None where there is none."""
+    if CONTENT.match(text):
+        return _printed(text)
+    if text.lstrip()[:1] != "{":
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return _from_json(value, text) if isinstance(value, Mapping) else None
+
+
+def _printed(text: str) -> Unwrapped | None:
+    try:
+        texts = [str(ast.literal_eval(literal)) for literal in TEXT.findall(text)]
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    return Unwrapped("\n".join(texts), SAYS_ERROR.search(text) is not None) if texts else None
+
+
+def _from_json(value: Mapping[str, Any], text: str) -> Unwrapped | None:
+    """Return the texts of a tool server's answer; JSON of any other form stays text, and may call itself an error."""
+    says_error = value.get("isError") is True or value.get("is_error") is True
+    content = value.get("content")
+    if isinstance(content, list) and content and all(map(_is_text_part, content)):
+        return Unwrapped("\n".join(part["text"] for part in content), says_error)
+    failed = says_error or any(map(_has_failed, [value, *value.values()]))
+    return Unwrapped(text, is_error=True) if failed else None
+
+
+def _has_failed(value: object) -> bool:
+    """Tell whether JSON calls itself an error, by one of the ways that are common."""
+    if not isinstance(value, Mapping):
+        return False
+    codes = (value.get(key) for key in ("exit_code", "exitCode", "returncode", "return_code"))
+    return (
+        bool(value.get("error") or value.get("errors"))
+        or any(str(value.get(key)).casefold() in ("error", "failed", "failure") for key in ("status", "result"))
+        or value.get("success") is False
+        or value.get("ok") is False
+        or any(isinstance(code, int) and code != 0 for code in codes)
+    )
+
+
+def _is_text_part(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)

@@ -1,0 +1,258 @@
+"""What a model sees of a tool's output: all of it where it is small, else its beginning, its end and how to read on."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from elbowroom.context.outputs.output import ToolOutputRef, largest_fit
+
+TAIL_SHARE: Final = 3  # one part in so many is the end: commands name their error last
+LEAST_CUT: Final = 80  # a line cut to less than this would be little more than its mark
+CHARACTERS_PER_TOKEN: Final = 8  # more than text has, white space aside; a view has no more of them
+
+READ_TOOL: Final = "tool_output_cache"
+SEARCH_TOOL: Final = "tool_output_cache_grep"
+NOTE: Final = re.compile(
+    r"^\[(?:Lines (?P<first>[0-9]{1,12})-(?P<last>[0-9]{1,12}) of (?P<total>[0-9]{1,12}) are left out here; "
+    r"the whole output has|Long lines are cut where marked; the whole output has (?P<lines>[0-9]{1,12}) lines and) "
+    r"(?P<bytes>[0-9]{1,15}) bytes\. To read on: "
+    + READ_TOOL
+    + r'\(ref_id="(?P<ref>[a-z0-9]{12})", offset=[0-9]+(?:, column=[0-9]+)?\)'
+    r"\. To search: " + SEARCH_TOOL + r'\(ref_id="(?P=ref)", pattern="…"\)\]$',
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of an output a model sees: characters of one line, bytes of UTF-8 in all, tokens in all.
+
+    A line that is cut is not shorter than its mark, and a view not smaller than its note: at most 250 bytes.
+    """
+
+    max_line_length: int
+    max_bytes: int
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The text that a model sees. `is_whole` says that it is the tool's own, and that no reference stands in it."""
+
+    text: str
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line without its break: it is `text[start:end]`, and the `number`th of the text."""
+
+    number: int
+    start: int
+    end: int
+
+
+def view_of(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str], int]) -> View:
+    """Return what of a text a model sees: the very text where it keeps all limits.
+
+    Otherwise whole lines of its beginning and its end, with one note between them that says what is left out and how
+    to read it. Only lines that are too long are changed, each by one mark. `size_of` counts tokens, and is given
+    little more than what is shown.
+    """
+    if _fits(text, ref, limits, size_of):
+        return View(text, is_whole=True)
+    room = min(len(text), limits.max_bytes, limits.max_tokens * CHARACTERS_PER_TOKEN)
+    ends = _Ends.of(text, ref, limits.max_line_length, room)
+    shown = largest_fit(ends.size, lambda room: _share(ends.view(room), limits, size_of), LEAST_CUT)
+    view = ends.view(shown)
+    return View(view if ref_in_view(view) == ref.id else ends.view(0), is_whole=False)
+
+
+def ref_in_view(text: str) -> str | None:
+    """Return the id that the note of a view names, None where the text is no view.
+
+    A note counts only where it has the exact form and the lines around it are as many as it says. Text that holds two
+    such notes is not believed; whether the id is one that is kept is for the store to say.
+    """
+    notes = _notes_in(text)
+    return notes[0]["ref"] if len({note["ref"] for note in notes}) == 1 else None
+
+
+def bytes_of_whole(text: str) -> int | None:
+    """Return how many bytes the output has of which a text is a view, None where the text is no view."""
+    notes = _notes_in(text)
+    return int(notes[0]["bytes"]) if len({note["ref"] for note in notes}) == 1 else None
+
+
+def _notes_in(text: str) -> list[re.Match[str]]:
+    """Return the notes that have as many lines around them as they say."""
+    if f"To read on: {READ_TOOL}(" not in text:  # which is told of a huge text in no time
+        return []
+    lines = _count_lines(text)
+    before = seen = 0
+    found = []
+    for match in NOTE.finditer(text):
+        before += text.count("\n", seen, match.start())
+        seen = match.start()
+        if _is_in_its_place(match, before, lines - before - 1):
+            found.append(match)
+    return found
+
+
+def _is_in_its_place(note: re.Match[str], before: int, after: int) -> bool:
+    if note["lines"] is not None:
+        return after == 0 and before == int(note["lines"])
+    first, last, total = int(note["first"]), int(note["last"]), int(note["total"])
+    return before == first - 1 and after == total - last and first <= last
+
+
+def _count_lines(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n") if text else 0)
+
+
+def _is_too_long(line: str, limits: Limits) -> bool:
+    """Say whether a line has to be cut; a note never has, so that the view of a view is that view."""
+    return len(line) > limits.max_line_length and not NOTE.fullmatch(line)
+
+
+def _share(view: str, limits: Limits, size_of: Callable[[str], int]) -> float:
+    """Return how far a view uses up the limit that it is nearest to, 1.0 where it just keeps it."""
+    in_bytes = _byte_size(view) / max(1, limits.max_bytes)
+    return in_bytes if in_bytes > 2 else max(in_bytes, size_of(view) / max(1, limits.max_tokens), 0.01)
+
+
+def _byte_size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _fits(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str], int]) -> bool:
+    if ref.bytes > limits.max_bytes or any(_is_too_long(line, limits) for line in text.split("\n")):
+        return False
+    sample = max(1024, limits.max_tokens * 8)
+    while sample < len(text):  # a long text is measured by its beginning first
+        if size_of(text[:sample]) > limits.max_tokens:
+            return False
+        sample *= 2
+    return size_of(text) <= limits.max_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Lines as they are shown, each with the break it has, and what was cut first: a line and the column it goes on."""
+
+    shown: str
+    lines: int
+    cut: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The lines at both ends of a text that a view may show: they are looked for once, and shown as room allows."""
+
+    text: str
+    ref: ToolOutputRef
+    longest: int
+    room: int
+    first: tuple[_Line, ...]
+    last: tuple[_Line, ...]
+
+    @classmethod
+    def of(cls, text: str, ref: ToolOutputRef, longest: int, room: int) -> "_Ends":
+        first = tuple(_within(_lines(text), longest, room))
+        last = tuple(_within(_lines_backwards(text, ref.lines), longest, room // (TAIL_SHARE + 1)))
+        return cls(text, ref, longest, room, first, last[: ref.lines - 1])
+
+    @property
+    def size(self) -> int:
+        """Return with how much room all that can be shown is shown."""
+        taken = sum(min(line.end - line.start, self.longest) + 1 for line in (*self.first, *self.last))
+        return min(self.room, taken * (TAIL_SHARE + 1) if self.last else taken)
+
+    def view(self, room: int) -> str:
+        """Return the view that shows at most `room` characters of the text beside its note."""
+        total = self.ref.lines
+        tail = self._tail(room // (TAIL_SHARE + 1))
+        head = self._head(room - len(tail.shown), total - tail.lines)
+        first, last = head.lines + 1, total - tail.lines
+        if first <= last:
+            what = f"Lines {first}-{last} of {total} are left out here; the whole output has"
+            note = _note(self.ref, what, f"offset={first}")
+            return f"{head.shown}{note}" + (f"\n{tail.shown}" if tail.lines else "")
+        number, column = head.cut or tail.cut or (1, 1)
+        what = f"Long lines are cut where marked; the whole output has {total} lines and"
+        shown = head.shown + tail.shown
+        broken = "" if shown.endswith("\n") else "\n"
+        return f"{shown}{broken}{_note(self.ref, what, f'offset={number}, column={column}')}"
+
+    def _head(self, room: int, most: int) -> _Part:
+        shown, cut = self._shown(self.first[:most], room)
+        return _Part("".join(f"{line}\n" for line in shown), len(shown), cut[0] if cut else None)
+
+    def _tail(self, room: int) -> _Part:
+        """Return what stands at the end, which ends as the text does."""
+        shown, cut = self._shown(self.last, room)
+        ending = "\n" if shown and self.text.endswith("\n") else ""
+        return _Part("\n".join(reversed(shown)) + ending, len(shown), cut[-1] if cut else None)
+
+    def _shown(self, lines: tuple[_Line, ...], room: int) -> tuple[list[str], list[tuple[int, int]]]:
+        """Return as many lines as there is room for, and where those go on that are cut."""
+        shown, cut, left = [], [], room
+        for line in lines:
+            kept, column = _cut(self.text, line, self.longest)
+            if len(kept) + 1 > left:
+                if left <= max(LEAST_CUT, room // 2):
+                    break
+                kept, column = _cut(self.text, line, left - 1)  # else one long line would leave most of it empty
+            if column:
+                cut.append((line.number, column))
+            shown.append(kept)
+            left -= len(kept) + 1
+        return shown, cut
+
+
+def _within(lines: Iterator[_Line], longest: int, room: int) -> Iterator[_Line]:
+    """Yield lines until together they take the room, and the one that takes more."""
+    while room > 0 and (line := next(lines, None)):
+        yield line
+        room -= min(line.end - line.start, longest) + 1
+
+
+def _lines(text: str) -> Iterator[_Line]:
+    start, number = 0, 1
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        yield _Line(number, start, end)
+        start, number = end + 1, number + 1
+
+
+def _lines_backwards(text: str, number: int) -> Iterator[_Line]:
+    end = len(text) - text.endswith("\n")
+    while end >= 0 and number:
+        start = text.rfind("\n", 0, end) + 1
+        yield _Line(number, start, end)
+        end, number = start - 1, number - 1
+
+
+def _cut(text: str, line: _Line, most: int) -> tuple[str, int | None]:
+    """Return a line within `most` characters, and the column from which on something is left out of it."""
+    length = line.end - line.start
+    if length <= most:
+        return text[line.start : line.end], None
+    mark = _mark(line, length, length)
+    shown = max(0, most - len(mark))
+    begin, end = shown - shown // TAIL_SHARE, shown // TAIL_SHARE
+    mark = _mark(line, length - begin - end, begin + 1)
+    return f"{text[line.start : line.start + begin]}{mark}{text[line.end - end : line.end]}", begin + 1
+
+
+def _mark(line: _Line, left_out: int, column: int) -> str:
+    return f"[…{left_out} characters left out: offset={line.number}, column={column}…]"
+
+
+def _note(ref: ToolOutputRef, what: str, place: str) -> str:
+    return (
+        f'[{what} {ref.bytes} bytes. To read on: {READ_TOOL}(ref_id="{ref.id}", {place}). '
+        f'To search: {SEARCH_TOOL}(ref_id="{ref.id}", pattern="…")]'
+    )

@@ -1,0 +1,17 @@
+"""What does a model's chat template demand of a history, and how is a history brought into that form?"""
+
+from elbowroom.context.templates.demands import ANSWER, ASK, ASK_AGAIN, SYSTEM, TemplateDemands, demands_of
+from elbowroom.context.templates.normalise import answers_in, normalise, with_content, with_free_id
+
+__all__ = [
+    "ANSWER",
+    "ASK",
+    "ASK_AGAIN",
+    "SYSTEM",
+    "TemplateDemands",
+    "answers_in",
+    "demands_of",
+    "normalise",
+    "with_content",
+    "with_free_id",
+]

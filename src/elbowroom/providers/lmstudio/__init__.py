@@ -1,0 +1,12 @@
+"""How is LM Studio asked for models, windows, counts and answers?"""
+
+from elbowroom.providers.lmstudio.files import find_home
+from elbowroom.providers.lmstudio.models import find_model, find_owner
+from elbowroom.providers.lmstudio.provider import LMStudio
+
+__all__ = [
+    "LMStudio",
+    "find_home",
+    "find_model",
+    "find_owner",
+]

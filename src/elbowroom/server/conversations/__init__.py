@@ -1,0 +1,11 @@
+"""Which routes show, change, stop and feed conversations?"""
+
+from elbowroom.server.conversations.queue import add_queue_routes
+from elbowroom.server.conversations.routes import add_cancel_route, add_conversation_routes, add_live_route
+
+__all__ = [
+    "add_cancel_route",
+    "add_conversation_routes",
+    "add_live_route",
+    "add_queue_routes",
+]

@@ -1,0 +1,247 @@
+"""What clients read of a conversation, as JSON values."""
+
+import asyncio
+import logging
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from aiohttp import hdrs, web
+
+from elbowroom.context.branch import ConversationTree, markdown_of, never_shown
+from elbowroom.context.conversation import (
+    ContextFill,
+    Conversation,
+    ConversationRow,
+    KeptCompaction,
+    KeptMessage,
+    Totals,
+)
+from elbowroom.errors import RequestError
+from elbowroom.server.encode import to_json
+from elbowroom.server.state import TIMING
+
+EXPORT_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """Which messages are asked for: those behind the one with the id `after`, at most `limit`.
+
+    `is_latest` leaves other branches out, `with_hidden` takes in what no client has seen.
+    """
+
+    after: str
+    limit: int
+    is_latest: bool
+    with_hidden: bool
+
+    def of(self, conversation: Conversation) -> dict[str, Any]:
+        """Return the page as a list object. Raises RequestError where `after` is none of these messages."""
+        messages = conversation.messages
+        hidden = never_shown(messages)
+        chosen = ConversationTree.of(messages).latest() if self.is_latest else messages
+        shown = [kept for kept in chosen if self.with_hidden or kept.id not in hidden]
+        start = self._start(shown)
+        page = shown[start : start + self.limit]
+        data = [describe_message(kept, is_hidden=kept.id in hidden) for kept in page]
+        return listing(data, has_more=start + len(page) < len(shown), following=page[-1].id if page else "")
+
+    def _start(self, shown: Sequence[KeptMessage]) -> int:
+        if not self.after:
+            return 0
+        for place, kept in enumerate(shown, 1):
+            if kept.id == self.after:
+                return place
+        raise RequestError(f"There is no message {self.after!r} among those that are asked for.", param="after")
+
+
+def listing(data: list[dict[str, Any]], *, has_more: bool, following: str) -> dict[str, Any]:
+    """Return a list object; `next` is where the next page begins, null on the last."""
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": has_more,
+        "next": following if has_more else None,
+    }
+
+
+def describe_row(row: ConversationRow, status: str = "idle") -> dict[str, Any]:
+    """Return a conversation as a list has it; times are Unix seconds."""
+    return {
+        "id": row.id,
+        "object": "conversation",
+        "name": row.name or None,
+        "agent": row.agent,
+        "title": row.title,
+        "created": int(row.created),
+        "updated": int(row.updated),
+        "status": status,
+        "context": describe_fill(row.fill) if row.fill else None,
+        "usage": describe_totals(row.totals),
+        "compaction_count": row.totals.compactions,
+    }
+
+
+def describe_fill(fill: ContextFill) -> dict[str, Any]:
+    """Return how full the window was at the last step, in tokens and as shares of the window."""
+    return {
+        "tokens": fill.tokens,
+        "window": fill.window,
+        "fill": _share(fill.tokens, fill.window),
+        "trigger": fill.trigger,
+        "stop_at": fill.stop_at,
+        "thresholds": {"trigger": _share(fill.trigger, fill.window), "stop": _share(fill.stop_at, fill.window)},
+    }
+
+
+def describe_totals(totals: Totals) -> dict[str, Any]:
+    """Return what all model calls have used; `counted` tells that some of it is counted here, not by the upstream."""
+    usage = totals.usage
+    return {
+        "input": usage.input,
+        "output": usage.output,
+        "cache_creation": usage.cache_creation,
+        "cache_read": usage.cache_read,
+        "total": usage.total,
+        "steps": totals.steps,
+        "counted": usage.is_counted,
+    }
+
+
+def describe_compaction(compaction: KeptCompaction) -> dict[str, Any]:
+    """Return a compaction with the sizes of the prompt in tokens; details that nobody knows are null.
+
+    `method` and `rung` are the same.
+    """
+    details = compaction.details
+    return {
+        "at": int(compaction.at),
+        "before": compaction.before,
+        "after": compaction.after,
+        "method": compaction.rung,
+        "rung": compaction.rung,
+        "seconds": round(details.seconds, 3) if details else None,
+        "kept": details.groups_kept if details else None,
+        "messages_kept": details.messages_kept if details else None,
+        "messages_removed": details.messages_removed if details else None,
+        "summary": details.summary if details else None,
+    }
+
+
+def describe_message(kept: KeptMessage, *, is_hidden: bool) -> dict[str, Any]:
+    """Return a message: `message` is what was said, to the letter, the rest is about it."""
+    return {
+        "id": kept.id,
+        "object": "conversation.message",
+        "number": kept.number,
+        "created": int(kept.at),
+        "status": kept.status,
+        "agent": kept.agent or None,
+        "turn": kept.turn or None,
+        "hidden": is_hidden,
+        "key": kept.key or None,
+        "parent": kept.parent or None,
+        "reasoning": kept.reasoning or None,
+        "message": kept.message,
+    }
+
+
+def json_of(conversation: Conversation) -> Iterator[str]:
+    """Yield all of a conversation as JSON, a message at a time: which of them are the latest branch, and all ends."""
+    messages = conversation.messages
+    tree, hidden = ConversationTree.of(messages), never_shown(messages)
+    head = {
+        "object": "conversation.export",
+        "version": EXPORT_VERSION,
+        "conversation": describe_row(conversation.row),
+        "compactions": [describe_compaction(compaction) for compaction in conversation.compactions],
+        "latest": [kept.id for kept in tree.latest()],
+        "branch_ends": [kept.id for kept in tree.ends()],
+    }
+    yield to_json(head).removesuffix("}") + ',"messages":['
+    for place, kept in enumerate(messages):
+        yield (",\n" if place else "\n") + to_json(describe_message(kept, is_hidden=kept.id in hidden))
+    yield "\n]}\n"
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 0.0
+
+
+log = logging.getLogger(__name__)
+BATCH_BYTES: Final = 64 * 1024
+LONGEST_TITLE: Final = 50
+"""Characters of a title in a file's name, which file systems limit to 255 bytes."""
+FORMS: Final = {"json": "application/json", "markdown": "text/markdown; charset=utf-8"}
+SUFFIXES: Final = {"json": ".json", "markdown": ".md"}
+
+
+async def send_export(request: web.Request, conversation: Conversation, form: str) -> web.StreamResponse:
+    """Answer with the conversation in one of `FORMS`; a client that leaves or stops reading is cut off."""
+    batches = _batches(json_of(conversation) if form == "json" else markdown_of(conversation))
+    batch = await asyncio.to_thread(next, batches, b"")
+    response = web.StreamResponse(
+        headers={
+            hdrs.CONTENT_TYPE: FORMS[form],
+            hdrs.CONTENT_DISPOSITION: disposition(conversation.row, SUFFIXES[form]),
+            hdrs.CACHE_CONTROL: "no-store",
+            "X-Content-Type-Options": "nosniff",
+        }
+    )
+    await response.prepare(request)
+    if request.method == hdrs.METH_HEAD:
+        return response
+    try:
+        while batch:
+            async with asyncio.timeout(request.app[TIMING].write):
+                await response.write(batch)
+            batch = await asyncio.to_thread(next, batches, b"")
+        await response.write_eof()
+    except (ConnectionResetError, TimeoutError):
+        _cut_off(request)
+    except Exception:
+        log.exception("The export of %s ended early.", conversation.row.id)
+        _cut_off(request)
+    return response
+
+
+def disposition(row: ConversationRow, suffix: str) -> str:
+    """Return the header that names the file: in ASCII for programs that read no more, and as it is."""
+    name = f"{_day(row)} {_title(row.title) or row.id}{suffix}"
+    plain = unicodedata.normalize("NFKD", name.removesuffix(suffix)).encode("ascii", "ignore").decode()
+    ascii_name = f"{_title(plain[len(_day(row)) :]) or row.id}"
+    return f"attachment; filename=\"{_day(row)} {ascii_name}{suffix}\"; filename*=UTF-8''{quote(name, safe='')}"
+
+
+def _title(text: str) -> str:
+    """Return a title as it can stand in a file's name on every system: letters, digits, and single spaces."""
+    kept = (letter if unicodedata.category(letter)[0] in "LMN" or letter in "-_" else " " for letter in text)
+    return " ".join("".join(kept).split())[:LONGEST_TITLE].strip(" -")
+
+
+def _day(row: ConversationRow) -> str:
+    return datetime.fromtimestamp(row.created, UTC).strftime("%Y-%m-%d")
+
+
+def _batches(pieces: Iterator[str]) -> Iterator[bytes]:
+    """Yield a text in UTF-8, several pieces at a time; none is empty."""
+    batch = bytearray()
+    for piece in pieces:
+        batch += piece.encode("utf-8", "replace")
+        if len(batch) >= BATCH_BYTES:
+            yield bytes(batch)
+            batch.clear()
+    if batch:
+        yield bytes(batch)
+
+
+def _cut_off(request: web.Request) -> None:
+    """End the connection: a response that ended well would look whole."""
+    if request.transport is not None:
+        request.transport.abort()

@@ -1,0 +1,148 @@
+"""`/v1/conversations/{id}/queue`: say something to a conversation that is being answered, or that will be."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aiohttp import web
+
+from elbowroom.context.conversation import QueuedMessage, QueueMode
+from elbowroom.context.transcript import is_blank
+from elbowroom.errors import NotFound, RequestError
+from elbowroom.server.encode import to_json
+from elbowroom.server.request import conversation_name, keeper_of, read_json
+from elbowroom.server.state import SHARED
+
+MODES: Final[dict[str, QueueMode]] = {"steer": "steer", "follow_up": "follow_up"}
+
+
+class AlreadyTaken(RequestError):
+    """A message that is to be removed is with a turn."""
+
+    status = 409
+    code = "already_taken_in"
+
+
+def add_queue_routes(app: web.Application, base: str, end: str) -> None:
+    """Add all routes; `base` and `end` are what may stand around a route."""
+    queue = f"{base}conversations/{{id:[^/]+}}/queue"
+    app.router.add_post(f"{queue}{end}", add_message)
+    app.router.add_get(f"{queue}{end}", list_messages)
+    app.router.add_delete(f"{queue}{end}", clear_queue)
+    app.router.add_delete(f"{queue}/{{message:[^/]+}}{end}", remove_message)
+
+
+async def add_message(request: web.Request) -> web.Response:
+    """Put a message in the queue; answer when it is durable, with its position."""
+    body = await read_json(request)
+    if not isinstance(body, dict):
+        raise RequestError('The body has to be a JSON object, such as {"content": "Also check May."}.')
+    message, mode = _message_of(body), _mode_of(body)
+    owner = keeper_of(request, body)
+    conversation = await _conversation(request, owner)
+    shared = request.app[SHARED]
+    accepted = await shared.queue.add(conversation, message, mode)
+    answer = {
+        "id": accepted.id,
+        "object": "conversation.queued_message",
+        "conversation": conversation,
+        "mode": mode,
+        "position": accepted.position,
+        "stored": accepted.is_stored,
+        "running": shared.running.find(owner, conversation) is not None,
+    }
+    return web.json_response(answer, status=202, dumps=to_json)
+
+
+async def list_messages(request: web.Request) -> web.Response:
+    """List what waits, in order."""
+    conversation = await _conversation(request, keeper_of(request))
+    queue = request.app[SHARED].queue
+    await queue.load()
+    return _listed(conversation, queue.waiting(conversation))
+
+
+async def clear_queue(request: web.Request) -> web.Response:
+    """Remove all that waits, and return it; what a turn has taken in already stays with that."""
+    conversation = await _conversation(request, keeper_of(request))
+    queue = request.app[SHARED].queue
+    await queue.load()
+    removed = queue.clear(conversation)
+    await queue.settled()
+    return _listed(conversation, removed)
+
+
+async def remove_message(request: web.Request) -> web.Response:
+    """Remove one message that waits."""
+    conversation, message = await _conversation(request, keeper_of(request)), request.match_info["message"]
+    queue = request.app[SHARED].queue
+    await queue.load()
+    if not queue.remove(conversation, [message]):
+        if any(item.id == message for item in queue.taken(conversation)):
+            raise AlreadyTaken(f"The message {message!r} was already taken in: the model has it before it.")
+        raise NotFound(
+            f"No message {message!r} waits in this conversation: it was taken in or removed before, or there never "
+            f"was one. GET {request.path.rpartition('/queue/')[0]}/queue shows what waits."
+        )
+    await queue.settled()
+    deleted = {"id": message, "object": "conversation.queued_message.deleted", "deleted": True}
+    return web.json_response(deleted, dumps=to_json)
+
+
+async def _conversation(request: web.Request, owner: str) -> str:
+    """Return the id of the caller's conversation that the path names. Raises NotFound."""
+    shared, name = request.app[SHARED], conversation_name(request.match_info["id"])
+    if running := shared.running.find(owner, name):
+        return running
+    row = await shared.store.conversations.find(owner, name)
+    if row is None:
+        raise NotFound(
+            f"There is no conversation {name!r} here, or it is somebody else's: name it by the X-Conversation-Id that "
+            "came with its answer, or as the client calls it."
+        )
+    return row.id
+
+
+def _message_of(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the message of the user in a body. Raises RequestError that says what belongs there."""
+    message = body.get("message", body)
+    if not isinstance(message, dict):
+        raise RequestError('message has to be an object, such as {"role": "user", "content": "..."}.', param="message")
+    if message.get("role", "user") != "user":
+        raise RequestError("Only messages of the role user can wait in a queue.", param="message.role")
+    content = message.get("content")
+    is_content = isinstance(content, str) or (isinstance(content, list) and all(map(_is_part, content)))
+    if not is_content or is_blank(content):
+        raise RequestError(
+            "content has to be a text or a list of parts as in a chat request, and may not be empty.", param="content"
+        )
+    return {"role": "user", "content": content}
+
+
+def _is_part(part: object) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("type"), str)
+
+
+def _mode_of(body: dict[str, Any]) -> QueueMode:
+    mode = body.get("mode", "steer")
+    if not isinstance(mode, str) or mode not in MODES:
+        raise RequestError(
+            "mode has to be steer, for the next step of the answer that is being given, or follow_up, for after it.",
+            param="mode",
+        )
+    return MODES[mode]
+
+
+def _listed(conversation: str, items: Sequence[QueuedMessage]) -> web.Response:
+    data = [
+        {
+            "id": item.id,
+            "object": "conversation.queued_message",
+            "conversation": conversation,
+            "mode": item.mode,
+            "position": position,
+            "created": int(item.at),
+            "message": item.message,
+        }
+        for position, item in enumerate(items, 1)
+    ]
+    return web.json_response({"object": "list", "data": data}, dumps=to_json)

@@ -1,0 +1,326 @@
+"""`/v1/conversations`: list, search, read, export and delete what has been said."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from aiohttp import hdrs, web
+
+from elbowroom.agents.conversations import ConversationStatus, RunningTurn
+from elbowroom.agents.turn import Shared
+from elbowroom.context.branch import never_shown
+from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, Conversations
+from elbowroom.errors import Forbidden, NotFound, RequestError
+from elbowroom.server.conversations.encode import (
+    FORMS,
+    MessagePage,
+    describe_compaction,
+    describe_fill,
+    describe_message,
+    describe_row,
+    listing,
+    send_export,
+)
+from elbowroom.server.encode import to_json
+from elbowroom.server.guard import CONVERSATION
+from elbowroom.server.request import USER, caller_without_chat, conversation_name, keeper_of, read_json
+from elbowroom.server.state import SHARED
+
+MOST_ROWS: Final = 100
+USUAL_ROWS: Final = 20
+USUAL_MESSAGES: Final = 50
+LONGEST_SEARCH: Final = 400
+
+
+class ConversationRunning(RequestError):
+    """What is asked for cannot be done while a conversation is being answered."""
+
+    status = 409
+    code = "conversation_running"
+
+
+def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
+    """Add all routes; `base` and `end` are what may stand around a route."""
+    one = f"{base}conversations/{{id:[^/]+}}"
+    app.router.add_get(f"{base}conversations{end}", list_conversations)
+    app.router.add_get(f"{one}{end}", show_conversation)
+    app.router.add_delete(f"{one}{end}", delete_conversation)
+    app.router.add_get(f"{one}/messages{end}", list_messages)
+    app.router.add_get(f"{one}/messages/{{message:[^/]+}}{end}", show_message)
+    app.router.add_get(f"{one}/export{end}", export_conversation)
+
+
+async def list_conversations(request: web.Request) -> web.Response:
+    """List the caller's conversations, the one used last first; with `q` those in which this text was said."""
+    search = request.query.get("q", "").strip()
+    if len(search) > LONGEST_SEARCH:
+        raise RequestError(f"The search is longer than the {LONGEST_SEARCH} characters it may have.", param="q")
+    limit = _whole_number(request, "limit", USUAL_ROWS, MOST_ROWS)
+    kept, owner, before = _conversations(request), owner_asking(request), _moment(request, "before")
+    rows = await kept.rows(owner, search=search, before=before, limit=limit + 1)
+    page = first_page(rows, limit)
+    if rows and not page:  # more than a page of them was used at one moment: no cursor could tell them apart
+        rows = await kept.rows(owner, search=search, before=before, limit=LARGEST_PAGE)
+        page = [row for row in rows if row.updated == rows[0].updated]
+    data = [_described_row(request, row) for row in page]
+    return _answer(listing(data, has_more=len(page) < len(rows), following=repr(page[-1].updated) if page else ""))
+
+
+async def show_conversation(request: web.Request) -> web.Response:
+    """Show a conversation with its sizes, what it has used and how it was compacted."""
+    conversation, queue = await _read(request), request.app[SHARED].queue
+    await queue.load()
+    return _answer(
+        {
+            **_described_row(request, conversation.row),
+            "compactions": [describe_compaction(compaction) for compaction in conversation.compactions],
+            "message_count": len(conversation.messages),
+            "queue_length": len(queue.waiting(conversation.row.id)),
+        }
+    )
+
+
+async def delete_conversation(request: web.Request) -> web.Response:
+    """Delete a conversation with all that belongs to it. Raises ConversationRunning where it is being answered."""
+    row = await _row(request)
+    if _status(request, row).status == "running":
+        raise ConversationRunning(
+            f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
+            f"/v1/conversations/{row.id}/cancel, and delete it then."
+        )
+    queue = request.app[SHARED].queue
+    await queue.load()
+    queue.clear(row.id)
+    if not await _conversations(request).delete(owner_asking(request), row.id):
+        raise _unknown(request)
+    return _answer({"id": row.id, "object": "conversation.deleted", "deleted": True})
+
+
+async def list_messages(request: web.Request) -> web.Response:
+    """List what was said, each as it was, also what was compacted since and what no client has seen."""
+    page = MessagePage(
+        after=request.query.get("after", ""),
+        limit=_whole_number(request, "limit", USUAL_MESSAGES, LARGEST_PAGE),
+        is_latest=_choice(request, "branch", ("latest", "all")) == "latest",
+        with_hidden=_choice(request, "hidden", ("true", "false")) == "true",
+    )
+    conversation = await _read(request)
+    return _answer(await asyncio.to_thread(page.of, conversation))
+
+
+async def show_message(request: web.Request) -> web.Response:
+    """Show one message, with where it stands."""
+    conversation, wanted = await _read(request), request.match_info["message"]
+    message = await asyncio.to_thread(_described, conversation, wanted)
+    if message is None:
+        raise NotFound(f"There is no message {wanted!r} in the conversation {conversation.row.id!r}.")
+    return _answer(message)
+
+
+async def export_conversation(request: web.Request) -> web.StreamResponse:
+    """Answer with all of a conversation as a file."""
+    form = _choice(request, "format", tuple(FORMS))
+    return await send_export(request, await _read(request), form)
+
+
+def first_page(rows: Sequence[ConversationRow], limit: int) -> list[ConversationRow]:
+    """Return those that a page takes of one more than it holds: all of a moment or none, for it is the cursor."""
+    if len(rows) <= limit:
+        return list(rows)
+    return [row for row in rows if row.updated > rows[limit].updated]
+
+
+def _conversations(request: web.Request) -> Conversations:
+    return request.app[SHARED].store.conversations
+
+
+def owner_asking(request: web.Request) -> str:
+    """Return whose conversations are meant. Raises Forbidden where they may be anybody's who gives no name."""
+    caller = caller_without_chat(request)
+    if not caller.may_have_hidden:
+        raise Forbidden(
+            "Several people use this elbowroom, and nothing tells whose conversations are meant. Name the user with "
+            f"the header {USER}, or set server.token."
+        )
+    return caller.owner
+
+
+async def _row(request: web.Request) -> ConversationRow:
+    row = await _conversations(request).find(owner_asking(request), conversation_name(request.match_info["id"]))
+    if row is None:
+        raise _unknown(request)
+    return row
+
+
+async def _read(request: web.Request) -> Conversation:
+    found = await _conversations(request).read(owner_asking(request), conversation_name(request.match_info["id"]))
+    if found is None:
+        raise _unknown(request)
+    return found
+
+
+def _status(request: web.Request, row: ConversationRow) -> ConversationStatus:
+    return request.app[SHARED].running.status(owner_asking(request), row.id)
+
+
+def _described_row(request: web.Request, row: ConversationRow) -> dict[str, Any]:
+    """Return a conversation as it is now: while it is being answered, with what fills its window at the moment."""
+    turns = request.app[SHARED].running.of(owner_asking(request), row.id)
+    live = turns[0].fill if turns else None
+    return describe_row(replace(row, fill=live or row.fill), "running" if turns else "idle")
+
+
+def _unknown(request: web.Request) -> NotFound:
+    named = request.match_info["id"]
+    return NotFound(f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's.")
+
+
+def _described(conversation: Conversation, wanted: str) -> dict[str, Any] | None:
+    """Return the message with this id."""
+    hidden = never_shown(conversation.messages)
+    found = (kept for kept in conversation.messages if kept.id == wanted)
+    return next((describe_message(kept, is_hidden=kept.id in hidden) for kept in found), None)
+
+
+def _answer(value: dict[str, Any]) -> web.Response:
+    headers = {hdrs.CACHE_CONTROL: "no-store", "X-Content-Type-Options": "nosniff"}
+    return web.json_response(value, dumps=to_json, headers=headers)
+
+
+def _whole_number(request: web.Request, name: str, usual: int, most: int) -> int:
+    given = request.query.get(name)
+    if given is None:
+        return usual
+    if not (given.isascii() and given.isdigit() and len(given) <= len(str(most)) and 1 <= int(given) <= most):
+        raise RequestError(f"{name} has to be a whole number from 1 to {most}, not {given[:40]!r}.", param=name)
+    return int(given)
+
+
+def _moment(request: web.Request, name: str) -> float | None:
+    given = request.query.get(name)
+    if given is None:
+        return None
+    try:
+        moment = float(given)
+    except ValueError:
+        moment = math.nan
+    if not math.isfinite(moment):
+        raise RequestError(
+            f"{name} has to be a time in Unix seconds, as `next` has it, not {given[:40]!r}.", param=name
+        )
+    return moment
+
+
+def _choice(request: web.Request, name: str, choices: Sequence[str]) -> str:
+    """Return what a query parameter chooses; the first is the usual one."""
+    given = request.query.get(name, choices[0])
+    if given not in choices:
+        raise RequestError(f"{name} has to be {' or '.join(choices)}, not {given[:40]!r}.", param=name)
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a conversation is to be stopped: whether what waits in its queue is dropped, and whether it may explain."""
+
+    clears_queue: bool = False
+    last_words: bool = False
+
+    @classmethod
+    def of(cls, body: Any) -> "Wish":
+        """Return what a body asks for. Raises RequestError that names the field and what belongs there."""
+        if not isinstance(body, dict):
+            raise RequestError('The body has to be a JSON object, such as {"queue": "keep", "grace": false}.')
+        queue, grace = body.get("queue", "keep"), body.get("grace", False)
+        if queue not in ("keep", "clear"):
+            raise RequestError('queue has to be "keep" or "clear".', param="queue")
+        if not isinstance(grace, bool):
+            raise RequestError("grace has to be true or false.", param="grace")
+        return cls(queue == "clear", grace)
+
+
+def add_cancel_route(app: web.Application, base: str, end: str) -> None:
+    """Add the route between what may stand before and behind it."""
+    app.router.add_post(f"{base}conversations/{{id}}/cancel{end}", cancel_conversation)
+
+
+async def cancel_conversation(request: web.Request) -> web.Response:
+    """Stop all turns of a conversation; answer when they have ended."""
+    wish = Wish.of(await read_json(request) if request.can_read_body else {})
+    shared, owner = request.app[SHARED], keeper_of(request)
+    conversation = await _found(shared, owner, request.match_info["id"])
+    await shared.queue.load()
+    # What is put in the queue from now on is meant for what comes next.
+    queued = [item.id for item in (*shared.queue.waiting(conversation), *shared.queue.taken(conversation))]
+    cancelled = await shared.running.cancel(owner, conversation, last_words=wish.last_words)
+    await shared.background.end(conversation)
+    if wish.clears_queue:
+        shared.queue.remove(conversation, queued)
+    return web.json_response(
+        {
+            "id": conversation,
+            "object": "conversation.cancelled",
+            "cancelled": cancelled,
+            "status": shared.running.status(owner, conversation).status,
+            "queue": len(shared.queue.waiting(conversation)),
+        }
+    )
+
+
+async def _found(shared: Shared, owner: str, named: str) -> str:
+    """Return the id of the owner's conversation with this id, or else this name. Raises NotFound."""
+    name = conversation_name(named)
+    if (running := shared.running.find(owner, name)) is not None:
+        return running
+    if (row := await shared.store.conversations.find(owner, name)) is not None:
+        return row.id
+    raise NotFound(
+        f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's. Name it by the "
+        f"{CONVERSATION} that came with its answer, or as the client calls it."
+    )
+
+
+LIVE: Final = "/api/live"
+PATIENCE_SECONDS: Final = 1.0
+
+
+def add_live_route(app: web.Application) -> None:
+    """Add the route."""
+    app.router.add_get(LIVE, list_live)
+
+
+async def list_live(request: web.Request) -> web.Response:
+    """List the caller's running turns, the one that has run longest first."""
+    shared, owner = request.app[SHARED], owner_asking(request)
+    data = []
+    for turn in shared.running.of(owner):
+        row = await _row_of(shared.recording.conversations, turn)
+        if not turn.ended.done():
+            data.append(describe_turn(turn, row))
+    headers = {hdrs.CACHE_CONTROL: "no-store", "X-Content-Type-Options": "nosniff"}
+    return web.json_response({"object": "list", "data": data}, dumps=to_json, headers=headers)
+
+
+async def _row_of(kept: Conversations | None, turn: RunningTurn) -> ConversationRow | None:
+    """Return what is kept of a turn's conversation; a store that is slow does not keep anybody waiting."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await kept.find(turn.owner, turn.conversation) if kept is not None else None
+    return None
+
+
+def describe_turn(turn: RunningTurn, row: ConversationRow | None) -> dict[str, Any]:
+    """Return a turn as it is now; before its prompt is measured, the window is as full as the last step has left it."""
+    fill = turn.fill or (row.fill if row is not None else None)
+    return {
+        "conversation": turn.conversation,
+        "title": row.title if row is not None else "",
+        "agent": turn.agent,
+        "model": turn.model,
+        "phase": turn.phase,
+        "fill": describe_fill(fill) if fill is not None else None,
+        "began": int(turn.since),
+    }

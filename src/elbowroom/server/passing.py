@@ -1,0 +1,220 @@
+"""`POST /v1/embeddings` and `/v1/completions`: passed on to the provider of the model that they name."""
+
+import base64
+import struct
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import web
+
+from elbowroom.agents.admission import Gate, Ticket
+from elbowroom.agents.catalog import Target
+from elbowroom.errors import ContextOverflow, ModelNotFound, RequestError
+from elbowroom.logs.request_facts import request_facts
+from elbowroom.providers.base import ModelInfo
+from elbowroom.providers.lmstudio import find_model
+from elbowroom.server.chat import note_client_left, reported
+from elbowroom.server.encode import DONE, to_json
+from elbowroom.server.event_stream import EventStream
+from elbowroom.server.middleware import note_target
+from elbowroom.server.request import read_json
+from elbowroom.server.state import RUNNING, SHARED, ClientLeft, catalog_of
+from elbowroom.tokens.count import Counter
+
+FIRST_TOKEN: Final = 1
+"""What engines put before a prompt, and no client sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Sizes in tokens: the largest of the prompts, what its continuation may have, and the window."""
+
+    prompt: int
+    answer: int
+    window: int
+
+
+async def room_for(prompt: Any, asked: Any, counter: Counter, window: int) -> Room:
+    """Return how a request fits: where it does not say how long its continuation may be, up to the window's end.
+
+    `prompt` is what OpenAI's route takes: a text, a list of texts, tokens, or a list of such lists. A count that may be
+    off is taken at its largest. Raises ContextOverflow where it does not fit, and RequestError.
+    """
+    sizes = [await _size(one, counter) for one in _prompts(prompt)]
+    largest = max(sizes)
+    if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int)):
+        raise RequestError("max_tokens has to be a whole number.", param="max_tokens")
+    wanted = asked if asked is not None and asked > 0 else None
+    if largest + (wanted or 1) > window:
+        completion = f" ({largest} of the prompt, {wanted} for the completion)" if wanted else " in the prompt"
+        raise _Overflow(
+            f"This model's maximum context length is {window} tokens, and this request needs "
+            f"{largest + (wanted or 1)}{completion}. Shorten the prompt or max_tokens, or load the model with a larger "
+            "context length.",
+            window=window,
+            prompt_tokens=largest,
+        )
+    return Room(largest, wanted or window - largest, window)
+
+
+class _Overflow(ContextOverflow):
+    """A bare prompt does not fit."""
+
+    param = "prompt"
+
+
+def _prompts(prompt: Any) -> list[Any]:
+    """Return the single prompts, each a text or a list of tokens."""
+    if isinstance(prompt, str) or _is_tokens(prompt):
+        return [prompt]
+    if isinstance(prompt, list) and prompt and all(isinstance(one, str) or _is_tokens(one) for one in prompt):
+        return prompt
+    raise RequestError("prompt has to be a text, a list of texts, or a list of tokens.", param="prompt")
+
+
+def _is_tokens(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(token) is int for token in value)
+
+
+async def _size(prompt: Any, counter: Counter) -> int:
+    if isinstance(prompt, list):
+        return len(prompt)
+    count = await counter.count_text(prompt)
+    return count.tokens + count.error_bound + FIRST_TOKEN
+
+
+def add_passed_routes(app: web.Application, base: str, end: str) -> None:
+    """Add the routes between what may stand before and behind them."""
+    app.router.add_post(f"{base}embeddings{end}", embeddings)
+    app.router.add_post(f"{base}completions{end}", completions)
+
+
+async def embeddings(request: web.Request) -> web.Response:
+    """Pass a request for embeddings on, and answer with them in the form that was asked for."""
+    body = _checked(await read_json(request))
+    target = await catalog_of(request.app).resolve(body["model"], embeds=True)
+    note_target(target)
+    if target.provider.manages_context:  # such a one may let any model answer for one that it does not know
+        models = await target.provider.models()
+        if find_model(models, target.model) is None:
+            there = ", ".join(info.id for info in models if info.kind == "embedding") or "none"
+            raise ModelNotFound(f"There is no model {target.model!r} for embeddings. There are: {there}.")
+    sent = {**body, "model": target.model}
+    async with request.app[RUNNING].endable(), target.provider.passed("embeddings", sent) as answer:
+        found = await answer.whole()
+    request_facts().take_usage(found.get("usage"))
+    found = packed_as_asked(found, body.get("encoding_format"))
+    return web.json_response({**found, "model": body["model"]}, dumps=to_json)
+
+
+async def completions(request: web.Request) -> web.StreamResponse:
+    """Pass a prompt on that fits its model's window with its continuation, and answer with that as it comes.
+
+    Raises ContextOverflow where it does not: what the engine would do is to leave out a part without a word.
+    """
+    body = _checked(await read_json(request))
+    target = await catalog_of(request.app).resolve(body["model"])
+    note_target(target)
+    if body.get("stream") is True:
+        return await _stream(request, target, body)
+    async with request.app[RUNNING].endable(), aclosing(_passed(request.app, target, body)) as chunks:
+        found = [chunk async for chunk in chunks]
+    request_facts().take_usage(found[0].get("usage"))
+    return web.json_response({**found[0], "model": body["model"]}, dumps=to_json)
+
+
+async def _stream(request: web.Request, target: Target, body: dict[str, Any]) -> web.StreamResponse:
+    async with EventStream(request) as stream:
+        try:
+            try:
+                passed = _passed(request.app, target, body)
+                async with request.app[RUNNING].endable(), aclosing(passed) as chunks:
+                    async for chunk in chunks:
+                        await stream.send(_frame({**chunk, "model": body["model"]}))
+                last = DONE
+            except ClientLeft:
+                raise
+            except Exception as error:
+                if not stream.has_begun:
+                    raise
+                last = _frame(reported(error, target).as_openai())
+            await stream.send(last)
+        except ClientLeft:
+            note_client_left(target)
+    return stream.response
+
+
+async def _passed(app: web.Application, target: Target, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield the chunks of a continuation, or the whole of it.
+
+    All that it may need of a shared window is held meanwhile: it cannot be stopped where it outgrows less.
+    """
+    info, room = await _room(target, body)
+    sent = {**body, "model": target.model, **({"max_tokens": room.answer} if room else {})}
+    entered: AbstractAsyncContextManager[Ticket | None] = nullcontext()
+    if room is not None:
+        gate, held = Gate(app[SHARED].admission), room.prompt + room.answer
+        entered = gate.entered(target.provider, info, window=room.window, prompt=room.prompt, tokens=held)
+    async with entered as ticket, aclosing(_chunks(target, sent)) as chunks:
+        async for chunk in chunks:
+            if ticket is not None:
+                ticket.first_token()
+            yield chunk
+
+
+async def _chunks(target: Target, sent: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+    async with target.provider.passed("completions", sent) as answer:
+        if sent.get("stream") is True:
+            async with aclosing(answer.chunks()) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        else:
+            yield await answer.whole()
+
+
+async def _room(target: Target, body: dict[str, Any]) -> tuple[ModelInfo, Room | None]:
+    """Return the model as it is loaded, and where its window is known, how this request fits into it."""
+    info = await target.provider.ready(target.model)
+    if not target.provider.manages_context or info.loaded_context is None:
+        return info, None
+    counter = await target.provider.counter(info)
+    return info, await room_for(body.get("prompt"), body.get("max_tokens"), counter, info.loaded_context)
+
+
+def _checked(body: Any) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise RequestError("The body has to be a JSON object with a model.")
+    if not isinstance(body.get("model"), str) or not body["model"]:
+        raise RequestError("model is missing: name a model of GET /v1/models.", param="model")
+    if not isinstance(body.get("stream"), bool | None):
+        raise RequestError("stream has to be true or false.", param="stream")
+    return body
+
+
+def _frame(value: dict[str, Any]) -> bytes:
+    return f"data: {to_json(value)}\n\n".encode("ascii")
+
+
+def packed_as_asked(answer: dict[str, Any], encoding: Any) -> dict[str, Any]:
+    """Return an answer with its vectors as base64 where that was asked for: little-endian floats of 32 bits.
+
+    Local engines answer with numbers whatever was asked. `openai` for JavaScript asks for base64 unless told otherwise,
+    and up to version 6 takes numbers for it: its vectors are then short, wrong, and no error.
+    """
+    rows = answer.get("data")
+    if encoding != "base64" or not isinstance(rows, list):
+        return answer
+    return {**answer, "data": [_packed(row) for row in rows]}
+
+
+def _packed(row: Any) -> Any:
+    vector = row.get("embedding") if isinstance(row, Mapping) else None
+    if not isinstance(vector, list):
+        return row
+    try:
+        packed = struct.pack(f"<{len(vector)}f", *vector)
+    except (struct.error, OverflowError):
+        return row
+    return {**row, "embedding": base64.b64encode(packed).decode()}

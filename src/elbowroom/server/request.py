@@ -1,0 +1,271 @@
+"""Reads a JSON body within limits: size, time, depth."""
+
+import asyncio
+import base64
+import hashlib
+import ipaddress
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, NoReturn
+
+from aiohttp import web
+
+from elbowroom.agents.request import Caller, ChatRequest, KnownBy, parse_chat_request
+from elbowroom.context.transcript import SYSTEM_ROLES, text_of
+from elbowroom.errors import BodyTooLarge, RequestError, RequestTimeout
+from elbowroom.logs.request_facts import request_facts
+from elbowroom.server.guard import CONVERSATION, RULES
+from elbowroom.server.state import SHARED, TIMING
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+MAX_DEPTH = 128
+
+
+async def read_json(request: web.Request, most: int = MAX_BODY_BYTES) -> Any:
+    """Return the parsed body, of at most so many bytes.
+
+    Raises BodyTooLarge, RequestTimeout, or RequestError where it is no JSON or nested too deeply.
+    """
+    body = await _read_bytes(request, most)
+    try:
+        value = json.loads(body.decode("utf-8-sig"), parse_float=_finite, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise _too_deep() from None
+    except UnicodeDecodeError as error:
+        raise RequestError(f"The body is not valid JSON: it is not UTF-8 at byte {error.start}.") from None
+    except json.JSONDecodeError as error:
+        raise RequestError(f"The body is not valid JSON: {error}.") from None
+    except ValueError:  # the one other thing that json.loads refuses
+        raise RequestError("The body is not valid JSON for elbowroom: a number in it has too many digits.") from None
+    _check_depth(value)
+    request_facts().heard(value)
+    return value
+
+
+async def _read_bytes(request: web.Request, most: int) -> bytearray:
+    if (request.content_length or 0) > most:
+        raise _too_large(most)
+    timing = request.app[TIMING]
+    body = bytearray()
+    try:
+        async with asyncio.timeout(timing.body_total):
+            while True:
+                async with asyncio.timeout(timing.body_pause):
+                    part = await request.content.readany()
+                if not part:
+                    return body
+                body += part
+                if len(body) > most:
+                    raise _too_large(most)
+    except TimeoutError:
+        raise RequestTimeout("The request's body took too long to arrive.") from None
+
+
+def _too_large(most: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The body is larger than the {most // 2**20} MiB that elbowroom takes.")
+
+
+def _too_deep() -> RequestError:
+    return RequestError(f"The body is nested more than {MAX_DEPTH} levels deep.")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise RequestError(f"The body is not valid JSON: {name} is not a JSON number.")
+
+
+def _finite(digits: str) -> float:
+    """Return the number; one that is too large for a float would go upstream as Infinity, which is no JSON."""
+    number = float(digits)
+    if math.isinf(number):
+        raise RequestError(f"The body is not valid JSON for elbowroom: {digits[:40]} is too large a number.")
+    return number
+
+
+def _check_depth(value: Any) -> None:
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, (dict, list))
+        ]
+        if not level:
+            return
+    raise _too_deep()
+
+
+USER: Final = "X-Elbowroom-User"
+TASK: Final = "X-Elbowroom-Task"
+OPEN_WEBUI_USER: Final = "X-OpenWebUI-User-Id"
+OPEN_WEBUI_JWT: Final = "X-OpenWebUI-User-Jwt"
+OPEN_WEBUI_CHAT: Final = "X-OpenWebUI-Chat-Id"
+
+AWAITED_TASKS: Final = frozenset(
+    {
+        "context_compaction",
+        "function_calling",
+        "image_prompt_generation",
+        "moa_response_generation",
+        "query_generation",
+    }
+)
+"""Tasks of Open WebUI whose answers its chat, or its person, is waiting for."""
+TASK_PROMPT: Final = "### Task:"
+AWAITED_ORDERS: Final = ("Analyze the chat history to determine", "Summarize the conversation history")
+"""How the second line of such a task begins, as far as it has one."""
+TOOL_LIST: Final = "Available Tools: ["
+TOOL_QUESTIONS: Final = ("Query: ", "History:")
+LONGEST_NAME: Final = 128
+NO_BODY: Final[Mapping[str, Any]] = {}
+UNFILLED: Final = re.compile(r"\{\{.*\}\}")
+FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
+"""What proxies add: then the address that a request comes from is theirs."""
+
+
+async def read_chat_request(request: web.Request) -> ChatRequest:
+    """Read the body of a chat request and note who asks. Raises what reading and parsing it raise."""
+    return with_caller(request, parse_chat_request(await read_json(request)))
+
+
+def with_caller(request: web.Request, chat: ChatRequest) -> ChatRequest:
+    """Return a parsed chat request with who asks."""
+    caller = caller_of(request.headers, chat)
+    return replace(chat, caller=replace(caller, known_by=_known_by(request, caller.owner)))
+
+
+def caller_without_chat(request: web.Request) -> Caller:
+    """Return who asks for something else than a chat, as the headers say."""
+    owner = owner_of(request.headers, {})
+    return Caller(owner, _chat_id(request.headers, {}), known_by=_known_by(request, owner))
+
+
+def keeper_of(request: web.Request, body: Mapping[str, Any] = NO_BODY) -> str:
+    """Return as whose the conversations of this caller are kept."""
+    owner = owner_of(request.headers, body)
+    return Caller(owner, known_by=_known_by(request, owner)).keeps_as
+
+
+def caller_of(headers: Mapping[str, str], chat: ChatRequest) -> Caller:
+    """Return who asks; `headers` are looked up without regard to upper and lower case by the mapping itself."""
+    owner = owner_of(headers, chat.body)
+    is_task = _is_task(headers, chat)
+    is_awaited = is_task and _is_awaited(headers, chat)
+    return Caller(owner, _chat_id(headers, chat.body), is_task, is_awaited, "name" if owner else "nothing")
+
+
+def _known_by(request: web.Request, owner: str) -> KnownBy:
+    """Return how it is known who asks; whoever came through the guard has the token, where there is one."""
+    only_user = request.app[SHARED].only_user
+    only_user.meet(owner)
+    if owner:
+        return "name"
+    if request.app[RULES].get().token is not None:
+        return "token"
+    return "nobody else" if only_user.is_alone and _is_from_here(request) else "nothing"
+
+
+def _is_from_here(request: web.Request) -> bool:
+    """Tell whether a request comes from this computer, and not through a proxy on it."""
+    peer = request.transport.get_extra_info("peername") if request.transport else None
+    if not isinstance(peer, tuple) or any(name in request.headers for name in FORWARDED):
+        return False
+    try:
+        address = ipaddress.ip_address(peer[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def conversation_name(name: str) -> str:
+    """Return a client's name for a conversation in the form in which `Caller.chat_id` has it."""
+    return _first_name(name)
+
+
+def owner_of(headers: Mapping[str, str], body: Mapping[str, Any] = NO_BODY) -> str:
+    """Return whose request it is, as far as it says so."""
+    claims = _claims(headers.get(OPEN_WEBUI_JWT, ""))
+    return _first_name(
+        _filled(headers, OPEN_WEBUI_USER),
+        claims.get("id"),
+        claims.get("sub"),
+        _filled(headers, USER),
+        body.get("safety_identifier"),
+        body.get("user"),
+    )
+
+
+def _chat_id(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
+    metadata = body.get("metadata")
+    named = metadata.get("conversation_id") if isinstance(metadata, dict) else None
+    return _first_name(_filled(headers, CONVERSATION), _filled(headers, OPEN_WEBUI_CHAT), named)
+
+
+def _is_task(headers: Mapping[str, str], chat: ChatRequest) -> bool:
+    """Tell a task by its header; only where there is none, by its form.
+
+    What streams has never the form of a task: a chat about a file begins with the same words.
+    """
+    if (named := _filled(headers, TASK)) is not None:
+        return bool(named)
+    return not chat.stream and _has_form_of_task(chat)
+
+
+def _is_awaited(headers: Mapping[str, str], task: ChatRequest) -> bool:
+    """Tell whether a chat waits for the answer of a task, by its name; only where it has none, by its form."""
+    if (named := _filled(headers, TASK)) is not None:
+        return named in AWAITED_TASKS
+    order = text_of(task.messages[-1])
+    return not order.startswith(TASK_PROMPT) or order.removeprefix(TASK_PROMPT).strip().startswith(AWAITED_ORDERS)
+
+
+def _has_form_of_task(chat: ChatRequest) -> bool:
+    orders = [text_of(message) for message in chat.messages if message["role"] in SYSTEM_ROLES]
+    others = [message for message in chat.messages if message["role"] not in SYSTEM_ROLES]
+    if len(others) != 1 or others[0]["role"] != "user":
+        return False
+    asked = text_of(others[0])
+    selects_tools = any(order.startswith(TOOL_LIST) for order in orders) and asked.startswith(TOOL_QUESTIONS)
+    return asked.startswith(TASK_PROMPT) or selects_tools
+
+
+def _filled(headers: Mapping[str, str], name: str) -> str | None:
+    """Return a header's value, None where it is not sent or holds a template that the client could not fill in."""
+    value = headers.get(name)
+    return None if value is None or UNFILLED.fullmatch(value.strip()) else value.strip()
+
+
+def _claims(token: str) -> dict[str, Any]:
+    """Return what a JSON web token says; nothing where it cannot be read.
+
+    Its signature is not looked at: the secret is another server's, and what it says opens nothing here.
+    """
+    _, _, rest = token.partition(".")
+    payload = rest.partition(".")[0]
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, RecursionError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def _first_name(*values: object) -> str:
+    """Return the first value that names something; a name is a text or a whole number."""
+    for value in values:
+        if isinstance(value, str | int) and not isinstance(value, bool) and (name := str(value).strip()):
+            return _bounded(name)
+    return ""
+
+
+def _bounded(name: str) -> str:
+    """Return a name as it can stand in a log; one that is too long or cannot be printed is replaced by its hash.
+
+    Were it cut instead, two callers could become one.
+    """
+    if len(name) <= LONGEST_NAME and name.isprintable():
+        return name
+    return f"sha256:{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"

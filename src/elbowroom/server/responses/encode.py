@@ -1,0 +1,294 @@
+"""An answer as clients of the Responses API read it: one object, and the events of a stream."""
+
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from json.encoder import encode_basestring_ascii
+from typing import Any, Final, Literal
+
+from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Notice, ToolCall
+from elbowroom.context.seam import notice_line
+from elbowroom.errors import ContextOverflow, ElbowroomError, TooManyRequests, UpstreamBusy
+from elbowroom.providers.base import ReasoningDelta, TextDelta
+from elbowroom.server.encode import comment, to_json
+from elbowroom.settings.model import Notices
+
+Event = tuple[str, dict[str, Any]]
+"""The type of an event of a stream, and its fields but for the sequence number."""
+Kind = Literal["message", "reasoning"]
+PREFIXES: Final = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
+TEXTS: Final = {"message": "output_text", "reasoning": "reasoning_text"}
+
+
+class OutputItems:
+    """The items of one response, each with an id made of the response's and its place: the same whenever it is made.
+
+    Only the last item is open. `done` are those that are closed.
+    """
+
+    def __init__(self, response_id: str) -> None:
+        self._key = response_id.partition("_")[2]
+        self._open: Kind | None = None
+        self._text: list[str] = []
+        self._logprobs: list[dict[str, Any]] = []
+        self.done: list[dict[str, Any]] = []
+
+    def take(self, said: AnswerEvent) -> Iterator[Event]:
+        """Yield the events for what is said: thoughts, words and calls each begin an item where another was open.
+
+        Notices are no part of a response.
+        """
+        match said:
+            case ToolCall():
+                yield from self.close()
+                yield from self._call(said)
+            case TextDelta():
+                yield from self._grow("message", said.text, {"logprobs": _logprobs(said.logprobs)})
+            case ReasoningDelta():
+                is_new = self._open != "reasoning"  # what parts it from earlier thoughts is the item's beginning then
+                yield from self._grow("reasoning", said.text.removeprefix(BETWEEN_STEPS) if is_new else said.text, {})
+            case Notice():
+                pass
+
+    def goes_on(self, said: TextDelta) -> bool:
+        """Take words that follow others, which are nearly all; tell whether these are such."""
+        if self._open != "message" or said.logprobs is not None:
+            return False
+        self._text.append(said.text)
+        return True
+
+    def delta_of_words(self) -> Event:
+        """Return the event for words that follow others, without these."""
+        return "response.output_text.delta", {**self._place(), "content_index": 0, "logprobs": []}
+
+    def close(self, status: Literal["completed", "incomplete"] = "completed") -> Iterator[Event]:
+        """Yield the events that end the open item, if there is one."""
+        if self._open is None:
+            return
+        kind, text, place = TEXTS[self._open], "".join(self._text), {**self._place(), "content_index": 0}
+        part = _part(kind, text, self._logprobs)
+        item = {**self._item(self._open, [part]), "status": status}
+        fields = {"logprobs": self._logprobs} if self._open == "message" else {}
+        yield f"response.{kind}.done", {**place, "text": text, **fields}
+        yield "response.content_part.done", {**place, "part": part}
+        yield "response.output_item.done", {"output_index": len(self.done), "item": item}
+        self.done.append(item)
+        self._open, self._text, self._logprobs = None, [], []
+
+    def _grow(self, kind: Kind, text: str, fields: Mapping[str, Any]) -> Iterator[Event]:
+        if self._open != kind:
+            yield from self.close()
+            yield from self._begin(kind)
+        self._text.append(text)
+        self._logprobs += fields.get("logprobs", ())
+        place = {**self._place(), "content_index": 0}
+        yield f"response.{TEXTS[kind]}.delta", {**place, "delta": text, **fields}
+
+    def _begin(self, kind: Kind) -> Iterator[Event]:
+        self._open = kind
+        item = {**self._item(kind, []), "status": "in_progress"}
+        yield "response.output_item.added", {"output_index": len(self.done), "item": item}
+        part = _part(TEXTS[kind], "", [])
+        yield "response.content_part.added", {**self._place(), "content_index": 0, "part": part}
+
+    def _call(self, call: ToolCall) -> Iterator[Event]:
+        head = {"id": self._id("function_call"), "type": "function_call", "call_id": call.id, "name": call.name}
+        place = {"item_id": head["id"], "output_index": len(self.done)}
+        item = {**head, "arguments": call.arguments, "status": "completed"}
+        added = {**head, "arguments": "", "status": "in_progress"}
+        yield "response.output_item.added", {"output_index": len(self.done), "item": added}
+        yield "response.function_call_arguments.delta", {**place, "delta": call.arguments}
+        yield "response.function_call_arguments.done", {**place, "name": call.name, "arguments": call.arguments}
+        yield "response.output_item.done", {"output_index": len(self.done), "item": item}
+        self.done.append(item)
+
+    def _item(self, kind: Kind, content: list[dict[str, Any]]) -> dict[str, Any]:
+        item = {"id": self._id(kind), "type": kind, "content": content}
+        return {**item, "role": "assistant"} if kind == "message" else {**item, "summary": []}
+
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": self._id(self._open or "message"), "output_index": len(self.done)}
+
+    def _id(self, kind: str) -> str:
+        return f"{PREFIXES[kind]}_{self._key}_{len(self.done)}"
+
+
+def _part(kind: str, text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
+    part = {"type": kind, "text": text}
+    return {**part, "annotations": [], "logprobs": logprobs} if kind == "output_text" else part
+
+
+def _logprobs(said: Any) -> list[dict[str, Any]]:
+    """Return a chat's logprobs of a piece as responses have them; what is of another form is left out."""
+    tokens = said.get("content") if isinstance(said, dict) else None
+    found = [_logprob(token) for token in tokens] if isinstance(tokens, list) else []
+    return [token for token in found if token is not None]
+
+
+def _logprob(token: Any) -> dict[str, Any] | None:
+    text, value = (token.get("token"), token.get("logprob")) if isinstance(token, dict) else (None, None)
+    if not isinstance(text, str) or not isinstance(value, int | float):
+        return None
+    top, given = token.get("top_logprobs"), token.get("bytes")
+    others = [_logprob(other) for other in top] if isinstance(top, list) else []
+    alike = [{key: other[key] for key in ("token", "logprob", "bytes")} for other in others if other]
+    letters = given if isinstance(given, list) else list(text.encode("utf-8", "surrogatepass"))
+    return {"token": text, "logprob": value, "bytes": letters, "top_logprobs": alike}
+
+
+RESPONSE: Final = "resp_"
+TURN: Final = "turn_"
+INCOMPLETE: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Why an answer is not complete, by the finish_reason of a chat."""
+
+
+def response_id_of(turn: str) -> str:
+    """Return the id of the response that a turn gives."""
+    return RESPONSE + turn.removeprefix(TURN)
+
+
+def turn_of(response_id: str) -> str:
+    """Return the id of the turn that has given a response."""
+    return TURN + response_id.removeprefix(RESPONSE)
+
+
+class ResponseEncoder:
+    """Encodes one answer: `echo` is what the response repeats of its request, `notices` how the person is told things.
+
+    Its id is one that nobody knows until `began` names the turn that can be asked for again.
+    """
+
+    def __init__(self, model: str, echo: Mapping[str, Any], notices: Notices = "auto") -> None:
+        self._model = model
+        self._echo = echo
+        self._notices = notices
+        self._created = int(time.time())
+        self._written = 0
+        self._words_of = -1
+        self._before_words = ""
+        self.id = RESPONSE + secrets.token_hex(12)
+        self._items = OutputItems(self.id)
+
+    def began(self, turn: str) -> None:
+        """Take the id of the turn that answers; called before anything is said."""
+        self.id = response_id_of(turn)
+        self._items = OutputItems(self.id)
+
+    def events(self, events: Sequence[AnswerEvent]) -> bytes:
+        """Return the frames for what has just been said; none where nothing of it is for this client."""
+        frames: list[str] = []
+        for event in events:
+            if isinstance(event, TextDelta) and self._items.goes_on(event):
+                frames.append(self._words(event.text))
+            elif not isinstance(event, Notice):
+                frames += self._frames(self._items.take(event))
+            elif self._notices == "content" and event.progress is None:
+                frames += self._frames(self._items.take(TextDelta(notice_line(event.text))))
+            elif self._notices in ("auto", "comment"):
+                frames += [*self._beginning(), comment(event.text)]
+        return "".join(frames).encode("ascii")
+
+    def end(self, answer: Answer) -> bytes:
+        """Return the last frames: what is open is closed, and the whole response follows."""
+        closing = list(self._frames(self._items.close()))
+        response = self.response(answer)
+        kind = "response.incomplete" if response["status"] == "incomplete" else "response.completed"
+        return "".join([*closing, *self._frames([(kind, {"response": response})])]).encode("ascii")
+
+    def failure(self, error: ElbowroomError) -> bytes:
+        """Return the frames that end a stream which cannot be finished."""
+        closing = list(self._frames(self._items.close("incomplete")))
+        why = {"code": error.code, "message": error.message, "param": error.param}
+        failed = {**self._described("failed"), "error": {"code": _code(error), "message": error.message}}
+        return "".join([*closing, *self._frames([("error", why), ("response.failed", {"response": failed})])]).encode(
+            "ascii"
+        )
+
+    def response(self, answer: Answer) -> dict[str, Any]:
+        """Return the whole response. One that a person has stopped is cancelled: what was said until then stands."""
+        for _ in self._items.close():
+            pass
+        if answer.is_interrupted:
+            response = self._described("cancelled")
+            if not answer.tool_calls:  # those that were not handed out are never to be run
+                response["output"] = [item for item in response["output"] if item["type"] != "function_call"]
+        elif reason := INCOMPLETE.get(answer.finish_reason):
+            response = {**self._described("incomplete"), "incomplete_details": {"reason": reason}}
+        else:
+            response = {**self._described("completed"), "completed_at": int(time.time())}
+        return {**response, "usage": usage_of(answer.usage)} if answer.usage is not None else response
+
+    def _described(self, status: str) -> dict[str, Any]:
+        return {**described(self.id, self._model, self._created, status, self._items.done), **self._echo}
+
+    def _beginning(self) -> list[str]:
+        if self._written:
+            return []
+        response = self._described("in_progress")
+        begun = ("response.created", "response.in_progress")
+        return [self._frame(kind, {"response": response}) for kind in begun]
+
+    def _frames(self, events: Iterable[Event]) -> Iterable[str]:
+        for kind, fields in events:
+            yield from self._beginning()
+            yield self._frame(kind, fields)
+
+    def _words(self, text: str) -> str:
+        """Return the frame of words that follow others, all but these and its number made once for each message."""
+        if self._words_of != len(self._items.done):
+            kind, fields = self._items.delta_of_words()
+            self._words_of = len(self._items.done)
+            self._before_words = f'event: {kind}\ndata: {to_json({"type": kind, **fields})[:-1]},"delta":'
+        self._written += 1
+        return f'{self._before_words}{encode_basestring_ascii(text)},"sequence_number":{self._written - 1}}}\n\n'
+
+    def _frame(self, kind: str, fields: Mapping[str, Any]) -> str:
+        data = to_json({"type": kind, **fields, "sequence_number": self._written})
+        self._written += 1
+        return f"event: {kind}\ndata: {data}\n\n"
+
+
+def described(
+    response_id: str, model: str, created: int, status: str, output: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return a response of which nothing else is known."""
+    return {
+        "id": response_id,
+        "object": "response",
+        "created_at": created,
+        "status": status,
+        "background": False,
+        "error": None,
+        "incomplete_details": None,
+        "model": model,
+        "output": list(output),
+    }
+
+
+def usage_of(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a chat's usage as responses have it; what elbowroom says beside it stays."""
+    read, written = _tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens")
+    prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    found = {
+        "input_tokens": read,
+        "input_tokens_details": {
+            "cached_tokens": _tokens(prompt, "cached_tokens"),
+            "cache_write_tokens": _tokens(prompt, "cache_write_tokens"),
+        },
+        "output_tokens": written,
+        "output_tokens_details": {"reasoning_tokens": _tokens(completion, "reasoning_tokens")},
+        "total_tokens": read + written,
+    }
+    return {**found, "elbowroom": usage["elbowroom"]} if "elbowroom" in usage else found
+
+
+def _tokens(usage: Any, name: str) -> int:
+    value = usage.get(name) if isinstance(usage, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _code(error: ElbowroomError) -> str:
+    """Return what OpenAI's list of codes has for an error; `error.code` itself stands in the event before."""
+    if isinstance(error, TooManyRequests | UpstreamBusy):
+        return "rate_limit_exceeded"
+    return "invalid_prompt" if isinstance(error, ContextOverflow) else "server_error"

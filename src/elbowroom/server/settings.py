@@ -1,0 +1,251 @@
+"""`/api/settings`, `/api/agents`, `/api/providers` and `/api/tools`."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+from aiohttp import web
+
+from elbowroom.agents.prompt import LearnedWindows
+from elbowroom.errors import ElbowroomError, NotFound, RequestError
+from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.providers.lmstudio import LMStudio, find_owner
+from elbowroom.server.guard import for_own_page
+from elbowroom.server.request import read_json
+from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED
+from elbowroom.settings.change import SettingsChanger, add_agent, change_agent, remove_agent
+from elbowroom.settings.fields import without_secrets
+from elbowroom.settings.keys import key_text
+from elbowroom.settings.live import LiveSettings
+from elbowroom.settings.merge import restart_needed, shown_sources, shown_values
+from elbowroom.settings.model import ProviderSettings, Settings
+from elbowroom.settings.references import TOOL_DESCRIPTIONS
+
+MAX_SETTINGS_BYTES: Final = 1024 * 1024
+
+
+def add_settings_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, str]) -> None:
+    """Add the routes; `environ` holds the secrets that the settings refer to."""
+    routes = SettingsRoutes(live, environ)
+    app.router.add_get("/api/settings", for_own_page(routes.show))
+    app.router.add_patch("/api/settings", for_own_page(routes.change))
+    app.router.add_get("/api/agents", for_own_page(routes.list_agents))
+    app.router.add_post("/api/agents", for_own_page(routes.add_agent))
+    app.router.add_patch("/api/agents/{id}", for_own_page(routes.change_agent))
+    app.router.add_delete("/api/agents/{id}", for_own_page(routes.remove_agent))
+    app.router.add_get("/api/providers", for_own_page(list_providers))
+    app.router.add_get("/api/tools", for_own_page(list_tools))
+
+
+class SettingsRoutes:
+    """Shows and changes the settings of a running server.
+
+    Changes are made in threads, which go on when the client leaves: each is made wholly or not at all.
+    """
+
+    def __init__(self, live: LiveSettings, environ: Mapping[str, str]) -> None:
+        self._live = live
+        self._environ = environ
+        self._changer = SettingsChanger(live, environ)
+
+    async def show(self, request: web.Request) -> web.Response:
+        """Answer with the values in force, where each comes from, and what may be set."""
+        loaded = self._live.current()
+        return web.json_response(
+            {
+                "path": str(loaded.path),
+                "values": shown_values(loaded, self._environ),
+                "sources": shown_sources(loaded),
+                "locked": {key_text(key): source for key, source in self._live.locked.items()},
+                "schema": _schema(),
+                "warnings": list(loaded.warnings),
+                "restart_needed": restart_needed(self._live.started, loaded.settings),
+            }
+        )
+
+    async def change(self, request: web.Request) -> web.Response:
+        """Merge a patch into the settings file and answer as `show` does."""
+        patch = await _read_object(request)
+        await asyncio.to_thread(self._changer.change, lambda _: patch)
+        return await self.show(request)
+
+    async def list_agents(self, request: web.Request) -> web.Response:
+        """List all agents, those that are switched off too."""
+        return web.json_response({"data": self._agents()})
+
+    async def add_agent(self, request: web.Request) -> web.Response:
+        """Add an agent and answer with it."""
+        agent = await _read_object(request)
+        agent_id = await asyncio.to_thread(add_agent, self._changer, agent)
+        return web.json_response(self._agent(agent_id), status=201)
+
+    async def change_agent(self, request: web.Request) -> web.Response:
+        """Merge a patch into an agent and answer with it."""
+        patch = await _read_object(request)
+        agent_id = await asyncio.to_thread(change_agent, self._changer, request.match_info["id"], patch)
+        return web.json_response(self._agent(agent_id))
+
+    async def remove_agent(self, request: web.Request) -> web.Response:
+        """Remove an agent that nothing needs."""
+        await asyncio.to_thread(remove_agent, self._changer, request.match_info["id"])
+        return web.Response(status=204)
+
+    def _agents(self) -> list[dict[str, Any]]:
+        agents: list[dict[str, Any]] = shown_values(self._live.current(), self._environ)["agents"]
+        return agents
+
+    def _agent(self, agent_id: str) -> dict[str, Any]:
+        """Return an agent that has just been written. Raises NotFound where somebody has removed it since."""
+        for agent in self._agents():
+            if agent["id"] == agent_id:
+                return agent
+        raise NotFound(f"The agent {agent_id!r} has been removed meanwhile.", code="agent_not_found")
+
+
+async def list_tools(request: web.Request) -> web.Response:
+    """List what may stand in an agent's `tools`."""
+    rows = [{"name": name, "description": text} for name, text in TOOL_DESCRIPTIONS.items()]
+    return web.json_response({"data": rows})
+
+
+async def _read_object(request: web.Request) -> dict[str, Any]:
+    body = await read_json(request, MAX_SETTINGS_BYTES)
+    if not isinstance(body, dict):
+        raise RequestError("The body has to be a JSON object.")
+    return body
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return Settings.model_json_schema()
+
+
+log = logging.getLogger(__name__)
+PROBE_SECONDS: Final = 2.0
+WINDOW_SOURCES: Final[Mapping[str, str]] = {
+    "lmstudio": "LM Studio: the context length of the loaded instance",
+    "ollama": "Ollama: context_length in /api/ps",
+    "openai": "the server: max_model_len in its list of models",
+}
+LEARNED: Final = "learned from what the engine reported, smaller than it says"
+
+
+async def list_providers(request: web.Request) -> web.Response:
+    """Ask all providers at once, each for two seconds at most; what fails is said in its row."""
+    loaded = request.app[SETTINGS].current()
+    rows = loaded.settings.providers
+    try:
+        providers = request.app[PROVIDERS].of(loaded)
+    except ElbowroomError as error:  # a file with a key that cannot be read
+        return web.json_response({"data": [_row(settings, error.message, []) for settings in rows]})
+    windows = request.app[SHARED].windows
+    states = await asyncio.gather(*(_state(settings, providers[settings.id], windows) for settings in rows))
+    return web.json_response({"data": states})
+
+
+async def _state(settings: ProviderSettings, provider: Provider, windows: LearnedWindows) -> dict[str, Any]:
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            infos = await provider.models()
+    except ElbowroomError as error:
+        return _row(settings, error.message, [])
+    except TimeoutError:
+        return _row(settings, f"It did not list its models within {PROBE_SECONDS:g} seconds.", [])
+    except Exception:
+        log.exception("The models of %s could not be listed", settings.id)
+        return _row(settings, "elbowroom made a mistake when it asked for the models; its log says where.", [])
+    return _row(settings, None, [_model(settings.kind, info, windows) for info in infos])
+
+
+def _row(settings: ProviderSettings, error: str | None, models: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "id": settings.id,
+        "kind": settings.kind,
+        "base_url": without_secrets(settings.base_url),
+        "reachable": error is None,
+        "error": error,
+        "models": list(models),
+    }
+
+
+def _model(kind: str, info: ModelInfo, windows: LearnedWindows) -> dict[str, Any]:
+    told = info.loaded_context
+    window = windows.at_most(info, told) if told else None
+    source = None if told is None else LEARNED if window != told else WINDOW_SOURCES[kind]
+    return {
+        "id": info.id,
+        "state": "not-loaded" if info.state == "loading" else info.state,
+        "window": window,
+        "max_window": info.max_context,
+        "window_source": source,
+    }
+
+
+MODELS: Final = "/api/v1/models"
+
+
+def add_lmstudio_routes(app: web.Application) -> None:
+    """Add the routes; they stand on the root whatever base address a client has."""
+    app.router.add_get(MODELS, list_downloaded)
+    app.router.add_post(f"{MODELS}/load", load)
+    app.router.add_post(f"{MODELS}/unload", unload)
+    app.router.add_post(f"{MODELS}/download", download)
+    app.router.add_get(f"{MODELS}/download/status/{{job_id}}", download_status)
+
+
+async def list_downloaded(request: web.Request) -> web.Response:
+    """`GET /api/v1/models`: LM Studio's own list."""
+    return web.json_response(await _studios(request)[0].management.catalog())
+
+
+async def load(request: web.Request) -> web.Response:
+    """`POST /api/v1/models/load`: load `model`."""
+    studio, body = await _of_body(request, "model")
+    return web.json_response(await studio.management.load(body))
+
+
+async def unload(request: web.Request) -> web.Response:
+    """`POST /api/v1/models/unload`: unload the instance `instance_id`."""
+    studio, body = await _of_body(request, "instance_id")
+    return web.json_response(await studio.management.unload(body))
+
+
+async def download(request: web.Request) -> web.Response:
+    """`POST /api/v1/models/download`: begin to download `model`, by its name in LM Studio's catalog or its address."""
+    body = _checked(await read_json(request), "model")
+    return web.json_response(await _studios(request)[0].management.download(body))
+
+
+async def download_status(request: web.Request) -> web.Response:
+    """`GET /api/v1/models/download/status/{job_id}`."""
+    job_id = request.match_info["job_id"]
+    if job_id in (".", ".."):  # which a URL takes for another path
+        raise NotFound(f"There is no download {job_id!r}.")
+    return web.json_response(await _studios(request)[0].management.download_status(job_id))
+
+
+async def _of_body(request: web.Request, field: str) -> tuple[LMStudio, dict[str, Any]]:
+    """Return the LM Studio that a body means by the name in a field, and the body with its own name for that."""
+    body = _checked(await read_json(request), field)
+    studios = _studios(request)
+    for studio in studios:
+        name = body[field].removeprefix(f"{studio.id}/")
+        if name != body[field] and find_owner(await studio.models(), name) is not None:
+            return studio, {**body, field: name}
+    return studios[0], body
+
+
+def _checked(body: Any, field: str) -> dict[str, Any]:
+    if not isinstance(body, dict) or not isinstance(body.get(field), str) or not body[field]:
+        raise RequestError(f"The body has to be a JSON object with {field}, a name.", param=field)
+    return body
+
+
+def _studios(request: web.Request) -> list[LMStudio]:
+    providers = request.app[PROVIDERS].of(request.app[SETTINGS].current()).values()
+    studios = [provider for provider in providers if isinstance(provider, LMStudio)]
+    if not studios:
+        raise NotFound("No provider of the settings is an LM Studio, whose models this route lists and loads.")
+    return studios

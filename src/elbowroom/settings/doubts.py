@@ -1,0 +1,224 @@
+"""Who may reach the server: loopback only, or a token; and the secrets behind the settings."""
+
+import errno
+import ipaddress
+import os
+import re
+import shutil
+import socket
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from elbowroom.errors import SettingsError
+from elbowroom.settings.fields import SecretRef, expanded
+from elbowroom.settings.keys import Key, Problem, key_text, wrong_settings
+from elbowroom.settings.model import McpServerSettings, Settings
+
+NEW_TOKEN = "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"  # noqa: S105  # a command, not a token
+SECRET_WORDS = re.compile(r"key|token|secret|passw|auth|credential", re.IGNORECASE)
+HOST_KEY: Key = ("server", "host")
+TOKEN_KEY: Key = ("server", "token")
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only programs on this machine can reach this address."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def secrets_of(settings: Settings) -> dict[Key, SecretRef]:
+    """Return every secret of the settings by its key."""
+    keys = {("providers", index, "api_key"): provider.api_key for index, provider in enumerate(settings.providers)}
+    return (
+        {TOKEN_KEY: settings.server.token}
+        | {key: secret for key, secret in keys.items() if secret is not None}
+        | {
+            ("mcp_servers", index, field, name): secret
+            for index, server in enumerate(settings.mcp_servers)
+            for field, secrets in (("env", server.env), ("headers", server.headers))
+            for name, secret in secrets.items()
+        }
+    )
+
+
+def check_access(settings: Settings, sources: Mapping[Key, str], folder: Path, environ: Mapping[str, str]) -> None:
+    """Refuse settings whose secrets cannot be read, or that open the server to a network without a token.
+
+    Raises WrongSettings that says how to mend it.
+    """
+    token = None
+    for key, secret in secrets_of(settings).items():
+        try:
+            value = secret.reveal(folder, environ)
+        except SettingsError as error:
+            message = f"{key_text(key)} = {secret} is not accepted: {error}"
+            raise wrong_settings([Problem(key, message, f"{sources.get(key, 'default')}: {message}")]) from error
+        if key == TOKEN_KEY:
+            token = value
+    if token is None and (source := sources.get(TOKEN_KEY)):
+        message = (
+            f"server.token = {settings.server.token} names a variable that is not set. Set it, or remove the line."
+        )
+        raise wrong_settings([Problem(TOKEN_KEY, message, f"{source}: {message}")])
+    if token is None and not is_loopback(settings.server.host):
+        needed = f"listening on {settings.server.host} lets other machines in, so it needs a token."
+        raise wrong_settings(
+            [
+                Problem(
+                    HOST_KEY,
+                    f"{needed[0].upper()}{needed[1:]} Give server.token a value first, or together with this.",
+                    f"{sources.get(HOST_KEY, 'server.host')}: {needed} Set one and start again:\n"
+                    f'  export ELBOWROOM_TOKEN="$({NEW_TOKEN})"',
+                )
+            ]
+        )
+
+
+def doubtful_secrets(
+    settings: Settings, sources: Mapping[Key, str], folder: Path, environ: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield a sentence for each secret that stands in the file itself, or in a variable that is not set.
+
+    A variable for an MCP server may be no secret: one that stands in the file is told where its name sounds like one.
+    """
+    for key, secret in secrets_of(settings).items():
+        source = sources.get(key)
+        if source is None:
+            continue
+        if secret.is_literal and _sounds_secret(key) and not source.startswith("environment"):
+            yield f"{source}: {key_text(key)} holds the secret itself; env:NAME or file:PATH keeps it elsewhere."
+        if secret.reveal(folder, environ) is None:
+            without = "it is left out" if key[0] == "mcp_servers" else "no key is sent"
+            yield f"{source}: {key_text(key)} = {secret} names a variable that is not set; {without}."
+
+
+def _sounds_secret(key: Key) -> bool:
+    is_variable = key[0] == "mcp_servers" and key[2] == "env"
+    return not is_variable or SECRET_WORDS.search(str(key[-1])) is not None
+
+
+HOST: Final[Key] = ("server", "host")
+PORT: Final[Key] = ("server", "port")
+
+
+def address_problem(host: str, port: int, own_port: int) -> Problem | None:
+    """Return why nothing could listen on an address, None where it can be bound.
+
+    `own_port` is the one that this server listens on itself: it is free once that has ended, so that only the host is
+    tried out for it.
+    """
+    tried = 0 if port == own_port else port
+    try:
+        found = socket.getaddrinfo(host, tried, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in found:
+            try_bind(family, kind, protocol, address)
+    except (OSError, UnicodeError) as error:  # a name with a part too long for the DNS is a UnicodeError
+        return _problem(error, host, port)
+    return None
+
+
+def try_bind(family: int, kind: int, protocol: int, address: tuple[Any, ...]) -> None:
+    """Bind an address that `getaddrinfo` found as the server would, and let it go again. Raises OSError."""
+    with socket.socket(family, kind, protocol) as listener:
+        if os.name == "posix":  # as the server itself will do; on Windows it would take the place of another program
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+
+
+def _problem(error: OSError | UnicodeError, host: str, port: int) -> Problem:
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EADDRINUSE:
+        key, said = PORT, f"port {port} on {host} is in use by another program; choose another one."
+    elif number in (errno.EACCES, errno.EPERM):
+        key, said = PORT, f"elbowroom may not listen on port {port}; choose one above 1023."
+    else:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        key, said = HOST, f"{host!r} is not an address of this machine ({reason})."
+    message = f"{'.'.join(map(str, key))}: {said}"
+    return Problem(key, message, message)
+
+
+def doubtful_servers(settings: Settings, folder: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each program that is not found, and each server that an agent names and that is disabled.
+
+    `folder` is the one of the settings file.
+    """
+    for index, server in enumerate(settings.mcp_servers):
+        if server.enabled and server.command and not _is_found(server, folder, environ):
+            yield (
+                f"mcp_servers[{index}].command: the program {server.command[0]!r} is not found; "
+                f"the tools of {server.name!r} are missing until it is."
+            )
+    disabled = {server.name for server in settings.mcp_servers if not server.enabled}
+    for index, agent in enumerate(settings.agents):
+        for name in dict.fromkeys(name.partition("/")[0] for name in agent.mcp if agent.enabled):
+            if name in disabled:
+                yield (
+                    f"agents[{index}].mcp: the MCP server {name!r} is not enabled; {agent.id!r} goes without its tools."
+                )
+
+
+def _is_found(server: McpServerSettings, folder: Path, environ: Mapping[str, str]) -> bool:
+    program = os.path.expanduser(server.command[0])
+    if os.path.dirname(program):
+        start = folder / os.path.expanduser(server.cwd) if server.cwd else ""
+        return shutil.which(os.path.join(start, program)) is not None
+    path = environ.get("PATH")
+    return path is None or shutil.which(program, path=path) is not None
+
+
+def missing_folders(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for the vault, or else for each folder in it, where the settings name one that is not there."""
+    if not settings.vault.path:
+        return
+    root = expanded(settings.vault.path)
+    if not os.path.isdir(root):
+        yield f"vault.path: there is no folder {settings.vault.path}; agents cannot use their vault tools."
+        return
+    named = {"vault": settings.vault} | {f"agents[{n}].vault": agent.vault for n, agent in enumerate(settings.agents)}
+    for key, section in named.items():
+        for field, folders in (("include", section.include), ("exclude", section.exclude)):
+            for folder in folders:
+                if not _is_there(root, folder):
+                    yield f"{key}.{field}: there is no folder {folder!r} in the vault."
+
+
+def _is_there(root: Path, folder: str) -> bool:
+    """Tell whether there is such a folder, in whatever case it is written."""
+    here = [root]
+    for name in folder.split("/"):
+        here = [found for parent in here for found in _folders_in(parent) if _folded(found.name) == _folded(name)]
+    return bool(here)
+
+
+def _folders_in(parent: Path) -> list[Path]:
+    try:
+        return [path for path in parent.iterdir() if path.is_dir()]
+    except OSError:
+        return []
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+EVERYWHERE: Final[Mapping[str, str]] = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # read, not bound to
+
+
+def reached_host(host: str) -> str:
+    """Return the host to connect to: that of this machine itself where a server listens everywhere."""
+    return EVERYWHERE.get(host, host)
+
+
+def own_address(host: str, port: int) -> str:
+    """Return the address as people write it, such as `http://127.0.0.1:2345`."""
+    host = reached_host(host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

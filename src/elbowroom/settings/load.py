@@ -1,0 +1,163 @@
+"""Settings in layers: flag over environment over file over default, each value with its source."""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from elbowroom.errors import SettingsError
+from elbowroom.settings.doubts import check_access, doubtful_secrets, doubtful_servers, missing_folders
+from elbowroom.settings.explain import explain
+from elbowroom.settings.fields import SecretRef
+from elbowroom.settings.keys import (
+    Key,
+    doubtful_sampling,
+    key_text,
+    unknown_keys,
+    unknown_variables,
+    variables_of,
+    wrong_settings,
+)
+from elbowroom.settings.model import Sampling, Settings
+
+VARIABLE: Final = "environment variable "
+FLAG: Final = "flag --"
+Flags = Mapping[tuple[str, str], str | int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings that are valid, and how they came about.
+
+    `sources` maps a key such as `("server", "port")` to the file, variable or flag that set it; a key that is
+    not in it has its default. `warnings` are sentences for the person.
+    """
+
+    settings: Settings
+    path: Path
+    sources: Mapping[Key, str]
+    warnings: tuple[str, ...]
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder that relative secret files are looked up in."""
+        return self.path.parent
+
+
+def load_settings(path: Path, environ: Mapping[str, str], flags: Flags, *, must_exist: bool = False) -> LoadedSettings:
+    """Read the file, lay the environment and the flags over it, and check the whole.
+
+    `flags` maps keys such as `("server", "port")` to values; None means that the flag was not given.
+
+    Raises SettingsError that names the place, the key, the value and what is accepted.
+    """
+    return settings_of(_read_file(path, must_exist=must_exist), path, environ, flags)
+
+
+def settings_of(written: Mapping[str, Any], path: Path, environ: Mapping[str, str], flags: Flags) -> LoadedSettings:
+    """Return the settings that a file at this path with this content would make.
+
+    Raises WrongSettings that names the place, the key, the value and what is accepted.
+    """
+    data = dict(written)
+    sources: dict[Key, str] = {key: str(path) for key in _leaves(data)}
+    for (table, field), (value, source) in overrides(environ, flags).items():
+        if isinstance(row := data.get(table, {}), dict):
+            data[table] = {**row, field: value}
+            sources[table, field] = source
+    try:
+        settings = Settings.model_validate(data)
+    except ValidationError as error:
+        raise wrong_settings(explain(error, data, sources, path)) from None
+    check_access(settings, sources, path.parent, environ)
+    warnings = [
+        *unknown_variables(environ),
+        *(f"{path}: {warning}; it is ignored." for _, warning in unknown_keys(data)),
+        *(f"{path}: {warning}" for warning in doubtful_sampling(data)),
+        *doubtful_secrets(settings, sources, path.parent, environ),
+        *(f"{path}: {warning}" for warning in missing_folders(settings)),
+        *(f"{path}: {warning}" for warning in doubtful_servers(settings, path.parent, environ)),
+    ]
+    return LoadedSettings(settings, path, sources, tuple(warnings))
+
+
+def overrides(environ: Mapping[str, str], flags: Flags) -> dict[tuple[str, str], tuple[Any, str]]:
+    """Return the value and the source of each key that the environment or a flag sets, whatever the file says."""
+    variables = {key: (value, f"{VARIABLE}{name}") for key, (value, name) in variables_of(environ).items()}
+    return variables | {key: (value, f"{FLAG}{key[1]}") for key, value in flags.items() if value is not None}
+
+
+def parse_file(content: bytes, path: Path) -> dict[str, Any]:
+    """Return what stands in a settings file. Raises SettingsError where that is no TOML."""
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"The settings file {path} is not UTF-8 text (byte {error.start}).") from None
+    except (ValueError, RecursionError) as error:  # broken syntax, an endless number, brackets in a thousand brackets
+        raise SettingsError(f"The settings file {path} is not valid TOML: {error}.") from None
+
+
+def _read_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
+    try:
+        return parse_file(path.read_bytes(), path)
+    except FileNotFoundError:
+        if must_exist:
+            raise SettingsError(f"There is no settings file at {path}.") from None
+        return {}
+    except OSError as error:
+        raise SettingsError(f"The settings file {path} cannot be read: {error.strerror or error}.") from error
+
+
+def _leaves(value: Any, key: Key = ()) -> Iterator[Key]:
+    if isinstance(value, dict) and (value or not key):
+        for name, item in value.items():
+            yield from _leaves(item, (*key, name))
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*key, index))
+    else:
+        yield key
+
+
+def list_settings(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield one line a value: `server.port = 2345   (default)`."""
+    for key, value in leaves(loaded.settings):
+        yield f"{key_text(key)} = {_shown(value, environ)}   ({source_of(loaded, key)})"
+
+
+def source_of(loaded: LoadedSettings, key: Key) -> str:
+    """Return where a value comes from; one that is a table itself comes from where its parts do."""
+    return next((source for found, source in loaded.sources.items() if found[: len(key)] == key), "default")
+
+
+def leaves(value: Any, key: Key = ()) -> Iterator[tuple[Key, Any]]:
+    """Yield every value below a table of settings with its key; parameters of `sampling` only where they are set."""
+    if isinstance(value, BaseModel):
+        for name in [*type(value).model_fields, *(value.model_extra or {})]:
+            part = getattr(value, name)
+            if part is not None or not isinstance(value, Sampling):
+                yield from leaves(part, (*key, name))
+    elif isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
+        for index, item in enumerate(value):
+            yield from leaves(item, (*key, index))
+    else:
+        yield key, value
+
+
+def _shown(value: Any, environ: Mapping[str, str]) -> str:
+    match value:
+        case SecretRef():
+            name = str(value).removeprefix("env:")
+            state = "" if not str(value).startswith("env:") else ", set" if environ.get(name) else ", not set"
+            return f"{value}{state}"
+        case None:
+            return "not set"
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return repr(list(value))
+        case _:
+            return repr(value)

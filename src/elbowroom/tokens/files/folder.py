@@ -1,0 +1,142 @@
+"""The tokenizer and the chat templates of an MLX or Hugging Face model folder."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizers import AddedToken, decoders, models
+from tokenizers import Tokenizer as LibraryTokenizer
+
+from elbowroom.tokens.errors import UnreadableModelFile, UnsupportedTokenizer
+from elbowroom.tokens.files.engines import LibraryEngine
+from elbowroom.tokens.files.tokenizer import ModelText, Tokenizer, TokenizerKind
+
+TOKENIZER: Final = "tokenizer.json"
+CONFIG: Final = "tokenizer_config.json"
+SPECIAL_TOKENS: Final = "special_tokens_map.json"
+MODEL_CONFIG: Final = "config.json"
+TEMPLATE: Final = "chat_template.jinja"
+JSON_TEMPLATE: Final = "chat_template.json"
+MORE_TEMPLATES: Final = "additional_chat_templates"
+MAX_TOKENIZER_BYTES: Final = 256 << 20
+MAX_CONFIG_BYTES: Final = 16 << 20
+
+
+def read_model_folder(folder: Path) -> ModelText:
+    """Read a model's tokenizer and chat templates from its folder.
+
+    The engine for such models (MLX) adds no BOS token of its own. Raises `UnreadableModelFile` where a file
+    is missing or damaged, `UnsupportedTokenizer` where the folder has a tokenizer in another form only.
+    """
+    if not (folder / TOKENIZER).is_file() and any(folder.glob("*.model")):
+        raise UnsupportedTokenizer(
+            f"The model folder {folder} has a SentencePiece file, but no {TOKENIZER}, which elbowroom needs."
+        )
+    library_tokenizer = _library_tokenizer(folder / TOKENIZER)
+    config = _json_object(folder / CONFIG)
+    named = {**_json_object(folder / SPECIAL_TOKENS), **config}
+    added = library_tokenizer.get_added_tokens_decoder().values()
+    tokenizer = Tokenizer(
+        name=folder.name,
+        kind=_kind(library_tokenizer),
+        engine=LibraryEngine(library_tokenizer),
+        special_tokens=frozenset(token.content for token in added),
+        cut_points=frozenset(token.content for token in added if _is_cut_point(token)),
+        bos_token=_token_text(named.get("bos_token")),
+        eos_token=_token_text(named.get("eos_token")),
+    )
+    return ModelText(tokenizer, _chat_templates(folder, config), _context_length(folder))
+
+
+def _library_tokenizer(path: Path) -> LibraryTokenizer:
+    data = _bytes(path, MAX_TOKENIZER_BYTES)
+    try:
+        tokenizer = LibraryTokenizer.from_buffer(data)
+    except Exception as error:  # the library raises nothing narrower
+        raise UnreadableModelFile(
+            f"The file {path} is no tokenizer that can be read ({error}). Download the model again."
+        ) from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _kind(tokenizer: LibraryTokenizer) -> TokenizerKind:
+    if isinstance(tokenizer.model, models.WordPiece):
+        return "wordpiece"
+    return "byte-level" if isinstance(tokenizer.decoder, decoders.ByteLevel) else "sentencepiece"
+
+
+def _is_cut_point(token: AddedToken) -> bool:
+    """Tell whether a text can be cut before this token: it looks at nothing to the left of it."""
+    return bool(token.content) and not (token.lstrip or token.single_word or token.normalized)
+
+
+def _chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the templates by name; a file of its own wins over the configuration."""
+    templates = {}
+    stated = config.get("chat_template") or _json_object(folder / JSON_TEMPLATE).get("chat_template")
+    if isinstance(stated, str):
+        templates["default"] = stated
+    elif isinstance(stated, list):
+        for entry in stated:
+            if isinstance(entry, dict) and isinstance(entry.get("template"), str):
+                templates[str(entry.get("name", "default"))] = entry["template"]
+    for path in sorted((folder / MORE_TEMPLATES).glob("*.jinja")):
+        templates[path.stem] = _text(path)
+    if (folder / TEMPLATE).is_file():
+        templates["default"] = _text(folder / TEMPLATE)
+    return templates
+
+
+def _context_length(folder: Path) -> int | None:
+    config = _json_object(folder / MODEL_CONFIG)
+    inner = config.get("text_config")
+    for source in (config, inner if isinstance(inner, dict) else {}):
+        length = source.get("max_position_embeddings")
+        if isinstance(length, int):
+            return length
+    return None
+
+
+def _token_text(value: object) -> str:
+    """Return the text of a token that is given as a string, or as an object with its `content`."""
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else ""
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file, an empty one where the file is not there."""
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(_bytes(path, MAX_CONFIG_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"is no valid JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise _damaged(path, "holds no JSON object")
+    return value
+
+
+def _text(path: Path) -> str:
+    try:
+        return _bytes(path, MAX_CONFIG_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise _damaged(path, "is no UTF-8 text") from error
+
+
+def _bytes(path: Path, limit: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise _damaged(path, f"cannot be opened: {error.strerror or error}") from error
+    if len(data) > limit:
+        raise _damaged(path, f"has more than {limit:,} bytes")
+    return data
+
+
+def _damaged(path: Path, what: str) -> UnreadableModelFile:
+    return UnreadableModelFile(f"The model's file {path} {what}. Download the model again, or name another.")

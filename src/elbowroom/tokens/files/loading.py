@@ -1,0 +1,112 @@
+"""Loads the tokenizers of models by path: late, once, and anew when a file has changed."""
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+from elbowroom.tokens.errors import UnreadableModelFile
+from elbowroom.tokens.files.segments import SegmentCounter
+from elbowroom.tokens.files.tokenizer import ModelText
+
+KEPT: Final = 3
+FOLDER_FILES: Final = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+MORE_TEMPLATES: Final = "additional_chat_templates/*.jinja"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedModel:
+    """A model's texts and templates, with the counter that remembers the pieces of its prompts."""
+
+    text: ModelText
+    segments: SegmentCounter
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a model's files look like from outside: path, and each file's name, size and time of change."""
+
+    path: Path
+    files: tuple[tuple[str, int, int], ...]
+
+
+class TokenizerLoader:
+    """Holds the tokenizers that were used last.
+
+    Whoever asks for a model that is being loaded waits for the same load. Loading runs in a thread; the
+    libraries that it needs are imported there. Nothing is ever downloaded.
+    """
+
+    def __init__(self, *, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._loads: OrderedDict[Path, tuple[Fingerprint, asyncio.Task[LoadedModel]]] = OrderedDict()
+
+    async def load(self, path: str | PathLike[str]) -> LoadedModel:
+        """Return the tokenizer of a GGUF file or of a model folder.
+
+        Raises `UnreadableModelFile` or `UnsupportedTokenizer`; a failure is not remembered.
+        """
+        fingerprint = await asyncio.to_thread(fingerprint_of, Path(path))
+        known = self._loads.get(fingerprint.path)
+        if known is None or known[0] != fingerprint:
+            task = asyncio.create_task(asyncio.to_thread(load_model, fingerprint.path))
+            known = (fingerprint, task)
+            self._loads[fingerprint.path] = known
+            task.add_done_callback(lambda done: self._forget_failure(fingerprint, done))
+        self._loads.move_to_end(fingerprint.path)
+        while len(self._loads) > self._kept:
+            self._loads.popitem(last=False)
+        return await asyncio.shield(known[1])
+
+    async def aclose(self) -> None:
+        """Wait for the loads that are under way, and forget everything."""
+        tasks = [task for _, task in self._loads.values()]
+        self._loads.clear()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _forget_failure(self, fingerprint: Fingerprint, task: asyncio.Task[LoadedModel]) -> None:
+        failed = task.cancelled() or task.exception() is not None
+        if failed and self._loads.get(fingerprint.path, (None, None))[1] is task:
+            del self._loads[fingerprint.path]
+
+
+def load_model(path: Path) -> LoadedModel:
+    """Read and build the tokenizer of a GGUF file or a model folder; takes a tenth of a second to two."""
+    text = _model_text(path)
+    return LoadedModel(text, SegmentCounter(text.tokenizer))
+
+
+def _model_text(path: Path) -> ModelText:
+    # The libraries are imported here and nowhere earlier: a server that never counts never loads them.
+    if path.is_dir():
+        from elbowroom.tokens.files.folder import read_model_folder
+
+        return read_model_folder(path)
+    from elbowroom.tokens.files.gguf import read_gguf_header
+    from elbowroom.tokens.files.gguf_tokenizer import model_text
+
+    return model_text(read_gguf_header(path))
+
+
+def fingerprint_of(path: Path) -> Fingerprint:
+    """Look at a model's files without opening them. Raises `UnreadableModelFile` where there is none."""
+    try:
+        path = path.resolve(strict=True)
+        if path.is_dir():
+            candidates = [*(path / name for name in FOLDER_FILES), *sorted(path.glob(MORE_TEMPLATES))]
+        else:
+            candidates = [path]
+        states = [(file.name, file.stat()) for file in candidates if file.is_file()]
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UnreadableModelFile(f"The model {path} cannot be read: {reason}. Check its path.") from error
+    return Fingerprint(path, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))

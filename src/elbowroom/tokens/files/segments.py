@@ -1,0 +1,177 @@
+"""The exact count of a rendered prompt, at the price of what is new in it."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import accumulate
+from typing import Final
+
+from elbowroom.tokens.files.tokenizer import Tokenizer, special_token_pattern
+
+CAPACITY: Final = 20_000
+DIGEST_BYTES: Final = 16
+LONG: Final = 4000
+"""Characters from which on the beginnings of a text are remembered too; a shorter one is quickly cut."""
+PIECES_BACK: Final = (64, 16, 4, 1)
+"""How many pieces before its end a beginning is remembered: templates write the last messages in another way."""
+
+
+class SegmentCounter:
+    """Counts prompts piece by piece and remembers the count of every piece; safe to use from any thread.
+
+    A prompt is cut before every special token, where no token can reach across; the sum over the pieces is
+    the tokenizer's own count of the whole. Only digests are kept: of the `capacity` pieces used last, 3 MB, and of
+    the last long prompts' beginnings.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, capacity: int = CAPACITY) -> None:
+        self.tokenizer = tokenizer
+        self._cuts = special_token_pattern(tokenizer.cut_points)
+        self._longest_cut = max(map(len, tokenizer.cut_points), default=0)
+        self._beginnings = KnownBeginnings()
+        self._capacity = capacity
+        self._counts: OrderedDict[bytes, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def count(self, text: str) -> int:
+        """Return how many tokens a text takes, special tokens recognised and none added."""
+        if len(text) < LONG or not self._longest_cut:
+            return sum(self._sizes(self.pieces(text)))
+        known, read = self._beginnings.longest_in(text)
+        pieces = self.pieces(text[known.length :])
+        sizes = self._sizes(pieces)
+        starts = accumulate(map(len, pieces), initial=known.length)
+        before = accumulate(sizes, initial=known.tokens)
+        cuts = [
+            Beginning(start, start + self._longest_cut, tokens)
+            for start, tokens in zip(starts, before, strict=True)
+            if start > known.length and start + self._longest_cut <= len(text)
+        ]
+        self._beginnings.remember(read, [cuts[-back] for back in PIECES_BACK if back <= len(cuts)])
+        return known.tokens + sum(sizes)
+
+    def _sizes(self, pieces: list[str]) -> list[int]:
+        """Return how many tokens each piece takes."""
+        digests = [_digest(piece) for piece in pieces]
+        known = self._known(digests)
+        missing = [place for place, digest in enumerate(digests) if digest not in known]
+        counts = self.tokenizer.count_many([pieces[place] for place in missing])
+        fresh = dict(zip((digests[place] for place in missing), counts, strict=True))
+        self._remember(fresh)
+        known |= fresh
+        return [known[digest] for digest in digests]
+
+    def count_prompt(self, prompt: str) -> int:
+        """Return how many tokens the engine reads for a rendered prompt, added BOS and EOS included."""
+        return self.count(prompt) + self.tokenizer.added_tokens(prompt)
+
+    def pieces(self, text: str) -> list[str]:
+        """Return the text cut before every special token."""
+        if not text or self._cuts is None:
+            return [text] if text else []
+        starts = [match.start() for match in self._cuts.finditer(text)]
+        if not starts or starts[0] != 0:
+            starts.insert(0, 0)
+        return [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+
+    def _known(self, digests: list[bytes]) -> dict[bytes, int]:
+        """Return the counts that are remembered, and mark them as used."""
+        known = {}
+        with self._lock:
+            for digest in digests:
+                count = self._counts.get(digest)
+                if count is not None:
+                    known[digest] = count
+                    self._counts.move_to_end(digest)
+        return known
+
+    def _remember(self, counts: dict[bytes, int]) -> None:
+        with self._lock:
+            self._counts.update(counts)
+            while len(self._counts) > self._capacity:
+                self._counts.popitem(last=False)
+
+
+def _digest(piece: str) -> bytes:
+    return blake2b(piece.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+
+
+BEGINNINGS_KEPT: Final = 256
+TAIL: Final = 32
+"""Characters by which a beginning is told from most others before all of it is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The tokens of a prompt's first `length` characters, which is recognised by its first `seen` ones.
+
+    More is looked at than is counted: how a prompt is cut may depend on the characters behind the cut.
+    """
+
+    length: int
+    seen: int
+    tokens: int
+
+
+class PartlyRead:
+    """A text of which a beginning has been hashed; it is gone through once."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._hash = blake2b(digest_size=DIGEST_BYTES)
+        self._end = 0
+
+    def digest_to(self, end: int) -> bytes:
+        """Return the hash of the first `end` characters; none shorter can be asked for after that."""
+        self._hash.update(self.text[self._end : end].encode("utf-8", "surrogatepass"))
+        self._end = end
+        return self._hash.digest()
+
+    def copy(self) -> "PartlyRead":
+        """Return another one that has been read as far."""
+        other = PartlyRead(self.text)
+        other._hash, other._end = self._hash.copy(), self._end
+        return other
+
+
+class KnownBeginnings:
+    """The beginnings that were used last, at most `capacity`, 300 bytes each; no text is kept. For any thread."""
+
+    def __init__(self, *, capacity: int = BEGINNINGS_KEPT) -> None:
+        self._capacity = capacity
+        self._known: OrderedDict[bytes, tuple[int, Beginning]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def longest_in(self, text: str) -> tuple[Beginning, PartlyRead]:
+        """Return the longest beginning of a text that is known, an empty one where none is, and the text read to it."""
+        with self._lock:
+            known = list(self._known.values())
+        likely = {one.seen for tail, one in known if one.seen <= len(text) and tail == _tail(text, one.seen)}
+        read = PartlyRead(text)
+        found = Beginning(0, 0, 0), read.copy()
+        for end in sorted(likely):
+            digest = read.digest_to(end)
+            with self._lock:
+                if digest in self._known:
+                    self._known.move_to_end(digest)
+                    found = self._known[digest][1], read.copy()
+        return found
+
+    def remember(self, read: PartlyRead, beginnings: Iterable[Beginning]) -> None:
+        """Take in beginnings of a text, the shortest first, and none shorter than the text has been read to."""
+        found = [(read.digest_to(one.seen), (_tail(read.text, one.seen), one)) for one in beginnings]
+        with self._lock:
+            for digest, known in found:
+                self._known[digest] = known
+                self._known.move_to_end(digest)
+            while len(self._known) > self._capacity:
+                self._known.popitem(last=False)
+
+
+def _tail(text: str, end: int) -> int:
+    return hash(text[end - TAIL : end])

@@ -1,0 +1,33 @@
+"""How does a chat template render a prompt?"""
+
+from elbowroom.tokens.templates.known import KNOWN_TEMPLATES
+from elbowroom.tokens.templates.messages import (
+    Capabilities,
+    Message,
+    Script,
+    arguments_as_object,
+    canonical_message,
+    canonical_messages,
+    canonical_tools,
+    fit_messages,
+    script_runs,
+)
+from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
+from elbowroom.tokens.templates.template import ChatTemplate, environment
+
+__all__ = [
+    "KNOWN_TEMPLATES",
+    "Capabilities",
+    "ChatPrompt",
+    "ChatRequest",
+    "ChatTemplate",
+    "Message",
+    "Script",
+    "arguments_as_object",
+    "canonical_message",
+    "canonical_messages",
+    "canonical_tools",
+    "environment",
+    "fit_messages",
+    "script_runs",
+]

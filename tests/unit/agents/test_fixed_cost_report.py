@@ -1,0 +1,127 @@
+"""What takes the room of a request, measured: the parts make up the whole prompt."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from elbowroom.agents.prompt.body import StepRequest
+from elbowroom.agents.prompt.counters import HistoryCounter, StepCounter, facts_by_family
+from elbowroom.agents.request import parse_chat_request
+from elbowroom.agents.tools.client import arrange_tools
+from elbowroom.agents.turn.room import FixedCostReport, fixed_cost_report
+from elbowroom.context.budget import Budget
+from elbowroom.context.transcript import Message
+from elbowroom.tokens.counter import TokenCounter
+
+BUDGET = Budget(8192)
+SYSTEM: Message = {"role": "system", "content": "You answer in one sentence. " * 10}
+DEVELOPER: Message = {**SYSTEM, "role": "developer"}
+ASKED: Message = {"role": "user", "content": "What is the tide like today?"}
+INSTRUCTIONS = "You are a harbour master."
+
+
+def tool(name: str, words: int) -> dict[str, Any]:
+    """Return a tool that is described with so many words."""
+    parameters = {"type": "object", "properties": {"place": {"type": "string", "description": "where " * words}}}
+    function = {"name": name, "description": "tide " * words, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+SMALL, LARGE = tool("small", 5), tool("large", 300)
+
+
+def shape_of(tools: Sequence[dict[str, Any]], instructions: str | None = None) -> StepRequest:
+    """Return a step whose client sends these tools."""
+    request = parse_chat_request({"model": "m", "messages": [ASKED], "tools": list(tools)})
+    return StepRequest(request, "m", {}, instructions, request.tools, step=1)
+
+
+async def counter_of(shape: StepRequest) -> StepCounter:
+    """Return a counter by the vocabulary of the model's family."""
+    counter = TokenCounter("qwen2.5-7b-instruct", None)
+    facts = facts_by_family(counter.family)
+    history = HistoryCounter(counter, shape.body(()), facts, await counter.text_counter())
+    return StepCounter(history, await counter.stream(), shape.with_instructions)
+
+
+async def measured(
+    messages: Sequence[Message], tools: Sequence[dict[str, Any]] = (), instructions: str | None = None
+) -> tuple[int, StepCounter, FixedCostReport]:
+    """Return the size of a prompt, what counted it, and the report on it."""
+    shape = shape_of(tools, instructions)
+    counter = await counter_of(shape)
+    size = await counter.prompt(messages)
+    return size, counter, fixed_cost_report(counter, shape, messages, size, BUDGET)
+
+
+@pytest.mark.parametrize("instructions", [None, INSTRUCTIONS])
+@pytest.mark.parametrize("tools", [[], [SMALL], [SMALL, LARGE, tool("other", 77)]], ids=["none", "one", "three"])
+@pytest.mark.parametrize("messages", [[ASKED], [SYSTEM, ASKED], [DEVELOPER, ASKED, {**ASKED, "role": "assistant"}]])
+async def test_parts_add_up_to_the_prompt(
+    messages: list[Message], tools: list[dict[str, Any]], instructions: str | None
+) -> None:
+    """System, tools and messages together are as large as the prompt that was counted, to the token."""
+    size, _, report = await measured(messages, tools, instructions)
+    assert report.cost.prompt == size
+    assert report.cost.window == BUDGET.window
+    assert report.cost.reserve == BUDGET.reserve(size)
+    assert [name for name, _ in report.cost.tools] == [entry["function"]["name"] for entry in tools]
+
+
+async def test_texts_are_measured_as_they_are() -> None:
+    """The system message is measured with the agent's instructions in it, the others by their text."""
+    _, counter, report = await measured([SYSTEM, ASKED], [SMALL], INSTRUCTIONS)
+    assert report.cost.system == counter.text(f"{INSTRUCTIONS}\n\n{SYSTEM['content']}")
+    assert report.cost.pinned == counter.text(ASKED["content"])
+
+
+async def test_a_large_tool_is_seen_to_be_large() -> None:
+    """Tools share what they take together by their sizes, in the order in which they were sent."""
+    _, _, report = await measured([ASKED], [SMALL, LARGE])
+    (_, small), (_, large) = report.cost.tools
+    assert 0 < small < large / 5
+
+
+async def test_without_tools_the_template_counts_as_messages() -> None:
+    """What stands around the texts is no system message and no tool."""
+    size, counter, report = await measured([SYSTEM, ASKED])
+    assert report.cost.tools == ()
+    assert report.cost.pinned == size - report.cost.system > counter.text(ASKED["content"])
+
+
+async def test_a_prompt_smaller_than_its_texts_is_divided_too() -> None:
+    """A template may leave out some of a message, such as former thoughts: no more is divided than the prompt has."""
+    shape = shape_of([SMALL])
+    counter = await counter_of(shape)
+    for size in (5, 40, 60):
+        cost = fixed_cost_report(counter, shape, [SYSTEM, ASKED], size, BUDGET).cost
+        assert cost.prompt == size
+        assert min(cost.system, cost.pinned, cost.all_tools) >= 0
+
+
+async def test_slim_tools_save_what_they_would() -> None:
+    """What slim tools would save is what a prompt with them is shorter by, but for a few tokens."""
+    tools = [SMALL, LARGE]
+    size, _, report = await measured([ASKED], tools)
+    slim_size, _, slim_report = await measured([ASKED], arrange_tools(tools, "slim"))
+    assert report.slim_saves > 500
+    assert report.slim_saves == pytest.approx(size - slim_size, rel=0.05)
+    assert slim_report.slim_saves == 0
+
+
+@pytest.mark.parametrize("tools", [[], [{"type": "function", "function": {"name": "look"}}], [{"type": "search"}]])
+async def test_nothing_is_saved_where_nothing_is_described(tools: list[dict[str, Any]]) -> None:
+    """Without descriptions there is nothing to make slim."""
+    _, _, report = await measured([ASKED], tools)
+    assert report.slim_saves == 0
+
+
+async def test_calls_are_no_cost_of_the_tools() -> None:
+    """Many calls in one message have to stay with it: the tools are no larger for them."""
+    made = [{"id": f"c{n}", "type": "function", "function": {"name": "small", "arguments": "{}"}} for n in range(40)]
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": "calm"} for call in made]
+    called = [ASKED, {"role": "assistant", "content": "", "tool_calls": made}, *results]
+    _, _, alone = await measured([ASKED], [SMALL])
+    _, _, report = await measured(called, [SMALL])
+    assert report.cost.all_tools - alone.cost.all_tools < report.cost.pinned // 2

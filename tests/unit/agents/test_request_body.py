@@ -1,0 +1,109 @@
+"""The body of the chat request that goes upstream."""
+
+from typing import Any
+
+import pytest
+
+from elbowroom.agents.prompt.body import relay_body, step_body, with_instructions
+from elbowroom.agents.request import parse_chat_request
+
+USER = {"role": "user", "content": "Hello"}
+
+
+def body_of(step: int = 1, defaults: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """Return the body of a step for a request with these fields."""
+    request = parse_chat_request({"model": "writer", "messages": [USER], **fields})
+    return step_body(request, "tiny", defaults or {}, [USER], request.tools, step=step)
+
+
+def test_the_least_body() -> None:
+    """A step asks for a stream with usage, for the provider's own model name."""
+    assert body_of() == {
+        "model": "tiny",
+        "messages": [USER],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_stream_and_usage_whatever_the_client_wants() -> None:
+    """The engine is always asked to stream and to count: that is how it can be stopped and trusted."""
+    body = body_of(stream=False, stream_options={"include_usage": False, "x": 1})
+    assert body["stream"] is True
+    assert body["stream_options"] == {"include_usage": True}
+
+
+@pytest.mark.parametrize("tools", [None, []])
+def test_no_tools(tools: Any) -> None:
+    """Without tools there is no list of them."""
+    assert "tools" not in body_of(tools=tools)
+
+
+def test_n_is_not_sent() -> None:
+    """One answer is what every engine gives."""
+    assert "n" not in body_of(n=1)
+
+
+@pytest.mark.parametrize(
+    ("defaults", "sent", "expected"),
+    [
+        ({"temperature": 0.7}, {}, {"temperature": 0.7}),
+        ({"temperature": 0.7}, {"temperature": 0}, {"temperature": 0}),
+        ({"temperature": 0.7}, {"temperature": None}, {"temperature": 0.7}),
+        ({}, {"temperature": None}, {"temperature": None}),
+        ({"max_tokens": 50}, {"max_completion_tokens": 60}, {"max_tokens": 60}),
+        ({}, {"max_tokens": 5, "max_completion_tokens": 6}, {"max_tokens": 6}),
+        ({}, {"max_tokens": 5, "max_completion_tokens": None}, {"max_tokens": 5}),
+        ({}, {"max_completion_tokens": None}, {}),
+    ],
+)
+def test_client_over_agent(defaults: dict[str, Any], sent: dict[str, Any], expected: dict[str, Any]) -> None:
+    """The client's values go over the agent's defaults; null is no value; both names of the limit are one."""
+    body = body_of(defaults=defaults, **sent)
+    limits = {key: body[key] for key in ("temperature", "max_tokens", "max_completion_tokens") if key in body}
+    assert limits == expected
+
+
+@pytest.mark.parametrize(
+    ("step", "choice", "kept"),
+    [
+        (1, "required", True),
+        (1, {"type": "function", "function": {"name": "a"}}, True),
+        (2, "required", False),
+        (2, {"type": "function", "function": {"name": "a"}}, False),
+        (2, "auto", True),
+        (2, "none", True),
+    ],
+)
+def test_forced_choice(step: int, choice: Any, kept: bool) -> None:
+    """A forced choice of a tool holds for the first step."""
+    assert ("tool_choice" in body_of(step, tool_choice=choice)) == kept
+
+
+@pytest.mark.parametrize(("stop", "kept"), [("", False), ("END", True), ([], True), (["", "END"], True)])
+def test_empty_stop_string(stop: Any, kept: bool) -> None:
+    """An empty stop string is no stop string; everything else is the client's own business."""
+    assert ("stop" in body_of(stop=stop)) == kept
+
+
+def test_relay_changes_the_model_only() -> None:
+    """A relayed body is the client's own in every other field."""
+    sent = {"model": "openai/x", "messages": [USER], "stream": True, "tools": [], "max_completion_tokens": 3, "x": None}
+    assert relay_body(parse_chat_request(sent), "x") == {**sent, "model": "x"}
+
+
+def test_instructions_change_nothing_of_the_clients() -> None:
+    """Putting instructions in front leaves the client's own objects as they are."""
+    system = {"role": "system", "content": [{"type": "text", "text": "a"}]}
+    messages: list[dict[str, Any]] = [system, USER]
+    merged = with_instructions(messages, "Do.")
+    assert merged[0] is not system
+    assert merged[1] is USER
+    assert system == {"role": "system", "content": [{"type": "text", "text": "a"}]}
+
+
+@pytest.mark.parametrize("instructions", [None, ""])
+def test_no_instructions(instructions: str | None) -> None:
+    """Without instructions the messages are as sent, a developer message too."""
+    messages = [{"role": "developer", "content": "a"}, USER]
+    assert with_instructions(messages, instructions) == messages

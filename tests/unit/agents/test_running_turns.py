@@ -1,0 +1,136 @@
+"""Turns that a person may stop: a stop ends the turn and nothing else, and is taken for nothing else."""
+
+import asyncio
+
+import pytest
+
+from elbowroom.agents.answer import AnswerEvent, Notice
+from elbowroom.agents.conversations.running import ConversationStatus, RunningTurn, RunningTurns
+from elbowroom.providers.base import TextDelta
+
+
+class Turn:
+    """A turn that waits in its block; `after` is what its task has done behind it."""
+
+    def __init__(self, running: RunningTurns, conversation: str = "conv_1", name: str = "") -> None:
+        self.entered: asyncio.Future[RunningTurn] = asyncio.get_running_loop().create_future()
+        self.after = ""
+        self.task = asyncio.create_task(self._run(running, conversation, name))
+
+    async def _run(self, running: RunningTurns, conversation: str, name: str) -> None:
+        with running.entered("anna", conversation, name) as turn:
+            self.entered.set_result(turn)
+            await asyncio.sleep(60)
+        await asyncio.sleep(0)  # the task is not cancelled any more
+        self.after = "went on"
+
+
+async def test_stop_ends_the_block() -> None:
+    """The task goes on behind it as if nothing had happened, and all that wait for its end are told once it has."""
+    running = RunningTurns()
+    turns = [Turn(running), Turn(running), Turn(running, "conv_2")]
+    entered = [await turn.entered for turn in turns]
+    assert await running.cancel("anna", "conv_1") == 2
+    assert [one.is_stopped for one in entered] == [True, True, False]
+    await asyncio.wait([turn.task for turn in turns[:2]])
+    assert [turn.after for turn in turns] == ["went on", "went on", ""]
+    assert turns[0].task.cancelling() == 0
+    assert await running.cancel("anna", "conv_1") == 0
+    assert await running.cancel("otto", "conv_2") == 0
+    turns[2].task.cancel()
+    await asyncio.wait([turns[2].task])
+    assert turns[2].task.cancelled()
+    assert running.status("anna", "conv_2") == ConversationStatus("idle")
+
+
+@pytest.mark.parametrize("stops_first", [True, False])
+async def test_cancellation_at_the_same_moment(stops_first: bool) -> None:
+    """A client that leaves in the moment of the stop cancels the task: nobody is left to go on for."""
+    running = RunningTurns()
+    turn = Turn(running)
+    entered = await turn.entered
+    for is_stop in (stops_first, not stops_first):
+        if is_stop:
+            entered.stop()
+        else:
+            turn.task.cancel()
+    await asyncio.wait([turn.task])
+    assert turn.task.cancelled()
+    assert turn.after == ""
+    assert entered.ended.done()
+
+
+async def test_failure_at_the_same_moment() -> None:
+    """A turn that fails while it is stopped fails, and its task is not left cancelled."""
+
+    async def run() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise ValueError from None
+
+    async def turn(running: RunningTurns) -> str:
+        try:
+            with running.entered("", "conv_1"):
+                await run()
+        except ValueError:
+            await asyncio.sleep(0)
+        return "went on"
+
+    running = RunningTurns()
+    task = asyncio.create_task(turn(running))
+    await asyncio.sleep(0)
+    assert await running.cancel("", "conv_1") == 1
+    assert await task == "went on"
+
+
+async def test_last_words_are_stopped_by_a_second_stop() -> None:
+    """The first stop ends the work, a second one the words behind it; one that comes with the first changes nothing."""
+    running = RunningTurns()
+    said: list[str] = []
+    begun = asyncio.Event()
+
+    async def turn() -> None:
+        with running.entered("", "conv_1") as entered:
+            with entered.stoppable():
+                await asyncio.sleep(60)
+            assert entered.wants_last_words
+            with entered.saying_last_words():
+                begun.set()
+                await asyncio.sleep(60)
+            said.append(entered.phase)
+
+    task = asyncio.create_task(turn())
+    await asyncio.sleep(0)
+    first = asyncio.create_task(running.cancel("", "conv_1", last_words=True))
+    again = asyncio.create_task(running.cancel("", "conv_1", last_words=True))
+    await begun.wait()
+    assert not first.done()
+    assert running.status("", "conv_1").phase == "last words"
+    assert await running.cancel("", "conv_1") == 1
+    assert (await first, await again) == (1, 1)
+    await task
+    assert said == ["last words"]
+
+
+async def test_status_and_names() -> None:
+    """A conversation is found by its id and by its client's name, for its owner; it says how far it is."""
+    running = RunningTurns()
+    turn = Turn(running, "conv_1", "the ferry")
+    entered = await turn.entered
+    assert running.find("anna", "conv_1") == running.find("anna", "the ferry") == "conv_1"
+    assert running.find("otto", "the ferry") is None
+    told: list[AnswerEvent] = [
+        Notice("compacting", "...", is_done=False),
+        Notice("compacted", "..."),
+        TextDelta("Yes."),
+    ]
+    phases = []
+    for event in told:
+        entered.saw([event])
+        phases.append(running.status("anna", "conv_1").phase)
+    assert phases == ["compacting", "prefill", "streaming"]
+    status = running.status("anna", "conv_1")
+    assert (status.status, status.turns, status.since) == ("running", 1, entered.since)
+    await running.cancel("anna", "conv_1")
+    assert running.find("anna", "the ferry") is None

@@ -1,0 +1,71 @@
+"""A step's counter counts what would be sent, and does the same work once."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from elbowroom.agents.prompt.counters import HistoryCounter, StepCounter, TemplateFacts
+from elbowroom.context.templates.demands import TemplateDemands
+from elbowroom.context.transcript import Message
+from elbowroom.tokens.count import TokenCount
+from elbowroom.tokens.counter import TokenCounter
+from elbowroom.tokens.stream_count import StreamCounter
+
+USER: Message = {"role": "user", "content": "Which harbour?"}
+ANSWER: Message = {"role": "assistant", "content": "The old one."}
+ORDER: Message = {"role": "user", "content": "Go on."}
+
+
+class ByLetters:
+    """A way of counting: letters of all contents. It notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[Message]] = []
+
+    async def count_text(self, text: str) -> TokenCount:
+        """Count a text."""
+        return TokenCount(len(text), "exact")
+
+    async def count_chat(
+        self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]
+    ) -> TokenCount:
+        """Count messages."""
+        self.asked.append(list(messages))
+        return TokenCount(sum(len(message["content"]) for message in messages), "exact")
+
+
+def step_counter(way: ByLetters, behind: list[Message]) -> StepCounter:
+    """Return a counter that copies messages and puts others behind them, as a step does."""
+    counter = TokenCounter("m", None, [way])
+    history = HistoryCounter(counter, {}, TemplateFacts(TemplateDemands(), False, "none"), len)
+    running = StreamCounter.__new__(StreamCounter)  # no answer grows here
+    return StepCounter(history, running, lambda messages: [dict(one) for one in (*messages, *behind)])
+
+
+async def test_what_was_measured_is_not_counted_again_when_it_is_sent() -> None:
+    """Measuring a history, asking for what is sent, and measuring that body count once."""
+    way = ByLetters()
+    counter = step_counter(way, [])
+    prompt = await counter.prompt([USER, ANSWER])
+    sent = counter.sent([USER, ANSWER])
+    size = await counter.size({"messages": list(sent)})
+    assert prompt == size.at_most == len("Which harbour?The old one.")
+    assert way.asked == [sent]
+
+
+async def test_the_same_history_with_something_else_behind_it_is_counted_anew() -> None:
+    """What is put around a history may change while the history does not; the count follows."""
+    way = ByLetters()
+    behind: list[Message] = []
+    counter = step_counter(way, behind)
+    before = await counter.prompt([USER])
+    behind.append(ORDER)
+    assert counter.sent([USER]) == [USER, ORDER]
+    assert await counter.prompt([USER]) == before + len("Go on.")
+    assert len(way.asked) == 2
+
+
+async def test_a_message_that_changed_in_one_word_is_counted_anew() -> None:
+    """Histories are told apart by what they say."""
+    counter = step_counter(ByLetters(), [])
+    before = await counter.prompt([USER, ANSWER])
+    assert await counter.prompt([USER, {**ANSWER, "content": "The older one."}]) == before + 2
