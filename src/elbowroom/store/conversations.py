@@ -201,6 +201,8 @@ class WriteBehindConversations:
             stand_by = await self._standing_by(stored)
             with stand_by.used():
                 await stand_by.take(self._waiting.batches())
+                if stored is None and self._store.current:  # it was opened meanwhile, and may have all that waited
+                    return await self._ask(question)
                 if self._stand_by is stand_by:  # else something was written meanwhile, and may be in it twice
                     return await question(stand_by)
 

@@ -197,6 +197,11 @@ class WriteBehindStore:
         return self._is_failing
 
     @property
+    def current(self) -> "SqlStore | None":
+        """Return the database's rows, None where it is not open."""
+        return self._sql
+
+    @property
     def is_durable(self) -> bool:
         """Tell whether rows that are written outlive the process."""
         return self._sql is not None and self._sql.is_durable
