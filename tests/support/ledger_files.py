@@ -18,7 +18,7 @@ from elbowroom.store import Store
 from elbowroom.store.base import LIMITS_IN_MEMORY, Limits
 from elbowroom.store.packed import packed_entry
 from elbowroom.store.sql import SqlStore
-from elbowroom.store.sql.ledger import SqlLedger
+from elbowroom.store.sql.rows import SqlLedger
 from elbowroom.store.write_behind import Patience, WriteBehindStore
 
 SOON = Patience(opening=30, again=0.05, closing=30)

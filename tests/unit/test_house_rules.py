@@ -39,7 +39,7 @@ INSIDE = {
         "| ledger memories branch compaction | manager put_back"
     ),
     "store": (
-        "base | lock changes packed message_parts inspection | waiting_changes sql | write_behind "
+        "base | lock changes packed message_parts inspection | sql | write_behind "
         "| rows outputs stand_by | conversations | store"
     ),
     "agents": (

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from elbowroom.context.conversation import Change, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
 from elbowroom.store.base import StoreUnavailable
-from elbowroom.store.changes import Deleted, TurnDeleted
+from elbowroom.store.changes import Batch, Deleted, TurnDeleted, WaitingChanges
 from elbowroom.store.stand_by import Answering, StandBy
-from elbowroom.store.waiting_changes import Batch, WaitingChanges
 from elbowroom.store.write_behind import WriteBehindStore
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
-from elbowroom.store.changes import Deleted
-from elbowroom.store.waiting_changes import Batch
+from elbowroom.store.changes import Batch, Deleted
 
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlConversations, SqlStore

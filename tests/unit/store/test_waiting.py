@@ -10,9 +10,9 @@ from stored_conversations import queued, whole
 
 from elbowroom.context.conversation import Queued, ReplyGrew
 from elbowroom.store.base import StoreUnavailable
+from elbowroom.store.changes import WaitingChanges, with_joined_deltas
 from elbowroom.store.outputs import SAFE_SECONDS, WriteBehindToolOutputs
 from elbowroom.store.sql import SqlStore
-from elbowroom.store.waiting_changes import WaitingChanges, with_joined_deltas
 from elbowroom.store.write_behind import Waiting, WriteBehindStore
 
 

@@ -11,9 +11,8 @@ from elbowroom.context.conversation import LARGEST_PAGE, Conversation, Conversat
 from elbowroom.store.base import StoreUnavailable, encoded, owner_key
 from elbowroom.store.changes import KeptChange, TurnDeleted, is_sound_id, left_out
 from elbowroom.store.sql.database import Database, reading, writing
-from elbowroom.store.sql.dialect import execute_all, is_refusal, number_from
-from elbowroom.store.sql.ledger import batched
-from elbowroom.store.sql.lookup import keys_of, longest_known
+from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from
+from elbowroom.store.sql.finding import keys_of, longest_known, searched
 from elbowroom.store.sql.reading import conversation_row, read_conversation, read_queue, read_turns
 from elbowroom.store.sql.schema import (
     compactions,
@@ -24,7 +23,6 @@ from elbowroom.store.sql.schema import (
     step_usage,
     turns,
 )
-from elbowroom.store.sql.search import searched
 from elbowroom.store.sql.statements import TAILS, interrupting
 from elbowroom.store.sql.writing import Plan, Tail, growing, with_sure_tails
 

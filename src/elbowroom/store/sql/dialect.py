@@ -83,6 +83,12 @@ def execute_all(connection: Connection, groups: Sequence[tuple[Writing, Sequence
         connection.exec_driver_sql(sql, [{**fixed, **values} for values in given] if fixed else list(given))
 
 
+def batched(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield names in as many pieces as statements have to carry them."""
+    for start in range(0, len(names), MOST_VARIABLES):
+        yield names[start : start + MOST_VARIABLES]
+
+
 def check(connection: Connection) -> None:
     """Read the whole file. Raises StoreDamaged with the first thing that is wrong with it."""
     answer = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()

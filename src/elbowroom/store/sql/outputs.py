@@ -10,7 +10,8 @@ from elbowroom.context.outputs import ToolOutputRef, is_ref_id
 from elbowroom.store.base import Limits, decoded_text, encoded, owner_key
 from elbowroom.store.packed import Chunk, PackedOutput
 from elbowroom.store.sql.database import Database, reading, writing
-from elbowroom.store.sql.ledger import batched, replace_uses
+from elbowroom.store.sql.dialect import batched
+from elbowroom.store.sql.rows import replace_uses
 from elbowroom.store.sql.schema import tool_output_chunks, tool_outputs
 
 CHUNKS_A_STATEMENT: Final = 16

@@ -22,7 +22,7 @@ from elbowroom.context.conversation import (
 from elbowroom.context.transcript import Message
 from elbowroom.store.base import decoded_text
 from elbowroom.store.message_parts import REPLY_FIELDS, UNREADABLE, Part, joined
-from elbowroom.store.sql.ledger import batched
+from elbowroom.store.sql.dialect import batched
 from elbowroom.store.sql.schema import compactions, message_parts, messages, queue, turns
 
 log = logging.getLogger(__name__)

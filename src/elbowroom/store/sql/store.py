@@ -10,10 +10,9 @@ from typing import Self
 from elbowroom.store.base import Limits, StoreUnavailable, TrackedTasks
 from elbowroom.store.sql.conversations import SqlConversations
 from elbowroom.store.sql.database import Database
-from elbowroom.store.sql.ledger import SqlLedger
 from elbowroom.store.sql.limits import ConversationLimits, ToolOutputLimits
-from elbowroom.store.sql.memories import SqlMemories
 from elbowroom.store.sql.outputs import SqlToolOutputs
+from elbowroom.store.sql.rows import SqlLedger, SqlMemories
 
 log = logging.getLogger(__name__)
 

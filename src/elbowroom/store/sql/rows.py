@@ -1,19 +1,20 @@
-"""The rows of the compaction ledger in a database."""
+"""The rows of the compaction ledger and the memories of agents in a database."""
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from elbowroom.context.ledger import Entry
-from elbowroom.store.base import Limits
-from elbowroom.store.packed import PackedEntry
-from elbowroom.store.sql.database import Database, reading
-from elbowroom.store.sql.dialect import MOST_VARIABLES
-from elbowroom.store.sql.schema import ledger_entries, tool_output_uses
+from elbowroom.context.memories import Memory
+from elbowroom.store.base import Limits, decoded_text, encoded, owner_key
+from elbowroom.store.packed import MOST_MEMORIES, PackedEntry
+from elbowroom.store.sql.database import Database, reading, writing
+from elbowroom.store.sql.dialect import batched
+from elbowroom.store.sql.schema import ledger_entries, memories, tool_output_uses
 
 log = logging.getLogger(__name__)
 UNREADABLE: Final = (TypeError, ValueError, RecursionError)
@@ -97,12 +98,6 @@ MOST_IN_MEMORY: Final = 1000
 """How many entries a database in memory has."""
 
 
-def batched(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield names in as many pieces as statements have to carry them."""
-    for start in range(0, len(names), MOST_VARIABLES):
-        yield names[start : start + MOST_VARIABLES]
-
-
 def replace_uses(connection: Connection, place: str, key: str, ids: Iterable[str]) -> None:
     """Write down to which outputs of tools the row with this key refers, in the table of this name."""
     connection.execute(delete(tool_output_uses).filter_by(place=place, key=key))
@@ -136,3 +131,39 @@ def _entry(row: Row[Any]) -> Entry | None:
         log.warning("A compaction in the store cannot be read, so it may be made again: %s.", error)
         return None
     return Entry(row.key, messages, row.window, row.before, row.after, row.rung, row.created)
+
+
+MOST_ROOMS_IN_MEMORY: Final = 1000
+"""Of how many agents and owners a database in memory has memories."""
+
+
+class SqlMemories:
+    """Memories, each in the room of an owner and an agent. All methods raise StoreUnavailable."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @writing
+    def save(self, connection: Connection, room: str, memory: Memory) -> None:
+        """Keep a memory in place of one with the same id; the oldest of a room that are too many go."""
+        own, key = memories.c, owner_key(room)
+        newest = select(own.id).where(own.room == key).order_by(own.saved.desc(), own.id).limit(MOST_MEMORIES)
+        connection.execute(delete(memories).filter_by(room=key, id=memory.id))
+        values = {"room": key, "id": memory.id, "text": encoded(memory.text), "saved": memory.saved}
+        connection.execute(insert(memories).values(**values))
+        connection.execute(delete(memories).where(own.room == key, own.id.not_in(newest)))
+        if self.database.path is None:
+            rooms = select(own.room).group_by(own.room).order_by(func.max(own.saved).desc()).limit(MOST_ROOMS_IN_MEMORY)
+            connection.execute(delete(memories).where(own.room.not_in(rooms)))
+
+    @reading
+    def all(self, connection: Connection, room: str) -> list[Memory]:
+        """Return the memories of a room, the newest first."""
+        own = memories.c
+        statement = select(memories).where(own.room == owner_key(room)).order_by(own.saved.desc(), own.id)
+        return [Memory(row.id, decoded_text(row.text), row.saved) for row in connection.execute(statement)]
+
+    @writing
+    def delete(self, connection: Connection, room: str, memory_id: str) -> None:
+        """Delete a memory."""
+        connection.execute(delete(memories).filter_by(room=owner_key(room), id=memory_id))
