@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LATEST_SECONDS: Final = 0.12
 """How long changes wait before they begin to be written. Turns hand on their words in handfuls, and so two of these
-are written together; with the time that writing takes, what was said is in the database within 250 ms."""
+are written together; with the time that writing takes, a word is in the database within 250 ms."""
 MOST_CHANGES: Final = 64
 """More changes than this for each reply that grows are written at once: about so many tokens may be unwritten."""
 AGAIN_SECONDS: Final = 15.0

@@ -52,7 +52,7 @@ def split(message: Message) -> tuple[str, list[Part]]:
 
 
 def joined(fields: str, parts: Iterable[Part]) -> tuple[dict[str, Any], str]:
-    """Return the message that these make, and the reasoning before it. Raises what is in UNREADABLE."""
+    """Return the message that these make, and the reasoning before it. Raises one of UNREADABLE."""
     found: dict[str, list[str]] = {"text": [], "reasoning": [], "content": [], "tool_call": []}
     for part in parts:
         found[part.kind].append(part.content)

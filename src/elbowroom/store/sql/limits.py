@@ -1,4 +1,4 @@
-"""Deletes what is too old, then what is too much: never a conversation in use, nor an output that is referred to."""
+"""Deletes old rows, then the oldest of too many: never a conversation in use, nor an output that is referred to."""
 
 import logging
 from collections.abc import Callable
@@ -48,11 +48,11 @@ class ToolOutputLimits:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Delete no more than what is being deleted."""
+        """Stop after the transaction that is under way."""
         self._is_stopped = True
 
     async def apply(self) -> None:
-        """Delete what is too old, then of what is left the oldest use first until the rest is small enough.
+        """Delete rows beyond the days of retention, then those used longest ago until the rest is small enough.
 
         Raises StoreUnavailable.
         """
@@ -104,11 +104,11 @@ class ConversationLimits:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Delete no more than what is being deleted."""
+        """Stop after the transaction that is under way."""
         self._is_stopped = True
 
     async def apply(self) -> None:
-        """Delete what is too old, then of what is left the oldest use first until the rest is small enough.
+        """Delete rows beyond the days of retention, then those used longest ago until the rest is small enough.
 
         Raises StoreUnavailable.
         """

@@ -17,6 +17,10 @@ from elbowroom.store.sql.dialect import batched
 from elbowroom.store.sql.schema import ledger_entries, memories, tool_output_uses
 
 log = logging.getLogger(__name__)
+MOST_IN_MEMORY: Final = 1000
+"""How many entries a database in memory has."""
+MOST_ROOMS_IN_MEMORY: Final = 1000
+"""Of how many agents and owners a database in memory has memories."""
 UNREADABLE: Final = (TypeError, ValueError, RecursionError)
 """What reading raises where another program has written into the database."""
 
@@ -94,10 +98,6 @@ class SqlLedger:
         self._last_used = {key: used for key, used in self._last_used.items() if key in left}
 
 
-MOST_IN_MEMORY: Final = 1000
-"""How many entries a database in memory has."""
-
-
 def replace_uses(connection: Connection, place: str, key: str, ids: Iterable[str]) -> None:
     """Write down to which outputs of tools the row with this key refers, in the table of this name."""
     connection.execute(delete(tool_output_uses).filter_by(place=place, key=key))
@@ -131,10 +131,6 @@ def _entry(row: Row[Any]) -> Entry | None:
         log.warning("A compaction in the store cannot be read, so it may be made again: %s.", error)
         return None
     return Entry(row.key, messages, row.window, row.before, row.after, row.rung, row.created)
-
-
-MOST_ROOMS_IN_MEMORY: Final = 1000
-"""Of how many agents and owners a database in memory has memories."""
 
 
 class SqlMemories:

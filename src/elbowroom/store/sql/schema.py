@@ -34,7 +34,7 @@ alembic_version: Final = Table("alembic_version", MetaData(), Column("version_nu
 """The table in which Alembic notes which of its migrations a file has seen."""
 
 LARGEST_PART: Final = 16_384
-"""Characters of a part's content beyond which what is said goes on in a new part: it is written anew as it grows."""
+"""The most characters of a part; a longer text goes on in a new part, for a part that grows is written anew."""
 NUMBER: Final = BigInteger().with_variant(Integer, "sqlite")
 """The type of a number that the database gives out itself."""
 
