@@ -7,7 +7,7 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import stoppable
 from elbowroom.agents.prompt import relay_body
 from elbowroom.agents.request import ChatRequest, tool_name
-from elbowroom.agents.turn import RunSettings, Step, Turn
+from elbowroom.agents.turn import ReplyStream, RunSettings, Turn
 from elbowroom.providers.base import ModelInfo
 
 
@@ -20,7 +20,7 @@ async def answer_raw(target: Target, request: ChatRequest, sink: Sink, settings:
     try:
         with stoppable(settings.running):
             reply = await turn.step()
-            while await turn.goes_on_behind((), reply):
+            while await turn.continues_after((), reply):
                 reply = await turn.step()
             is_whole = True
         if not is_whole:
@@ -39,9 +39,9 @@ async def relay_stream(target: Target, request: ChatRequest, sink: Sink) -> Answ
     """Send the client's body on and hand each piece of the answer to the sink."""
     answer = Answer()
     offered = [name for tool in request.tools if (name := tool_name(tool))]
-    step = Step(answer, sink, offered, lambda name: True)
+    stream = ReplyStream(answer, sink, offered, lambda name: True)
     info = ModelInfo(id=target.model, provider=target.provider.id, name=target.model)
-    await step.run(target.provider, relay_body(request, target.model), info)
+    await stream.run(target.provider, relay_body(request, target.model), info)
     return answer
 
 

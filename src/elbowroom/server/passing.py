@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.admission import Gate, Ticket
+from elbowroom.agents.admission import Ticket
 from elbowroom.agents.catalog import Target
 from elbowroom.errors import ContextOverflow, ModelNotFound, RequestError
 from elbowroom.logs.request_facts import request_facts
@@ -155,8 +155,8 @@ async def _passed(app: web.Application, target: Target, body: dict[str, Any]) ->
     sent = {**body, "model": target.model, **({"max_tokens": room.answer} if room else {})}
     entered: AbstractAsyncContextManager[Ticket | None] = nullcontext()
     if room is not None:
-        gate, held = Gate(app[SHARED].admission), room.prompt + room.answer
-        entered = gate.entered(target.provider, info, window=room.window, prompt=room.prompt, tokens=held)
+        admission, held = app[SHARED].admission, room.prompt + room.answer
+        entered = admission.entered(target.provider, info, window=room.window, prompt=room.prompt, tokens=held)
     async with entered as ticket, aclosing(_chunks(target, sent)) as chunks:
         async for chunk in chunks:
             if ticket is not None:

@@ -28,9 +28,23 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from functools import partial
 from typing import Final, TypeVar
 
-from elbowroom.agents.admission.pool import Clock, Pool, Priority, Ticket
+from elbowroom.agents.admission.jobs import Job
+from elbowroom.agents.admission.pool import Clock, Pool, PoolKey, Priority, Ticket
 from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
+from elbowroom.providers.base import ModelInfo, Provider
 
+log = logging.getLogger(__name__)
+MAX_WAITING: Final = 128
+QUIET_SECONDS: Final = 0.3
+"""Who waits no longer than this is not told that he waits."""
+TASK_PATIENCE: Final = 0.3
+"""Seconds: a client asks for a new chat's title up to 130 ms before it sends the chat."""
+LONGEST_TASK_WAIT: Final = 120.0
+"""Seconds: a chat that takes longer, such as an agent at work for an hour, is no longer waited for."""
+MOST_WAYS_GIVEN: Final = 3
+"""How often a task begins anew for the sake of chats."""
+
+Done = TypeVar("Done")
 ChatKey = tuple[str, str, str]
 """A provider's id, a model's, and a chat's; an empty one is a chat that nobody has named."""
 
@@ -111,24 +125,6 @@ class RunningChats:
         self._sleepers.clear()
 
 
-__all__ = ["Admission", "ChatKey", "Clock", "PoolKey", "Priority", "Ticket"]
-
-log = logging.getLogger(__name__)
-MAX_WAITING: Final = 128
-QUIET_SECONDS: Final = 0.3
-"""Who waits no longer than this is not told that he waits."""
-TASK_PATIENCE: Final = 0.3
-"""Seconds: a client asks for a new chat's title up to 130 ms before it sends the chat."""
-LONGEST_TASK_WAIT: Final = 120.0
-"""Seconds: a chat that takes longer, such as an agent at work for an hour, is no longer waited for."""
-MOST_WAYS_GIVEN: Final = 3
-"""How often a task begins anew for the sake of chats."""
-
-PoolKey = tuple[str, str]
-"""A provider's id and a model's."""
-Done = TypeVar("Done")
-
-
 class Admission:
     """The pools of all models. At most `max_waiting` requests wait for each; it may be changed at any time."""
 
@@ -137,6 +133,39 @@ class Admission:
         self._given_clock = clock
         self._pools: dict[PoolKey, Pool] = {}
         self._chats = RunningChats()
+
+    @asynccontextmanager
+    async def entered(
+        self,
+        provider: Provider,
+        info: ModelInfo,
+        *,
+        window: int,
+        prompt: int,
+        tokens: int,
+        on_wait: Callable[[int], Awaitable[None]] | None = None,
+        job: Job | None = None,
+    ) -> AsyncIterator[Ticket | None]:
+        """Hold `tokens` of the model's `window` for one request, as `admitted` does.
+
+        A request of a background `job` has the job's rank. The job is told when it has the model, when it waits for
+        it, and when it is in somebody's way. Where a provider manages the context of its model by itself, nothing is
+        held and nobody waits. Raises TooManyRequests.
+        """
+        if not provider.manages_context:
+            yield None
+            return
+        priority = job.priority if job is not None else Priority.CHAT
+        if job is not None and priority is Priority.BACKGROUND:
+            on_wait = job.has_to_wait
+        pool_key = (provider.id, info.id)
+        async with self.admitted(
+            pool_key, capacity=window, tokens=tokens, prompt=prompt, priority=priority, on_wait=on_wait
+        ) as ticket:
+            if job is not None:
+                ticket.on_preempt = job.give_way
+                job.has_model()
+            yield ticket
 
     @asynccontextmanager
     async def admitted(

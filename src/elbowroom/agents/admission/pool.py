@@ -18,6 +18,10 @@ USUAL_HOLD: Final = 10.0  # seconds; what a request is taken to need while none 
 LONGEST_RETRY: Final = 300
 
 
+PoolKey = tuple[str, str]
+"""A provider's id and a model's."""
+
+
 class Priority(IntEnum):
     """Who goes first. What is done for somebody who waits, a pruning request for one, ranks as that one."""
 

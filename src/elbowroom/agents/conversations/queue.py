@@ -268,8 +268,8 @@ class Intake:
         await self._tell(items)
         return bool(items)
 
-    async def take_behind(self, place: int, reply: dict[str, Any]) -> bool:
-        """Take in what waits behind a reply that is not among the messages of the run; tell whether it was anything.
+    async def take_after(self, place: int, reply: dict[str, Any]) -> bool:
+        """Take in what waits after a reply that is not among the messages of the run; tell whether it was anything.
 
         What is to follow the answer comes once nothing is left that steers it.
         """
