@@ -13,4 +13,4 @@ def bare_shared() -> Shared:
 
 def bare_settings(compaction: CompactionSettings, catalog: Any, shared: Shared | None = None) -> RunSettings:
     """Return the settings of a request."""
-    return RunSettings(compaction, catalog, "full", ToolOutputSettings(), MemorySettings(), shared or bare_shared())
+    return RunSettings(compaction, catalog, "pass", ToolOutputSettings(), MemorySettings(), shared or bare_shared())
