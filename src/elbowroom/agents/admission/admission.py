@@ -1,6 +1,6 @@
 """Who may use a model's context now: requests of one loaded model share its window, and too many at once all fail.
 
-One `Admission` for the server, on its event loop. Whoever sends a request to a model asks for its place first:
+One `Admission` for the server, on its event loop. Each request to a model has to be admitted first:
 
     with admission.chat((provider.id, model, chat_id)):          # a chat: from its arrival to its end
         async with admission.admitted(
@@ -36,7 +36,7 @@ from elbowroom.providers.base import ModelInfo, Provider
 log = logging.getLogger(__name__)
 MAX_WAITING: Final = 128
 QUIET_SECONDS: Final = 0.3
-"""Who waits no longer than this is not told that he waits."""
+"""A person is not told of a wait that is no longer."""
 TASK_PATIENCE: Final = 0.3
 """Seconds: a client asks for a new chat's title up to 130 ms before it sends the chat."""
 LONGEST_TASK_WAIT: Final = 120.0
@@ -180,13 +180,13 @@ class Admission:
     ) -> AsyncIterator[Ticket]:
         """Hold `tokens` of the model's `capacity`, the whole of it at most, as soon as there is room for them.
 
-        Who waits is admitted by priority, then in the order of arrival, and nobody overtakes one who needs more room.
-        `on_wait` is called once by who waits for longer than a moment, with how many requests are before this one: 0
-        where only the prompt of a cancelled one is read to its end. Raises TooManyRequests where too many wait.
+        Requests are admitted by priority, then in the order of arrival; none overtakes another that needs more room.
+        `on_wait` is called once after a moment of waiting, with the number of requests before this one: 0 where the
+        engine only reads the prompt of a cancelled request to its end. Raises TooManyRequests where too many wait.
 
-        Everything is given back at the end. Only where the block is left by a cancellation, or by an error that the
-        upstream does not know of, before the ticket's `first_token`, the tokens stay held as long as the engine
-        takes to read `prompt`: it does not stop in the middle of one.
+        Everything is given back at the end. Where the block is left before the ticket's `first_token` by a
+        cancellation, or by an error that the upstream does not know of, the tokens stay held until the engine has
+        read `prompt`: it does not stop in the middle of one.
         """
         pool = self._pool(pool_key)
         if priority is Priority.CHAT:
@@ -216,10 +216,10 @@ class Admission:
         return self._chats.chat(chat_key)
 
     async def before_task(self, chat_key: ChatKey) -> None:
-        """Wait until the task's chat has not run for a moment: any chat of the model where it names none.
+        """Wait until the task's chat has not run for a moment, or any chat of the model where the task names none.
 
-        Between two rounds of a client's tools a chat does not run for as long as the tools take. One that goes on for
-        minutes is not waited for. Raises TooManyRequests where it would have to wait and too many do.
+        A chat does not run while a client runs its tools. A chat that goes on for minutes is not waited for. Raises
+        TooManyRequests where the task would have to wait and too many do.
         """
         until = self._clock.time() + LONGEST_TASK_WAIT
         await self._sleep(TASK_PATIENCE)
@@ -238,10 +238,10 @@ class Admission:
     async def giving_way(
         self, chat_key: ChatKey, work: Callable[[], Awaitable[Done]], *, may_leave: Callable[[], bool] = lambda: True
     ) -> Done:
-        """Return what a task's work comes to, which is cancelled and begun anew where a chat begins that it hinders.
+        """Do a task's work and return its result; cancel it and begin anew where it is in the way of a new chat.
 
-        Only as long as it `may_leave`, and only so often: a task is answered at last. Raises what the work raises,
-        and what `before_task` does.
+        That happens only while the work `may_leave`, and a few times at most: a task is answered at last. Raises what
+        the work and `before_task` raise.
         """
         for _ in range(MOST_WAYS_GIVEN):
             way = asyncio.timeout(None)
@@ -257,7 +257,7 @@ class Admission:
         return await work()
 
     def forget(self, pool_key: PoolKey) -> None:
-        """Give back what is held for cancelled requests: the model was unloaded or loaded anew, and reads nothing."""
+        """Give back the tokens of cancelled requests: the model was unloaded or loaded anew, and reads nothing."""
         if pool_key in self._pools:
             self._pools[pool_key].forget()
 
@@ -272,7 +272,7 @@ class Admission:
         return in_pool + self._chats.waiting(*pool_key)
 
     def close(self) -> None:
-        """Let no timer run on."""
+        """End all timers."""
         for pool in self._pools.values():
             pool.forget()
 
@@ -301,7 +301,7 @@ class Admission:
         await asyncio.wait([ticket.admitted])
 
     def _leave(self, key: PoolKey, pool: Pool, ticket: Ticket, error: BaseException) -> None:
-        """Give a ticket back that was left by an error. An upstream that has fallen silent may be reading yet."""
+        """Give a ticket back after an error. A silent upstream may still be reading the prompt."""
         if isinstance(error, ElbowroomError) and not isinstance(error, UpstreamTimeout):
             pool.free(ticket)
         elif seconds := pool.abandon(ticket):
@@ -318,7 +318,7 @@ class Admission:
 
 
 def _leave_by(way: asyncio.Timeout, may_leave: Callable[[], bool]) -> None:
-    """Have the block of a timeout left as soon as the loop comes to it, unless that is under way."""
+    """Leave the block of a timeout at the loop's next turn, if it may be left and is not being left."""
     if way.when() is None and may_leave():
         way.reschedule(0)
 
