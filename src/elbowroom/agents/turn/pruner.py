@@ -75,15 +75,9 @@ class PruneReply(ReplyReader):
         super().__init__()
         self._size_of = size_of
         self._limit = limit
-        self._has_called = False
         self._is_endless = False
         self._bytes = 0
         self._counted_at = limit
-
-    @property
-    def has_enough(self) -> bool:
-        """Tell whether the rest of the reply is of no use."""
-        return self._has_called or self._is_endless
 
     @property
     def tokens(self) -> int:
@@ -95,9 +89,9 @@ class PruneReply(ReplyReader):
         before = len(self.pieces)
         self.gather(events)
         self._bytes += sum(map(size_in_bytes, self.pieces[before:]))
-        self._has_called = self.has_calls
         if self._bytes > self._counted_at:
             self._is_endless = self._is_over_limit()
+        self.has_enough = self.has_calls or self._is_endless
 
     def _is_over_limit(self) -> bool:
         """Count the tokens; as each has at least one byte, the next count can wait for as many bytes as are left."""
@@ -109,10 +103,10 @@ class PruneReply(ReplyReader):
         """Return the answer. Raises PrunerFailed where there is none."""
         text, thoughts = "".join(self.reply.text), "".join(self.reply.reasoning)
         is_cut = self._is_endless or self.was_cut
-        said = text if text.strip() or self._has_called else thoughts
+        said = text if text.strip() or self.has_calls else thoughts
         if is_usable(said) and not (is_cut and is_broken_off(said)):
             return said
-        if self._has_called:
+        if self.has_calls:
             raise PrunerFailed(CALLED.reason)
         if self._is_endless:
             raise PrunerFailed("The answer did not end where it had to. Write less.")

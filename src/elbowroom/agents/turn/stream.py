@@ -1,6 +1,6 @@
 """Reads the replies of models: sends a request, gathers what comes, and hands each piece of an answer to the client."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final
@@ -161,7 +161,7 @@ class ReplyReader:
     """Gathers the reply to one request: text, thoughts and calls in `reply`, and `finish`, why the model has ended.
 
     `pieces` are all texts that the model has generated in this request, in order. `usage` is the engine's report, None
-    where it sends none.
+    where it sends none. Once the reader `has_enough`, the rest of the reply is not wanted.
     """
 
     def __init__(self, offered: Collection[str] = ()) -> None:
@@ -170,6 +170,7 @@ class ReplyReader:
         self.usage: dict[str, Any] | None = None
         self.finish = ""
         self.has_calls = False
+        self.has_enough = False
 
     @property
     def generated(self) -> str:
@@ -180,11 +181,6 @@ class ReplyReader:
     def was_cut(self) -> bool:
         """Tell whether the reply ended at a limit of its length."""
         return self.finish == "length"
-
-    @property
-    def has_enough(self) -> bool:
-        """Tell whether the rest of the reply is not wanted."""
-        return False
 
     def begin(self, body: Mapping[str, Any]) -> None:
         """Prepare for the reply to this body."""
@@ -300,15 +296,10 @@ class ReplyStream(ReplyReader):
         """Tell whether the last request ended at a limit of its length."""
         return self._answer.upstream_finish == "length"
 
-    @property
-    def has_enough(self) -> bool:
-        """Tell whether the watch has stopped the reply."""
-        return self.watch is not None and self.watch.is_stopped
-
     def begin(self, body: Mapping[str, Any]) -> None:
         """Prepare for a request that continues the reply so far."""
         self._body, self.pieces, self.usage, self.finish = body, [], None, ""
-        self._unseen = []
+        self._unseen, self.has_enough = [], False
         if self._guard is not None:
             self._guard.drop()
         said = "".join(self.reply.text)
@@ -334,6 +325,7 @@ class ReplyStream(ReplyReader):
             text = self._continuation.feed(text)
         if self.watch is not None:
             text = self.watch.keep_text(text)
+            self.has_enough = self.watch.is_stopped
         if text != event.text:
             event = replace(event, text=text, logprobs=None)
         if event.text or event.logprobs is not None:
@@ -345,6 +337,7 @@ class ReplyStream(ReplyReader):
         if self.watch is not None:
             self.watch.count(event.text)
             self.watch.pass_thought(event.text)
+            self.has_enough = self.watch.is_stopped
         if self._continuation is None or not self.reply.text:
             self._say(event)
 
@@ -354,6 +347,7 @@ class ReplyStream(ReplyReader):
         if self.watch is not None:
             self.watch.count((event.name or "") + event.arguments)
             self.watch.pass_call()
+            self.has_enough = self.watch.is_stopped
 
     def accept_empty(self) -> bool:
         """Take an empty reply after text as the end of the answer, where it may be empty."""
@@ -368,7 +362,8 @@ class ReplyStream(ReplyReader):
         if rest:
             self._say(TextDelta(rest))
         if self._guard is not None:
-            self._keep(self._guard.end_attempt(goes_on=self.has_enough or self.was_cut))
+            for event in self._guard.end_attempt(goes_on=self.has_enough or self.was_cut):
+                self._keep(event)
         await self._show()
         self.unreported = Unreported(self._body, self.generated) if self.usage is None else None
         if self.usage is not None:
@@ -388,13 +383,16 @@ class ReplyStream(ReplyReader):
         return self.reply
 
     def _say(self, event: Said) -> None:
-        self._keep([event] if self._guard is None else self._guard.passed(event))
+        """Let the client see a piece, without remote images where there is a guard."""
+        if self._guard is None:
+            self._keep(event)
+            return
+        for safe in self._guard.passed(event):
+            self._keep(safe)
 
-    def _keep(self, events: Sequence[Said]) -> None:
-        """Take what the client is to see into the reply."""
-        for event in events:
-            (self.reply.text if isinstance(event, TextDelta) else self.reply.reasoning).append(event.text)
-        self._unseen += events
+    def _keep(self, event: Said) -> None:
+        (self.reply.text if isinstance(event, TextDelta) else self.reply.reasoning).append(event.text)
+        self._unseen.append(event)
 
     async def _show(self) -> None:
         said, self._unseen = self._unseen, []
