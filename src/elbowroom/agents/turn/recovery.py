@@ -60,7 +60,7 @@ class Recovery:
         Raises ModelUnavailable or ModelNotFound. After other failures to read it the engine may judge.
         """
         before = self.manager.budget.window
-        self._use_what_is_known()
+        self._use_learned_window()
         if time.monotonic() - self._read_at > STALE_SECONDS:
             try:
                 await self._read_again()
@@ -93,7 +93,7 @@ class Recovery:
         if self.info.loaded_context != loaded:
             log.info("%s has another window now: %s instead of %s.", self.info.id, self.info.loaded_context, loaded)
             return None if self.fits(prompt) else self._overflow(failure, prompt)
-        if not self._has_resent and self._is_none_of_the_prompt(failure, prompt):
+        if not self._has_resent and self._may_be_temporary(failure, prompt):
             self._has_resent = True
             log.warning("%s failed; the prompt of %d tokens is sent again: %s", self.info.id, prompt, failure)
             return None
@@ -137,14 +137,14 @@ class Recovery:
     async def _read_again(self) -> None:
         self.info = await ready_model(self.provider, self.info.id, self.tell)
         self._read_at = time.monotonic()
-        self._use_what_is_known()
+        self._use_learned_window()
 
-    def _use_what_is_known(self) -> None:
+    def _use_learned_window(self) -> None:
         """Take over the window that any request has learned, a pruning agent's too."""
         window = self.windows.at_most(self.info, self._said)
         self.manager.use(replace(self.manager.budget, window=window))
 
-    def _is_none_of_the_prompt(self, failure: ElbowroomError, prompt: int) -> bool:
+    def _may_be_temporary(self, failure: ElbowroomError, prompt: int) -> bool:
         """Tell whether another try may help, as the model may be back or the pool no longer filled by others."""
         if isinstance(failure, ContextOverflow):
             return failure.window is None and prompt < LEAST_GUESS * self.manager.budget.window
