@@ -34,7 +34,7 @@ SETTLING_SECONDS: Final = 0.6
 
 @dataclass(slots=True)
 class Trace:
-    """What one request has run: files and functions below `elbowroom`, and the frames at each opening of the upstream."""
+    """What one request runs: files and functions of elbowroom, and the frames at each opening of the upstream."""
 
     files: set[str] = field(default_factory=set)
     functions: set[str] = field(default_factory=set)
@@ -167,16 +167,16 @@ async def agent_with_tool(served: Served, studio: SimulatedLMStudio, text: str) 
 
 
 def main() -> None:
-    """Trace both requests and print what was found."""
+    """Trace both requests and write what was found."""
     with tempfile.TemporaryDirectory() as folder:
         traces = asyncio.run(trace_requests(Path(folder)))
     if "--json" in sys.argv:
-        print(json.dumps({name: trace.as_json() for name, trace in traces.items()}))
+        sys.stdout.write(json.dumps({name: trace.as_json() for name, trace in traces.items()}))
         return
     for name, trace in traces.items():
-        print(f"{name}: {len(trace.files)} files, {len(trace.functions)} functions, {len(trace.deepest)} frames")
-        print("".join(f"  {file}\n" for file in sorted(trace.files)))
-        print("".join(f"  {place:>2} {frame}\n" for place, frame in enumerate(trace.deepest, 1)))
+        counts = f"{len(trace.files)} files, {len(trace.functions)} functions, {len(trace.deepest)} frames"
+        frames = (f"{place:>2} {frame}" for place, frame in enumerate(trace.deepest, 1))
+        sys.stdout.write("\n  ".join([f"{name}: {counts}", *sorted(trace.files), *frames]) + "\n")
 
 
 if __name__ == "__main__":

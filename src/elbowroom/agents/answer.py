@@ -142,6 +142,14 @@ Sink = Callable[[Sequence[AnswerEvent]], Awaitable[None]]
 """Takes what the client is to see, in order; while it waits, the model is not read on."""
 
 
+class ClientLeft(Exception):
+    """The client has closed its connection, or has left its answer unread for too long; sinks raise it."""
+
+
+async def tell_nobody(events: Sequence[AnswerEvent]) -> None:
+    """Show nothing, as a sink for those who take the answer as a whole."""
+
+
 @dataclass(slots=True)
 class Answer:
     """The text, thoughts and client tool calls of a run so far, and how each of its model steps ended.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from elbowroom.agents.answer import AnswerEvent
+from elbowroom.agents.answer import tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.prompt import prompt_size, step_body, with_instructions
@@ -99,14 +99,10 @@ async def compact_request(target: Target, request: ChatRequest, settings: RunSet
     began = time.monotonic()
     settings = replace(settings, live=await settings.shared.recording.found(target, request))
     offered = await offered_unasked(target, request, settings)
-    turn = Turn(target, offered.request, _tell_nobody, settings, offered.keeper)
+    turn = Turn(target, offered.request, tell_nobody, settings, offered.keeper)
     instructions = target.agent.instructions if target.agent else None
     messages, before, outcome = await turn.compact(instructions, offered.specs)
     seconds = time.monotonic() - began
     if isinstance(outcome, Compaction):
         return CompactedRequest(outcome.messages, outcome.before, outcome.after, outcome.rung, seconds)
     return CompactedRequest(tuple(messages), before, before, None, seconds)
-
-
-async def _tell_nobody(events: Sequence[AnswerEvent]) -> None:
-    """The person who asked waits for the result itself."""

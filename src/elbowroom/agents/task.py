@@ -16,6 +16,7 @@ from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import HistoryCounter, PromptSize, StepRequest
 from elbowroom.agents.request import ChatRequest, tool_name
+from elbowroom.agents.tools import with_arranged_tools
 from elbowroom.agents.turn import RunSettings, Shared, Step
 from elbowroom.context.budget import Budget
 from elbowroom.context.seam import without_notices
@@ -41,6 +42,8 @@ async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings
     its answer, or a chat waits for it. Raises ElbowroomError: ContextOverflow where even an empty history leaves no
     room for the answer.
     """
+    client_tools = target.agent.client_tools if target.agent else settings.client_tools
+    request = with_arranged_tools(request, client_tools)
     if request.caller.is_awaited:
         return await _answer(target, request, sink, settings)
     # A load is not given up: the chat would have to wait for the same one from its beginning.

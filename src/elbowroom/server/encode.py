@@ -30,9 +30,9 @@ class FrameEncoder:
 
     `notices` is how the person is told what happens beside the answer; a client that `shows_text_only` gets it as a
     line too where that is left to elbowroom. Such a client is one of Obsidian's plugins, which read streams in ways
-    of their own: none of them stumbles over a comment, misses an error or waits for an end that does not come. One
-    that `keeps_status` shows the last status of an answer for ever, as it came: where a person stops the answer
-    nobody can close that any more, so none is left open.
+    of their own: none of them stumbles over a comment, misses an error or waits for an end that does not come. Open
+    WebUI reads the usage at the `finish_reason`, and shows the last status of an answer for ever, as it came: where a
+    person stops the answer nobody can close that any more, so none is left open.
     """
 
     def __init__(
@@ -40,12 +40,14 @@ class FrameEncoder:
         model: str,
         notices: Notices = "auto",
         *,
+        wants_usage: bool = False,
         shows_text_only: bool = False,
-        keeps_status: bool = False,
+        is_open_webui: bool = False,
     ) -> None:
         self._notices = notices
         self._shows_text_only = shows_text_only
-        self._keeps_status = keeps_status
+        self._wants_usage = wants_usage
+        self._is_open_webui = is_open_webui
         self._head = {
             "id": new_completion_id(),
             "object": "chat.completion.chunk",
@@ -74,7 +76,7 @@ class FrameEncoder:
         said = "".join(frames)
         return (self._beginning() + said).encode("ascii") if said else b""
 
-    def end(self, answer: Answer, *, wants_usage: bool, usage_at_finish: bool) -> bytes:
+    def end(self, answer: Answer) -> bytes:
         """Return the last frames: the finish_reason, the usage where it is wanted, and [DONE].
 
         A notice that is open is closed first, here and in `failure`.
@@ -84,10 +86,10 @@ class FrameEncoder:
             "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": answer.finish_reason}],
         }
         frames = [self._beginning(), self._closing()]
-        if usage_at_finish and not wants_usage and answer.usage is not None:
+        if self._is_open_webui and not self._wants_usage and answer.usage is not None:
             finish["usage"] = answer.usage
         frames.append(f"data: {to_json(finish)}\n\n")
-        if wants_usage and answer.usage is not None:
+        if self._wants_usage and answer.usage is not None:
             frames.append(f"data: {to_json({**self._head, 'choices': [], 'usage': answer.usage})}\n\n")
         return "".join(frames).encode("ascii") + DONE
 
@@ -150,7 +152,7 @@ class FrameEncoder:
 
     def _statuses(self, notice: Notice) -> str:
         """Return the status of a notice; one that would stay open is said to be done in the same breath."""
-        if notice.is_done or not self._keeps_status:
+        if notice.is_done or not self._is_open_webui:
             return self._status(notice)
         closed = replace(notice, is_done=True)
         if notice.progress is not None:

@@ -13,6 +13,7 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from elbowroom.errors import Forbidden, RequestError, Unauthorized, UnsupportedMediaType
+from elbowroom.server.state import SHARED
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.load import LoadedSettings
 
@@ -84,19 +85,26 @@ RULES: web.AppKey[CurrentRules] = web.AppKey("RULES", CurrentRules)
 
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Let a request through all gates, or refuse it before its body is read."""
-    if request.path == HEALTH and request.method != hdrs.METH_OPTIONS:
-        return await handler(request)
-    rules = request.app[RULES].get()
+    """Let a request through all gates, or refuse it before its body is read.
+
+    From the moment that the server is asked to stop, everything but `/health` is refused.
+    """
+    if request.path != HEALTH or request.method == hdrs.METH_OPTIONS:
+        _check(request, request.app[RULES].get())
+        if request.method == hdrs.METH_OPTIONS:
+            return web.Response(status=204)
+        request.app[SHARED].running.check_open()
+    return await handler(request)
+
+
+def _check(request: web.Request, rules: AccessRules) -> None:
     _check_host(request, rules)
     if is_page(request.path) and request.method in (hdrs.METH_GET, hdrs.METH_HEAD):
-        return await handler(request)
+        return
     _check_origin(request, rules)
-    if request.method == hdrs.METH_OPTIONS:
-        return web.Response(status=204)
-    _check_content_type(request)
-    _check_token(request, rules)
-    return await handler(request)
+    if request.method != hdrs.METH_OPTIONS:
+        _check_content_type(request)
+        _check_token(request, rules)
 
 
 def _check_host(request: web.Request, rules: AccessRules) -> None:

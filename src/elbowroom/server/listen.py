@@ -14,7 +14,7 @@ from elbowroom import __version__
 from elbowroom.errors import ElbowroomError, SettingsError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server.app import StopRequests, bound_the_stop, create_app, create_runner, finish_answers
-from elbowroom.server.state import PROVIDERS, RUNNING, RUNTIME, SETTINGS
+from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED, WARM_UP
 from elbowroom.settings.doubts import own_address
 from elbowroom.settings.live import LiveSettings
 
@@ -53,7 +53,7 @@ async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
         log.info("elbowroom %s, settings: %s", __version__, where)
         log.info("Paste this into Open WebUI, Obsidian or any OpenAI client:  %s/v1", address)
         log.info("Watch it, and choose agents and settings:  %s/", address)
-        app[RUNTIME].warm_up()
+        app[WARM_UP]()
         async with asyncio.TaskGroup() as watchers:
             tasks = [
                 watchers.create_task(_announce(provider))
@@ -65,7 +65,7 @@ async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
             tell_service_manager("STOPPING=1", environ)
             for task in tasks:
                 task.cancel()
-        await finish_answers(app[RUNNING], requests)
+        await finish_answers(app[SHARED].running, requests)
 
 
 async def _announce(provider: Provider) -> None:

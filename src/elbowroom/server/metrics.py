@@ -1,7 +1,6 @@
 """Counts what happens in a server in Prometheus' metrics: numbers only, with labels that have few values."""
 
 import collections
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, get_args
@@ -11,11 +10,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from elbowroom import __version__
-from elbowroom.agents.conversations import Phase
+from elbowroom.agents.running import Phase
 from elbowroom.agents.turn import Shared
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.observations import Observations
-from elbowroom.server.guard import Handler
 from elbowroom.server.state import SHARED, STARTED
 
 
@@ -228,8 +226,6 @@ class _Both:
 METRICS: Final = "/metrics"
 TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 COUNTED: web.AppKey[Metrics] = web.AppKey("COUNTED", Metrics)
-UNSEEN: Final = 499
-"""The status of an answer whose client left before there was one."""
 
 
 def add_metrics_route(app: web.Application) -> None:
@@ -242,23 +238,3 @@ async def show_metrics(request: web.Request) -> web.Response:
     now = StateNow(request.app[SHARED], request.app[STARTED])
     headers = {hdrs.CONTENT_TYPE: TEXT_FORMAT, hdrs.CACHE_CONTROL: "no-store"}
     return web.Response(body=request.app[COUNTED].text(now), headers=headers)
-
-
-@web.middleware
-async def count_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Count a request with its status and its time, whatever becomes of it."""
-    began, status = time.monotonic(), UNSEEN
-    try:
-        response = await handler(request)
-        status = response.status
-        return response
-    finally:
-        route = route_of(request)
-        method = request.method if route else ""
-        request.app[COUNTED].requested(route, method, status, time.monotonic() - began)
-
-
-def route_of(request: web.Request) -> str:
-    """Return the pattern of a request's path, as the documentation writes it; empty where there is no such route."""
-    resource = request.match_info.route.resource
-    return resource.canonical.replace("{base}", "v1/").removesuffix("{end}") if resource is not None else ""

@@ -2,25 +2,26 @@
 
 import base64
 import struct
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.admission import Gate, Ticket
+from elbowroom.agents.admission import Admission, Gate, Ticket
 from elbowroom.agents.catalog import Target
-from elbowroom.errors import ContextOverflow, ModelNotFound, RequestError
+from elbowroom.agents.turn import Shared
+from elbowroom.errors import ContextOverflow, ElbowroomError, ModelNotFound, RequestError
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.lmstudio import find_model
-from elbowroom.server.chat import note_client_left, reported
 from elbowroom.server.encode import DONE, to_json
 from elbowroom.server.event_stream import EventStream
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import read_json
-from elbowroom.server.state import RUNNING, SHARED, ClientLeft, catalog_of
+from elbowroom.server.state import SHARED, catalog_of
 from elbowroom.tokens.count import Counter
 
 FIRST_TOKEN: Final = 1
@@ -102,8 +103,9 @@ async def embeddings(request: web.Request) -> web.Response:
             there = ", ".join(info.id for info in models if info.kind == "embedding") or "none"
             raise ModelNotFound(f"There is no model {target.model!r} for embeddings. There are: {there}.")
     sent = {**body, "model": target.model}
-    async with request.app[RUNNING].endable(), target.provider.passed("embeddings", sent) as answer:
-        found = await answer.whole()
+    with request.app[SHARED].running.entered():
+        async with target.provider.passed("embeddings", sent) as answer:
+            found = await answer.whole()
     request_facts().take_usage(found.get("usage"))
     found = packed_as_asked(found, body.get("encoding_format"))
     return web.json_response({**found, "model": body["model"]}, dumps=to_json)
@@ -117,36 +119,50 @@ async def completions(request: web.Request) -> web.StreamResponse:
     body = _checked(await read_json(request))
     target = await catalog_of(request.app).resolve(body["model"])
     note_target(target)
+    shared = request.app[SHARED]
     if body.get("stream") is True:
-        return await _stream(request, target, body)
-    async with request.app[RUNNING].endable(), aclosing(_passed(request.app, target, body)) as chunks:
-        found = [chunk async for chunk in chunks]
+        stream = EventStream(request, target.name)
+        return await stream.answer(PassedEncoder(body["model"]), partial(_pass_on, shared, target, body))
+    found: list[dict[str, Any]] = []
+
+    async def keep(chunks: Sequence[dict[str, Any]]) -> None:
+        found.extend(chunks)
+
+    await _pass_on(shared, target, body, keep)
     request_facts().take_usage(found[0].get("usage"))
     return web.json_response({**found[0], "model": body["model"]}, dumps=to_json)
 
 
-async def _stream(request: web.Request, target: Target, body: dict[str, Any]) -> web.StreamResponse:
-    async with EventStream(request) as stream:
-        try:
-            try:
-                passed = _passed(request.app, target, body)
-                async with request.app[RUNNING].endable(), aclosing(passed) as chunks:
-                    async for chunk in chunks:
-                        await stream.send(_frame({**chunk, "model": body["model"]}))
-                last = DONE
-            except ClientLeft:
-                raise
-            except Exception as error:
-                if not stream.has_begun:
-                    raise
-                last = _frame(reported(error, target).as_openai())
-            await stream.send(last)
-        except ClientLeft:
-            note_client_left(target)
-    return stream.response
+async def _pass_on(
+    shared: Shared, target: Target, body: dict[str, Any], sink: Callable[[Sequence[dict[str, Any]]], Awaitable[None]]
+) -> None:
+    """Hand the chunks of a continuation to the sink, or the whole of it."""
+    with shared.running.entered():
+        async with aclosing(_passed(shared.admission, target, body)) as chunks:
+            async for chunk in chunks:
+                await sink([chunk])
 
 
-async def _passed(app: web.Application, target: Target, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+@dataclass(frozen=True, slots=True)
+class PassedEncoder:
+    """Encodes the chunks of a continuation under the model's name that the client has sent."""
+
+    model: str
+
+    def events(self, events: Sequence[dict[str, Any]], /) -> bytes:
+        """Return one frame for each chunk."""
+        return b"".join(_frame({**chunk, "model": self.model}) for chunk in events)
+
+    def end(self, _: None, /) -> bytes:
+        """Return the last frame."""
+        return DONE
+
+    def failure(self, error: ElbowroomError, /) -> bytes:
+        """Return the frame from which clients raise the error."""
+        return _frame(error.as_openai())
+
+
+async def _passed(admission: Admission, target: Target, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the chunks of a continuation, or the whole of it.
 
     All that it may need of a shared window is held meanwhile: it cannot be stopped where it outgrows less.
@@ -155,7 +171,7 @@ async def _passed(app: web.Application, target: Target, body: dict[str, Any]) ->
     sent = {**body, "model": target.model, **({"max_tokens": room.answer} if room else {})}
     entered: AbstractAsyncContextManager[Ticket | None] = nullcontext()
     if room is not None:
-        gate, held = Gate(app[SHARED].admission), room.prompt + room.answer
+        gate, held = Gate(admission), room.prompt + room.answer
         entered = gate.entered(target.provider, info, window=room.window, prompt=room.prompt, tokens=held)
     async with entered as ticket, aclosing(_chunks(target, sent)) as chunks:
         async for chunk in chunks:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from elbowroom.agents.answer import Notice, Sink
-from elbowroom.agents.conversations.recording import LiveTurn
+from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.context.conversation import Change, Queued, QueuedMessage, QueueDropped, QueueMode, QueueTaken
 from elbowroom.context.outputs import one_line
 from elbowroom.context.transcript import Message, text_of
@@ -248,7 +248,7 @@ class Intake:
     Where `live` is None, the run belongs to no conversation and nothing is ever taken in.
     """
 
-    def __init__(self, queue: MessageQueue, live: LiveTurn | None, sink: Sink) -> None:
+    def __init__(self, queue: MessageQueue, live: TurnRecorder | None, sink: Sink) -> None:
         self._queue = queue
         self._live = live
         self._sink = sink

@@ -60,10 +60,10 @@ class Pace:
 
     def __init__(self, seconds: float = LONGEST_WAIT) -> None:
         self._seconds = seconds
-        self._turns: set[LiveTurn] = set()
+        self._turns: set[TurnRecorder] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, turn: "LiveTurn") -> None:
+    def add(self, turn: "TurnRecorder") -> None:
         """Let a turn hand on what it has in a moment."""
         self._turns.add(turn)
         if self._timer is None:
@@ -76,7 +76,7 @@ class Pace:
             turn.hand_on()
 
 
-class LiveTurn:
+class TurnRecorder:
     """The answer to one request, noted in `conversations` as it comes; where that is None nothing is kept.
 
     `chain` is that of the client's messages, for the agent that was asked. Of a reply with no word and no call nothing
@@ -269,7 +269,7 @@ class Recording:
         self._pace = Pace()
         self._patience = OPENING_SECONDS
 
-    async def begin(self, target: Target, request: ChatRequest, *, keeps: bool = True) -> LiveTurn:
+    async def begin(self, target: Target, request: ChatRequest, *, keeps: bool = True) -> TurnRecorder:
         """Return the turn that answers a request of a conversation; the request's new messages are noted.
 
         A conversation with a name of the client's is known by that, one without by what was said in it; its id is as
@@ -280,12 +280,12 @@ class Recording:
         messages = without_notices(request.messages)
         chain = Chain.of(owner, target.name, messages)
         if self.conversations is None or not keeps:
-            return LiveTurn(None, self._pace, new_id(owner, name), owner, target.name, chain)
+            return TurnRecorder(None, self._pace, new_id(owner, name), owner, target.name, chain)
         nodes = archive_of(chain, messages)
         known = await self._look_up(self.conversations, owner, name, nodes)
         conversation = known.conversation if known is not None else new_id(owner, name)
         kept = known.kept if known is not None else frozenset()
-        live = LiveTurn(self.conversations, self._pace, conversation, owner, target.name, chain)
+        live = TurnRecorder(self.conversations, self._pace, conversation, owner, target.name, chain)
         now = time.time()
         begun = [ConversationBegun(conversation, owner, name, target.name, now)] if known is None else []
         changes: list[Change] = [
@@ -296,7 +296,7 @@ class Recording:
         self.conversations.note(changes)
         return live
 
-    async def found(self, target: Target, request: ChatRequest) -> LiveTurn | None:
+    async def found(self, target: Target, request: ChatRequest) -> TurnRecorder | None:
         """Return a turn of the conversation that a request belongs to, in which nobody says anything; nothing is noted.
 
         None where it is a new one.
@@ -309,7 +309,7 @@ class Recording:
         known = await self._look_up(self.conversations, owner, name, archive_of(chain, messages))
         if known is None:
             return None
-        return LiveTurn(self.conversations, self._pace, known.conversation, owner, target.name, chain)
+        return TurnRecorder(self.conversations, self._pace, known.conversation, owner, target.name, chain)
 
     async def _look_up(
         self, conversations: Conversations, owner: str, name: str, nodes: Sequence[Archived]

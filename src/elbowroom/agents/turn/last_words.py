@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from elbowroom.agents.admission import Gate
 from elbowroom.agents.answer import Answer, Sink
-from elbowroom.agents.conversations import GRACE_SECONDS, LiveTurn
+from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.prompt import NO_THINKING, HistoryCounter, PromptSize, StepRequest
+from elbowroom.agents.running import GRACE_SECONDS
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.pruner import MARGIN, NOT_FOR_PRUNING
 from elbowroom.agents.turn.stream import Step
@@ -59,7 +60,7 @@ class GraceTurn:
     answer: Answer
     sink: Sink
     gate: Gate
-    live: LiveTurn | None = None
+    live: TurnRecorder | None = None
     counter: HistoryCounter | None = None
     window: int = 0
 

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 from elbowroom.agents.admission import QUIET_SECONDS, Admission, Background
 from elbowroom.agents.catalog import Catalog
-from elbowroom.agents.conversations import LiveTurn, MessageQueue, Recording, RunningTurn, RunningTurns
+from elbowroom.agents.conversations import MessageQueue, Recording, TurnRecorder
 from elbowroom.agents.prompt import HistoryCounters, LearnedWindows
 from elbowroom.agents.request import OnlyUser
+from elbowroom.agents.running import Running, RunningAnswer
+from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import FlushedBefore, ToldBefore, Toolbox
 from elbowroom.agents.turn.pruner import PrunerChoice
 from elbowroom.agents.turn.recall import Ledger
@@ -30,11 +32,12 @@ class Shared:
     store: Store
     told_before: ToldBefore
     recording: Recording
-    running: RunningTurns
+    running: Running
     only_user: OnlyUser
     flushed_before: FlushedBefore
     queue: MessageQueue
     observations: Observations
+    sdk: SdkLoader
 
     @classmethod
     def over(
@@ -50,7 +53,8 @@ class Shared:
 
         Nothing of conversations is kept where `conversations` is None.
         """
-        histories, windows, admission = HistoryCounters(), LearnedWindows(), Admission()
+        histories, windows, running = HistoryCounters(), LearnedWindows(), Running()
+        admission = Admission(running)
         return cls(
             histories=histories,
             pruners=PrunerChoice(histories, windows),
@@ -62,11 +66,12 @@ class Shared:
             store=store,
             told_before=ToldBefore(),
             recording=Recording(conversations),
-            running=RunningTurns(),
+            running=running,
             only_user=OnlyUser(),
             flushed_before=FlushedBefore(),
             queue=MessageQueue(conversations),
             observations=observations or Observations(),
+            sdk=SdkLoader(),
         )
 
     async def aclose(self) -> None:
@@ -92,5 +97,5 @@ class RunSettings:
     tool_output: ToolOutputSettings
     memory: MemorySettings
     shared: Shared
-    live: LiveTurn | None = None
-    running: RunningTurn | None = None
+    live: TurnRecorder | None = None
+    running: RunningAnswer | None = None

@@ -10,7 +10,7 @@ from elbowroom.context.transcript import is_blank
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.encode import to_json
 from elbowroom.server.request import conversation_name, keeper_of, read_json
-from elbowroom.server.state import SHARED
+from elbowroom.server.state import SHARED, find_conversation
 
 MODES: Final[dict[str, QueueMode]] = {"steer": "steer", "follow_up": "follow_up"}
 
@@ -90,16 +90,13 @@ async def remove_message(request: web.Request) -> web.Response:
 
 async def _conversation(request: web.Request, owner: str) -> str:
     """Return the id of the caller's conversation that the path names. Raises NotFound."""
-    shared, name = request.app[SHARED], conversation_name(request.match_info["id"])
-    if running := shared.running.find(owner, name):
-        return running
-    row = await shared.store.conversations.find(owner, name)
-    if row is None:
+    name = conversation_name(request.match_info["id"])
+    if (found := await find_conversation(request.app[SHARED], owner, name)) is None:
         raise NotFound(
             f"There is no conversation {name!r} here, or it is somebody else's: name it by the X-Conversation-Id that "
             "came with its answer, or as the client calls it."
         )
-    return row.id
+    return found
 
 
 def _message_of(body: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from elbowroom.agents.conversations import ConversationStatus, RunningTurn
-from elbowroom.agents.turn import Shared
+from elbowroom.agents.running import ConversationStatus, RunningAnswer
 from elbowroom.context.branch import never_shown
 from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, Conversations
 from elbowroom.errors import Forbidden, NotFound, RequestError
@@ -27,7 +26,7 @@ from elbowroom.server.conversations.encode import (
 from elbowroom.server.encode import to_json
 from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.request import USER, caller_without_chat, conversation_name, keeper_of, read_json
-from elbowroom.server.state import SHARED
+from elbowroom.server.state import SHARED, find_conversation
 
 MOST_ROWS: Final = 100
 USUAL_ROWS: Final = 20
@@ -251,7 +250,13 @@ async def cancel_conversation(request: web.Request) -> web.Response:
     """Stop all turns of a conversation; answer when they have ended."""
     wish = Wish.of(await read_json(request) if request.can_read_body else {})
     shared, owner = request.app[SHARED], keeper_of(request)
-    conversation = await _found(shared, owner, request.match_info["id"])
+    named = request.match_info["id"]
+    conversation = await find_conversation(shared, owner, conversation_name(named))
+    if conversation is None:
+        raise NotFound(
+            f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's. Name it by "
+            f"the {CONVERSATION} that came with its answer, or as the client calls it."
+        )
     await shared.queue.load()
     # What is put in the queue from now on is meant for what comes next.
     queued = [item.id for item in (*shared.queue.waiting(conversation), *shared.queue.taken(conversation))]
@@ -267,19 +272,6 @@ async def cancel_conversation(request: web.Request) -> web.Response:
             "status": shared.running.status(owner, conversation).status,
             "queue": len(shared.queue.waiting(conversation)),
         }
-    )
-
-
-async def _found(shared: Shared, owner: str, named: str) -> str:
-    """Return the id of the owner's conversation with this id, or else this name. Raises NotFound."""
-    name = conversation_name(named)
-    if (running := shared.running.find(owner, name)) is not None:
-        return running
-    if (row := await shared.store.conversations.find(owner, name)) is not None:
-        return row.id
-    raise NotFound(
-        f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's. Name it by the "
-        f"{CONVERSATION} that came with its answer, or as the client calls it."
     )
 
 
@@ -304,7 +296,7 @@ async def list_live(request: web.Request) -> web.Response:
     return web.json_response({"object": "list", "data": data}, dumps=to_json, headers=headers)
 
 
-async def _row_of(kept: Conversations | None, turn: RunningTurn) -> ConversationRow | None:
+async def _row_of(kept: Conversations | None, turn: RunningAnswer) -> ConversationRow | None:
     """Return what is kept of a turn's conversation; a store that is slow does not keep anybody waiting."""
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -312,7 +304,7 @@ async def _row_of(kept: Conversations | None, turn: RunningTurn) -> Conversation
     return None
 
 
-def describe_turn(turn: RunningTurn, row: ConversationRow | None) -> dict[str, Any]:
+def describe_turn(turn: RunningAnswer, row: ConversationRow | None) -> dict[str, Any]:
     """Return a turn as it is now; before its prompt is measured, the window is as full as the last step has left it."""
     fill = turn.fill or (row.fill if row is not None else None)
     return {

@@ -2,32 +2,34 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.answer import Answer, AnswerEvent, ToolCall, assistant_message
+from elbowroom.agents.answer import Answer, AnswerEvent, Sink, ToolCall, assistant_message
+from elbowroom.agents.answering import answer, is_turn
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.conversations import LiveTurn
+from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.request import ChatRequest
-from elbowroom.agents.turn import Shared
+from elbowroom.agents.turn import RunSettings, Shared
 from elbowroom.context.branch import ConversationTree, Node
 from elbowroom.context.conversation import Conversation, KeptMessage
 from elbowroom.context.transcript import Message, calls_of, text_of
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.providers.base import ReasoningDelta, TextDelta
-from elbowroom.server.chat import answered, counted, name_conversation, note_client_left, reported
+from elbowroom.server.chat import counted, name_conversation
 from elbowroom.server.encode import to_json
 from elbowroom.server.event_stream import EventStream
-from elbowroom.server.middleware import note_answer, note_target
+from elbowroom.server.middleware import note_target
 from elbowroom.server.request import keeper_of, read_json, with_caller
 from elbowroom.server.responses.body import NOTHING_REPEATED, ResponsesRequest, parse_responses_request
 from elbowroom.server.responses.encode import RESPONSE, OutputItems, ResponseEncoder, described, response_id_of, turn_of
 from elbowroom.server.responses.input import THOUGHTS, answer_of_item, messages_of, references_in, resolved
-from elbowroom.server.state import RUNNING, SHARED, ClientLeft, catalog_of, run_settings_of
+from elbowroom.server.state import SHARED, catalog_of, run_settings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +136,14 @@ def _answer(said: Sequence[KeptMessage]) -> Message:
 
 def _said(said: Sequence[KeptMessage]) -> Iterator[AnswerEvent]:
     """Yield what a client was shown of a turn: each reply is kept as the model gave it, one step of the answer."""
-    answer = Answer()
+    shown = Answer()
     for kept in said:
         if kept.message.get("role") == "assistant":
-            answer.begin_step()
+            shown.begin_step()
             if kept.reasoning:
-                yield answer.take(ReasoningDelta(kept.reasoning))
+                yield shown.take(ReasoningDelta(kept.reasoning))
             if text := text_of(kept.message):
-                yield answer.take(TextDelta(text))
+                yield shown.take(TextDelta(text))
     yield from _client_calls(said)
 
 
@@ -211,30 +213,37 @@ class Asked:
     target: Target
 
     @property
-    def keeps(self) -> bool:
+    def is_kept(self) -> bool:
         """Tell whether its answer is a turn that is to be kept."""
-        return self.request.stores and not self.target.is_relay and not self.chat.caller.is_task
+        return self.request.stores and is_turn(self.target, self.chat)
 
 
 async def create_response(request: web.Request) -> web.StreamResponse:
     """Answer one request with the agent or raw model that it names."""
     asked = await _asked(request)
     note_target(asked.target)
+    settings = run_settings_of(request.app)
+    encoder = _encoder(settings, asked)
     if asked.request.stream:
-        return await _stream(request, asked)
-    encoder, headers = _encoder(request, asked), dict[str, str]()
+        stream = EventStream(request, asked.target.name)
+        return await stream.answer(encoder, partial(_answered, settings, asked, encoder, stream.response.headers))
+    headers: dict[str, str] = {}
 
     async def keep(events: Sequence[AnswerEvent]) -> None:
         encoder.events(events)
 
-    def begun(live: LiveTurn) -> None:
-        encoder.began(live.id)
-        name_conversation(headers, live)
+    whole = await _answered(settings, asked, encoder, headers, keep)
+    return web.json_response(encoder.response(whole), headers=headers, dumps=to_json)
 
-    async with request.app[RUNNING].endable():
-        answer = await answered(request.app, asked.target, asked.chat, keep, begun, keeps=asked.keeps)
-    note_answer(answer)
-    return web.json_response(encoder.response(answer), headers=headers, dumps=to_json)
+
+async def _answered(
+    settings: RunSettings, asked: Asked, encoder: ResponseEncoder, headers: MutableMapping[str, str], sink: Sink
+) -> Answer:
+    def begun(turn: TurnRecorder) -> None:
+        encoder.began(turn.id)
+        name_conversation(headers, turn)
+
+    return await answer(asked.target, asked.chat, settings, sink, begun, keeps=asked.request.stores)
 
 
 async def count_response(request: web.Request) -> web.Response:
@@ -283,41 +292,9 @@ async def cancel_response(request: web.Request) -> web.Response:
     return web.json_response(kept.described() if kept else unkept(response_id, "cancelled"), dumps=to_json)
 
 
-async def _stream(request: web.Request, asked: Asked) -> web.StreamResponse:
-    encoder = _encoder(request, asked)
-    async with EventStream(request) as stream:
-
-        async def sink(events: Sequence[AnswerEvent]) -> None:
-            if frames := encoder.events(events):
-                await stream.send(frames)
-
-        def begun(live: LiveTurn) -> None:
-            encoder.began(live.id)
-            name_conversation(stream.response.headers, live)
-
-        try:
-            try:
-                async with request.app[RUNNING].endable():
-                    answer = await answered(request.app, asked.target, asked.chat, sink, begun, keeps=asked.keeps)
-            except ClientLeft:
-                raise
-            except Exception as error:
-                if not stream.has_begun:
-                    raise
-                last = encoder.failure(reported(error, asked.target))
-            else:
-                note_answer(answer)
-                last = encoder.end(answer)
-            await stream.send(last)
-        except ClientLeft:
-            note_client_left(asked.target)
-    return stream.response
-
-
-def _encoder(request: web.Request, asked: Asked) -> ResponseEncoder:
-    is_kept = asked.keeps and request.app[SHARED].recording.conversations is not None
-    notices = run_settings_of(request.app).compaction.notices
-    return ResponseEncoder(asked.chat.model, {**asked.request.echo, "store": is_kept}, notices)
+def _encoder(settings: RunSettings, asked: Asked) -> ResponseEncoder:
+    is_kept = asked.is_kept and settings.shared.recording.conversations is not None
+    return ResponseEncoder(asked.chat.model, {**asked.request.echo, "store": is_kept}, settings.compaction.notices)
 
 
 async def _asked(request: web.Request) -> Asked:
@@ -337,9 +314,9 @@ async def _asked(request: web.Request) -> Asked:
     caller = with_caller(request, replace(chat, body=asked.body)).caller
     if before is not None:
         caller = replace(caller, chat_id=before.name)
-    if target.is_relay:  # the upstream's stream is read whatever the client wants
-        chat = replace(chat, body={**chat.body, "stream": True, "stream_options": {"include_usage": True}})
-    return Asked(asked, replace(chat, caller=caller), target)
+    # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
+    body = {**chat.body, "stream": True, "stream_options": {"include_usage": True}}
+    return Asked(asked, replace(chat, body=body, caller=caller), target)
 
 
 async def _before(request: web.Request, owner: str, response_id: str) -> KeptResponse:
