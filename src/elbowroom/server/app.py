@@ -1,4 +1,4 @@
-"""Puts the server together."""
+"""Puts the server together, and stops it in an orderly way."""
 
 import asyncio
 import logging
@@ -39,6 +39,13 @@ BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
 END = r"{end:/*}"
 LINGERING_SECONDS = 2.0
 """How long the rest of a refused body is read and dropped, so that the client can read why."""
+log = logging.getLogger(__name__)
+FINISHING_SECONDS: Final = 5.0
+"""How long running answers may go on after the server was asked to stop."""
+LONGEST_STOP_SECONDS: Final = 25.0
+"""How long a stop takes at most; it does not wait longer for what hangs, such as a tool in a thread."""
+ASKS_TO_STOP: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+"""Ctrl-C, the system's request, a terminal that is closed, and what Windows' consoles send; each where it exists."""
 
 
 def create_app(
@@ -50,7 +57,7 @@ def create_app(
 ) -> web.Application:
     """Return the application; `environ` holds the secrets that the settings refer to.
 
-    `toolbox` gives agents their tools, in the place of the settings.
+    `toolbox` gives agents their tools instead of the settings.
     """
     app = web.Application(middlewares=[report_requests, guard], client_max_size=MAX_BODY_BYTES)
     app[SETTINGS] = live
@@ -125,19 +132,10 @@ def create_runner(app: web.Application) -> web.AppRunner:
     )
 
 
-log = logging.getLogger(__name__)
-FINISHING_SECONDS: Final = 5.0
-"""How long answers that are running may go on after the server was asked to stop."""
-LONGEST_STOP_SECONDS: Final = 25.0
-"""How long a stop takes at most: what has not ended by itself then, such as a tool in a thread, is left."""
-ASKS_TO_STOP: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
-"""Ctrl-C, the system's request, a terminal that is closed, and what Windows' consoles send; each where it exists."""
-
-
 class StopRequests:
-    """What the person and the system ask for: `asked` is set at the first signal, `pressed` at the second.
+    """The requests to stop: `asked` is set at the first signal, `pressed` at the second.
 
-    A third one ends the process as a crash would.
+    A third signal ends the process as a crash would.
     """
 
     def __init__(self) -> None:
@@ -146,9 +144,9 @@ class StopRequests:
 
     @classmethod
     def listen(cls) -> "StopRequests":
-        """Take the signals of this process from here on.
+        """Handle the signals of this process from now on.
 
-        To be called before anything is opened, so that everything is closed however early the end comes.
+        Call it before anything is opened, so that everything is closed however early the end comes.
         """
         requests = cls()
         for name in ASKS_TO_STOP:
@@ -181,7 +179,7 @@ def _take(number: signal.Signals, requests: StopRequests) -> None:
 
 
 async def finish_answers(running: Running, requests: StopRequests) -> None:
-    """Return once the running answers have finished, or may go on no longer; no new ones are begun meanwhile."""
+    """Wait until the running answers have finished or their time is over; no new ones begin meanwhile."""
     running.close()
     if not running:
         log.info("Stopping.")
@@ -203,7 +201,7 @@ async def _finished(running: Running, requests: StopRequests) -> None:
 
 
 def bound_the_stop(seconds: float = LONGEST_STOP_SECONDS) -> None:
-    """End the process after so many seconds, whatever holds it up: threads cannot be stopped from outside."""
+    """End the process after so many seconds, even if a thread hangs: threads cannot be stopped from outside."""
     timer = threading.Timer(seconds, _give_up)
     timer.daemon = True
     timer.start()

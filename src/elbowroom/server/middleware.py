@@ -37,9 +37,9 @@ ROUTES = (
 
 
 CLIENT_LEFT: Final = 499
-"""What is logged as the status of a request whose client has left before it was answered."""
+"""The status in log and metrics of a request whose client has left before it was answered."""
 POLLED: Final = frozenset({"/health", "/metrics", "/api/live", "/api/logs", "/api/providers", "/v1/conversations"})
-"""What pages and monitors ask for again and again: only where that fails is it worth a line."""
+"""Routes that pages and monitors ask again and again; only their failures are worth a line."""
 UNKNOWN: Final = "(unknown)"
 ID: Final = web.RequestKey("ID", str)
 
@@ -112,19 +112,19 @@ def failure_response(error: ElbowroomError) -> web.Response:
 
 
 def unexpected(error: Exception) -> ElbowroomError:
-    """Log a mistake of ours with its traceback, and return what the client may know of it."""
+    """Log a mistake of elbowroom with its traceback, and return what the client may know of it."""
     log.error("An unexpected error", exc_info=error)
     return ElbowroomError("elbowroom made a mistake; its log says where. The conversation is as it was.")
 
 
 async def add_request_id(request: web.Request, response: web.StreamResponse) -> None:
-    """Name the request in its answer; for when the headers are about to be sent."""
+    """Add the request's id to the headers of its answer, just before they are sent."""
     if request_id := request.get(ID):
         response.headers.setdefault(REQUEST_ID, request_id)
 
 
 def note_target(target: Target) -> None:
-    """Have the request's line say who is asked."""
+    """Name the agent and the model in the request's line of the log."""
     facts = request_facts()
     facts.agent = target.agent.id if target.agent else ""
     facts.model = f"{target.provider.id}/{target.model}"

@@ -34,6 +34,8 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     hdrs.CACHE_CONTROL: "no-cache",
 }
+DEFAULT_LINES = 200
+MOST_LINES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +93,6 @@ def _answer(request: web.Request, name: str) -> web.Response:
 
 def _read(body: bytes, content_type: str) -> PageFile:
     return PageFile(body, content_type, hashlib.sha256(body).hexdigest()[:32])
-
-
-DEFAULT_LINES = 200
-MOST_LINES = 1000
 
 
 async def show_logs(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings` and `/v1/completions`: passed on to the provider of the model that they name."""
+"""`POST /v1/embeddings` and `/v1/completions`, which are passed on to the provider of their model."""
 
 import base64
 import struct
@@ -25,12 +25,12 @@ from elbowroom.server.state import SHARED, catalog_of
 from elbowroom.tokens.count import Counter
 
 FIRST_TOKEN: Final = 1
-"""What engines put before a prompt, and no client sees."""
+"""A token that engines put before a prompt, and no client sees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Sizes in tokens: the largest of the prompts, what its continuation may have, and the window."""
+    """Sizes in tokens: of the largest prompt, of the continuation at most, and of the window."""
 
     prompt: int
     answer: int
@@ -38,10 +38,10 @@ class Room:
 
 
 async def room_for(prompt: Any, asked: Any, counter: Counter, window: int) -> Room:
-    """Return how a request fits: where it does not say how long its continuation may be, up to the window's end.
+    """Return the room of a request; without a limit in it, the continuation may fill the window.
 
-    `prompt` is what OpenAI's route takes: a text, a list of texts, tokens, or a list of such lists. A count that may be
-    off is taken at its largest. Raises ContextOverflow where it does not fit, and RequestError.
+    `prompt` is what OpenAI's route takes: a text, a list of texts, tokens, or a list of such lists. An inexact count
+    is taken at its largest. Raises ContextOverflow where the request does not fit, and RequestError.
     """
     sizes = [await _size(one, counter) for one in _prompts(prompt)]
     largest = max(sizes)
@@ -87,7 +87,7 @@ async def _size(prompt: Any, counter: Counter) -> int:
 
 
 def add_passed_routes(app: web.Application, base: str, end: str) -> None:
-    """Add the routes between what may stand before and behind them."""
+    """Add the routes; `base` and `end` are what may stand around a route."""
     app.router.add_post(f"{base}embeddings{end}", embeddings)
     app.router.add_post(f"{base}completions{end}", completions)
 
@@ -97,7 +97,7 @@ async def embeddings(request: web.Request) -> web.Response:
     body = _checked(await read_json(request))
     target = await catalog_of(request.app).resolve(body["model"], embeds=True)
     note_target(target)
-    if target.provider.manages_context:  # such a one may let any model answer for one that it does not know
+    if target.provider.manages_context:  # such an engine may let any model answer for an unknown one
         models = await target.provider.models()
         if find_model(models, target.model) is None:
             there = ", ".join(info.id for info in models if info.kind == "embedding") or "none"
@@ -112,9 +112,9 @@ async def embeddings(request: web.Request) -> web.Response:
 
 
 async def completions(request: web.Request) -> web.StreamResponse:
-    """Pass a prompt on that fits its model's window with its continuation, and answer with that as it comes.
+    """Pass a prompt on, and answer with its continuation as it comes.
 
-    Raises ContextOverflow where it does not: what the engine would do is to leave out a part without a word.
+    Raises ContextOverflow where prompt and continuation do not fit the window: the engine would silently cut them.
     """
     body = _checked(await read_json(request))
     target = await catalog_of(request.app).resolve(body["model"])
@@ -165,7 +165,7 @@ class PassedEncoder:
 async def _passed(admission: Admission, target: Target, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the chunks of a continuation, or the whole of it.
 
-    All that it may need of a shared window is held meanwhile: it cannot be stopped where it outgrows less.
+    All the tokens that it may need of a shared window are held meanwhile: it cannot be stopped when it outgrows fewer.
     """
     info, room = await _room(target, body)
     sent = {**body, "model": target.model, **({"max_tokens": room.answer} if room else {})}
@@ -191,7 +191,7 @@ async def _chunks(target: Target, sent: dict[str, Any]) -> AsyncGenerator[dict[s
 
 
 async def _room(target: Target, body: dict[str, Any]) -> tuple[ModelInfo, Room | None]:
-    """Return the model as it is loaded, and where its window is known, how this request fits into it."""
+    """Return the loaded model, and the room of this request where the model's window is known."""
     info = await target.provider.ready(target.model)
     if not target.provider.manages_context or info.loaded_context is None:
         return info, None
@@ -214,10 +214,10 @@ def _frame(value: dict[str, Any]) -> bytes:
 
 
 def packed_as_asked(answer: dict[str, Any], encoding: Any) -> dict[str, Any]:
-    """Return an answer with its vectors as base64 where that was asked for: little-endian floats of 32 bits.
+    """Return an answer with its vectors as base64 of little-endian 32-bit floats, where that was asked for.
 
-    Local engines answer with numbers whatever was asked. `openai` for JavaScript asks for base64 unless told otherwise,
-    and up to version 6 takes numbers for it: its vectors are then short, wrong, and no error.
+    Local engines answer with numbers whatever was asked. `openai` for JavaScript asks for base64 by default, and up
+    to version 6 reads numbers as base64: its vectors are then short and wrong, without an error.
     """
     rows = answer.get("data")
     if encoding != "base64" or not isinstance(rows, list):

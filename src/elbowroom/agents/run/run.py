@@ -105,7 +105,7 @@ class SdkAgents:
     def _made(self, agent: NamedAgent, offered: Offered) -> SdkAgent:
         settings, keeper, answer = agent.settings, offered.keeper, self.limits.answer
         if answer.guard is None and (offered.tools or offered.handoffs):
-            answer.guard = AnswerGuard.behind(self.request.messages)
+            answer.guard = AnswerGuard.after(self.request.messages)
         intake = self.turns[0].intake if self.turns else None
         turn = Turn(agent.target, offered.request, self.sink, self.settings, keeper, answer, intake)
         self.turns.append(turn)

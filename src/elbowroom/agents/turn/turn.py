@@ -168,7 +168,7 @@ class Turn:
         if reply.tool_calls or self._shape(None, (), step=1).is_constrained:
             return False
         self._reply_before = reply
-        return await self.intake.take_behind(len(appended), reply.as_message())
+        return await self.intake.take_after(len(appended), reply.as_message())
 
     async def _unmanaged(self, shape: StepRequest, info: ModelInfo, step: Step) -> Reply:
         """Ask a provider that looks after its context itself.
