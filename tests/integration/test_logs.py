@@ -123,7 +123,7 @@ async def test_a_client_that_leaves_a_stream(
     async def leave(stream: EventStream, frames: bytes) -> None:
         raise ClientLeft
 
-    monkeypatch.setattr(EventStream, "send", leave)
+    monkeypatch.setattr(EventStream, "_send", leave)
     studio.enqueue(ANSWER)
     body = {"model": "writer", "messages": [{"role": "user", "content": "a"}], "input": "a", "stream": True}
     async with served.http.post(f"{served.url}/v1/{path}", json=body) as response:

@@ -58,7 +58,7 @@ class Admission:
         self.max_waiting = max_waiting
         self._given_clock = clock
         self._pools: dict[PoolKey, Pool] = {}
-        self.running = running or Running()
+        self.running = running if running is not None else Running()  # an empty one is false
 
     @asynccontextmanager
     async def admitted(
