@@ -1,4 +1,4 @@
-"""The page at `/`, where a person sees and changes everything: files of the package, sent as they are."""
+"""The page at `/`, whose files are sent as they stand in the package, and `/api/logs`, which it shows."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""Turns that a person may stop: a stop ends the turn and nothing else, and is taken for nothing else."""
+"""The registry of what runs: a person's stop ends one turn and nothing else, the server's stop ends everything."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from elbowroom.agents.answer import AnswerEvent, Notice
-from elbowroom.agents.running import ConversationStatus, Running, RunningAnswer
+from elbowroom.agents.running import ChatKey, ConversationStatus, Running, RunningAnswer, ServerStopping
 from elbowroom.providers.base import TextDelta
 
 
@@ -21,7 +21,7 @@ def entered_turn(running: Running, owner: str, conversation: str, name: str = ""
 
 
 class Turn:
-    """A turn that waits in its block; `after` is what its task has done behind it."""
+    """A turn that waits in its block; `after` is what its task has done afterwards."""
 
     def __init__(self, running: Running, conversation: str = "conv_1", name: str = "") -> None:
         self.entered: asyncio.Future[RunningAnswer] = asyncio.get_running_loop().create_future()
@@ -37,7 +37,7 @@ class Turn:
 
 
 async def test_stop_ends_the_block() -> None:
-    """The task goes on behind it as if nothing had happened, and all that wait for its end are told once it has."""
+    """The task goes on after it as if nothing had happened, and all that wait for its end are told once it has."""
     running = Running()
     turns = [Turn(running), Turn(running), Turn(running, "conv_2")]
     entered = [await turn.entered for turn in turns]
@@ -96,7 +96,7 @@ async def test_failure_at_the_same_moment() -> None:
 
 
 async def test_last_words_are_stopped_by_a_second_stop() -> None:
-    """The first stop ends the work, a second one the words behind it; one that comes with the first changes nothing."""
+    """The first stop ends the work, a second one the last words; one that comes with the first changes nothing."""
     running = Running()
     said: list[str] = []
     begun = asyncio.Event()
@@ -145,3 +145,62 @@ async def test_status_and_names() -> None:
     assert (status.status, status.turns, status.since) == ("running", 1, entered.since)
     await running.cancel("anna", "conv_1")
     assert running.find("anna", "the ferry") is None
+
+
+CHAT: ChatKey = ("lmstudio", "qwen3-8b", "chat-1")
+
+
+async def test_one_entry_serves_all_who_ask() -> None:
+    """From its arrival a chat holds up its tasks; once its conversation is known it is a turn; then it is gone."""
+    running = Running()
+    with running.entered(CHAT) as answer:
+        assert len(running) == 1
+        assert running.delays(CHAT)
+        assert (running.of("anna"), running.phases()) == ([], [])
+        answer.belongs_to("anna", "conv_1", turn_id="turn_1")
+        assert running.of("anna") == [answer]
+        assert running.phases() == ["waiting"]
+        assert running.is_running("anna", "turn_1")
+        assert not running.is_running("otto", "turn_1")
+    assert len(running) == 0
+    assert not running.delays(CHAT)
+    assert answer.ended.done()
+
+
+async def test_stop_of_the_server_ends_every_answer() -> None:
+    """Each ends with an error that says so, its task is not left cancelled, and no new one begins."""
+    running = Running()
+    begun = asyncio.Event()
+
+    async def answer() -> str:
+        try:
+            with running.entered():
+                begun.set()
+                await asyncio.sleep(60)
+        except ServerStopping as error:
+            await asyncio.sleep(0)
+            return error.message
+        return ""
+
+    task = asyncio.create_task(answer())
+    await begun.wait()
+    running.stop()
+    assert "is being stopped; the text so far is kept" in await task
+    await running.finished()
+    with pytest.raises(ServerStopping, match="takes no new requests"), running.entered():
+        pass
+
+
+async def test_a_closed_server_lets_its_answers_go_on() -> None:
+    """It takes no new ones; a client that leaves cancels the task as ever."""
+    running = Running()
+    turn = Turn(running)
+    await turn.entered
+    running.close()
+    with pytest.raises(ServerStopping):
+        running.check_open()
+    assert len(running) == 1
+    turn.task.cancel()
+    await asyncio.wait([turn.task])
+    assert turn.task.cancelled()
+    await running.finished()
