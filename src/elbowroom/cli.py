@@ -139,7 +139,7 @@ async def _run_demo(options: argparse.Namespace) -> None:
     from elbowroom.demo import demo_studio
     from elbowroom.server.app import StopRequests, bound_the_stop, finish_answers
     from elbowroom.server.listen import listening
-    from elbowroom.server.state import RUNNING, RUNTIME
+    from elbowroom.server.state import SHARED, WARM_UP
 
     requests = StopRequests.listen()
     with tempfile.TemporaryDirectory(prefix="elbowroom-demo-") as folder:
@@ -149,10 +149,10 @@ async def _run_demo(options: argparse.Namespace) -> None:
             environ = {**_environment_of_demo(), "ELBOWROOM_DATA_DIR": folder}
             async with listening(LiveSettings(path, environ, _flags(options)), environ) as (app, address):
                 print(_greeting(address, path, asks_for_token=TOKEN_VARIABLE in environ), flush=True)
-                app[RUNTIME].warm_up()
+                app[WARM_UP]()
                 await requests.asked.wait()
                 bound_the_stop()
-                await finish_answers(app[RUNNING], requests)
+                await finish_answers(app[SHARED].running, requests)
 
 
 def _environment_of_demo() -> dict[str, str]:

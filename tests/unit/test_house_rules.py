@@ -39,12 +39,12 @@ INSIDE = {
         "| ledger memories branch compaction | manager put_back"
     ),
     "agents": (
-        "sdk catalog request answer | admission | conversations | tools tools.outputs tools.mcp | toolbox | prompt "
-        "| turn | offered raw task | run | dry_run"
+        "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp | toolbox "
+        "| prompt | turn | offered task | run | answering dry_run"
     ),
     "server": (
-        "state encode | event_stream request middleware models page guard | chat conversations "
-        "| responses passing metrics settings | app | listen"
+        "state encode | guard metrics | request middleware page models | event_stream | chat conversations "
+        "| responses passing settings | app | listen"
     ),
 }
 """The order inside a room: what stands left of a bar may be imported by what stands right of it, not the reverse."""

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink, name_in_lm_studio
+from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink, name_in_lm_studio, tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import Caller, ChatRequest, own_request, tool_name
 from elbowroom.agents.tools import OwnTool, distinct, with_arranged_tools
@@ -42,7 +42,7 @@ class NamedAgent:
 
     def answering(self, settings: RunSettings, caller: Caller) -> AbstractContextManager[None]:
         """Mark it as answering somebody: tasks of the chat wait for that."""
-        return settings.shared.admission.chat((self.target.provider.id, self.target.model, caller.chat_id))
+        return settings.shared.running.chat((self.target.provider.id, self.target.model, caller.chat_id))
 
 
 def agents_named(ids: Sequence[str], settings: RunSettings) -> list[NamedAgent]:
@@ -231,11 +231,7 @@ async def offered_unasked(target: Target, request: ChatRequest, settings: RunSet
         return Offered(request, (), (), None)
     if target.agent is None:
         return Offered(with_arranged_tools(request, settings.client_tools), (), (), None)
-    return await offered_to(NamedAgent(target, target.agent), request, _tell_nobody, settings, _run_nobody)
-
-
-async def _tell_nobody(events: Sequence[AnswerEvent]) -> None:
-    """Nothing happens that anybody would be told of."""
+    return await offered_to(NamedAgent(target, target.agent), request, tell_nobody, settings, _run_nobody)
 
 
 async def _run_nobody(*_: Any) -> Answer:

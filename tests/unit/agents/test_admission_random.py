@@ -82,7 +82,7 @@ class Crowd:
             if priority is Priority.TASK:
                 await self.admission.before_task(key)
             if priority is Priority.CHAT:
-                with self.admission.chat(key):
+                with self.admission.running.chat(key):
                     await self._ask(priority)
             else:
                 await self._ask(priority)

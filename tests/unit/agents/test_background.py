@@ -53,7 +53,7 @@ async def test_a_turn_does_not_wait_for_work_that_has_given_way() -> None:
     await eventually(lambda: job.is_compacting, "nothing is compacted")
     assert background.taken_up(["key"]) is job
     job.give_way()
-    with admission.chat((*POOL, "other")):
+    with admission.running.chat((*POOL, "other")):
         async with admission.admitted(POOL, capacity=100, tokens=100, prompt=1, priority=Priority.CHAT):
             assert await asyncio.wait_for(job.awaited(), 1) is None
     await background.aclose()

@@ -1,6 +1,6 @@
 """Which request may use a model now?"""
 
-from elbowroom.agents.admission.admission import Admission, ChatKey
+from elbowroom.agents.admission.admission import Admission
 from elbowroom.agents.admission.jobs import QUIET_SECONDS, Background, Job
 from elbowroom.agents.admission.pool import PoolKey, Priority, Ticket
 
@@ -8,7 +8,6 @@ __all__ = [
     "QUIET_SECONDS",
     "Admission",
     "Background",
-    "ChatKey",
     "Job",
     "PoolKey",
     "Priority",

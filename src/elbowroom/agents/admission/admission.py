@@ -2,7 +2,7 @@
 
 One `Admission` for the server, on its event loop. Each request to a model has to be admitted first:
 
-    with admission.chat((provider.id, model, chat_id)):          # a chat: from its arrival to its end
+    with running.chat((provider.id, model, chat_id)):            # a chat: from its arrival to its end
         async with admission.admitted(
             (provider.id, model), capacity=window, tokens=prompt + reserve, prompt=prompt,
             priority=Priority.CHAT, on_wait=tell,
@@ -22,14 +22,14 @@ request - has the chat's priority, after or before the chat's own ticket.
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
 
 from elbowroom.agents.admission.jobs import Job
 from elbowroom.agents.admission.pool import Clock, Pool, PoolKey, Priority, Ticket
+from elbowroom.agents.running import ChatKey, Running
 from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
 from elbowroom.providers.base import ModelInfo, Provider
 
@@ -45,94 +45,18 @@ MOST_WAYS_GIVEN: Final = 3
 """How often a task begins anew for the sake of chats."""
 
 Done = TypeVar("Done")
-ChatKey = tuple[str, str, str]
-"""A provider's id, a model's, and a chat's; an empty one is a chat that nobody has named."""
-
-
-class RunningChats:
-    """Chats by their keys, each perhaps several times."""
-
-    def __init__(self) -> None:
-        self._running: Counter[ChatKey] = Counter()
-        self._waiting: Counter[tuple[str, str]] = Counter()
-        self._sleepers: list[asyncio.Future[None]] = []
-        self._at_work: dict[Callable[[], object], ChatKey] = {}
-
-    @contextmanager
-    def chat(self, key: ChatKey) -> Iterator[None]:
-        """Let a chat run until this is left; tasks that are in its way leave."""
-        self.make_way(key)
-        self._running[key] += 1
-        try:
-            yield
-        finally:
-            self._running[key] -= 1
-            if not self._running[key]:
-                del self._running[key]
-            self._wake()
-
-    @contextmanager
-    def at_work(self, task: ChatKey, leave: Callable[[], object]) -> Iterator[None]:
-        """Let a task run; `leave` is called, perhaps several times, when a chat begins that it is in the way of."""
-        self._at_work[leave] = task
-        try:
-            yield
-        finally:
-            del self._at_work[leave]
-
-    def make_way(self, chat: ChatKey) -> None:
-        """Ask the tasks to leave that are in the way of a chat: those with its model, and its own."""
-        *model, chat_id = chat
-        for leave, (*its_model, its_chat) in list(self._at_work.items()):
-            if its_model == model or (chat_id and its_chat == chat_id):
-                leave()
-
-    def concerns(self, task: ChatKey) -> bool:
-        """Tell whether a chat runs that this task has to wait for: its own, or any of the model where it has none.
-
-        Its own may be with another model: a client may have titles written by one of its choice.
-        """
-        *model, chat_id = task
-        return any(key[2] == chat_id if chat_id else [*key[:2]] == model for key in self._running)
-
-    def waiting(self, provider: str, model: str) -> int:
-        """Return how many tasks wait for chats of a model."""
-        return self._waiting[provider, model]
-
-    @contextmanager
-    def task_waits(self, task: ChatKey) -> Iterator[None]:
-        """Count a task among those that wait until this is left."""
-        model = task[:2]
-        self._waiting[model] += 1
-        try:
-            yield
-        finally:
-            self._waiting[model] -= 1
-            if not self._waiting[model]:
-                del self._waiting[model]
-
-    async def ended(self, task: ChatKey) -> None:
-        """Wait until no chat runs that concerns this task, those that begin meanwhile included."""
-        while self.concerns(task):
-            woken = asyncio.get_running_loop().create_future()
-            self._sleepers.append(woken)
-            await woken
-
-    def _wake(self) -> None:
-        for woken in self._sleepers:
-            if not woken.done():
-                woken.set_result(None)
-        self._sleepers.clear()
 
 
 class Admission:
     """The pools of all models. At most `max_waiting` requests wait for each; it may be changed at any time."""
 
-    def __init__(self, *, max_waiting: int = MAX_WAITING, clock: Clock | None = None) -> None:
+    def __init__(
+        self, running: Running | None = None, *, max_waiting: int = MAX_WAITING, clock: Clock | None = None
+    ) -> None:
         self.max_waiting = max_waiting
         self._given_clock = clock
         self._pools: dict[PoolKey, Pool] = {}
-        self._chats = RunningChats()
+        self.running = running if running is not None else Running()  # an empty one is false
 
     @asynccontextmanager
     async def entered(
@@ -190,7 +114,7 @@ class Admission:
         """
         pool = self._pool(pool_key)
         if priority is Priority.CHAT:
-            self._chats.make_way((*pool_key, ""))
+            self.running.make_way((*pool_key, ""))
         ticket = pool.ask(capacity, priority, tokens, prompt)
         try:
             if ticket.state == "waiting":
@@ -211,10 +135,6 @@ class Admission:
         """Tell whether background work is in nobody's way: nobody waits for the model, and no chat holds any of it."""
         return not self.waiting(pool_key) and not self._pool(pool_key).is_busy_with_chats
 
-    def chat(self, chat_key: ChatKey) -> AbstractContextManager[None]:
-        """Mark a chat as running, from the arrival of its request to its end."""
-        return self._chats.chat(chat_key)
-
     async def before_task(self, chat_key: ChatKey) -> None:
         """Wait until the task's chat has not run for a moment, or any chat of the model where the task names none.
 
@@ -223,12 +143,12 @@ class Admission:
         """
         until = self._clock.time() + LONGEST_TASK_WAIT
         await self._sleep(TASK_PATIENCE)
-        if not self._chats.concerns(chat_key):
+        if not self.running.delays(chat_key):
             return
         self._check_queue(chat_key[:2], self.waiting(chat_key[:2]))
-        with self._chats.task_waits(chat_key):
-            while self._chats.concerns(chat_key) and (left := until - self._clock.time()) > 0:
-                ended = asyncio.ensure_future(self._chats.ended(chat_key))
+        with self.running.task_waiting(chat_key):
+            while self.running.delays(chat_key) and (left := until - self._clock.time()) > 0:
+                ended = asyncio.ensure_future(self.running.chats_ended(chat_key))
                 try:
                     await self._sleep(left, ended)
                 finally:
@@ -247,7 +167,7 @@ class Admission:
             way = asyncio.timeout(None)
             try:
                 async with way:
-                    with self._chats.at_work(chat_key, partial(_leave_by, way, may_leave)):
+                    with self.running.task_at_work(chat_key, partial(_leave_by, way, may_leave)):
                         return await work()
             except TimeoutError:
                 if not way.expired():
@@ -269,7 +189,7 @@ class Admission:
         """Return how many requests wait for the model, tasks that wait for their chats included."""
         # No pool is made here: a task may name a model that does not exist, and metrics have a line for each pool.
         in_pool = self._pools[pool_key].waiting if pool_key in self._pools else 0
-        return in_pool + self._chats.waiting(*pool_key)
+        return in_pool + self.running.waiting_tasks(*pool_key)
 
     def close(self) -> None:
         """End all timers."""

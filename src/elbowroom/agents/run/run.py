@@ -15,10 +15,11 @@ from agents.exceptions import AgentsException
 
 from elbowroom.agents.answer import Answer, AnswerGuard, Notice, Sink
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.conversations import HANDED_OVER, stoppable
+from elbowroom.agents.conversations import HANDED_OVER
 from elbowroom.agents.offered import NO_ARGUMENTS, Handoff, NamedAgent, Offered, RunAgent, offered_to
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.run.model import STAND_IN, ManagedModel, RunLimits, as_function_tool, client_function_tools
+from elbowroom.agents.running import stoppable
 from elbowroom.agents.tools import OwnTool, ToolResult
 from elbowroom.agents.tools.outputs import NOTHING
 from elbowroom.agents.turn import RunSettings, Turn
@@ -104,7 +105,7 @@ class SdkAgents:
     def _made(self, agent: NamedAgent, offered: Offered) -> SdkAgent:
         settings, keeper, answer = agent.settings, offered.keeper, self.limits.answer
         if answer.guard is None and (offered.tools or offered.handoffs):
-            answer.guard = AnswerGuard.behind(self.request.messages)
+            answer.guard = AnswerGuard.after(self.request.messages)
         intake = self.turns[0].intake if self.turns else None
         turn = Turn(agent.target, offered.request, self.sink, self.settings, keeper, answer, intake)
         self.turns.append(turn)
@@ -138,13 +139,14 @@ async def run_agent(
     request: ChatRequest,
     sink: Sink,
     settings: RunSettings,
+    answer: Answer | None = None,
 ) -> Answer:
     """Answer a request with the target's agent, and those to which it hands the conversation over.
 
-    The sink has had everything visible by the time this returns. Raises ElbowroomError. Cancelling it closes
-    the upstream at once.
+    Adds to the `answer`, by default a new one, and returns it; the sink has had all of it by then. Raises
+    ElbowroomError. Cancelling it closes the upstream at once.
     """
-    limits = RunLimits(target.name, agent_settings.max_turns, Answer())
+    limits = RunLimits(target.name, agent_settings.max_turns, answer or Answer())
     is_whole = False
     with ExitStack() as until_end:
         agents = SdkAgents(request, sink, settings, limits, run_agent, until_end)
@@ -162,8 +164,6 @@ async def run_agent(
             for turn in handed_over:
                 turn.end(is_whole=is_whole, is_handed_over=True)
             last.end(is_whole=is_whole)
-            if settings.live is not None:
-                settings.live.ended("complete" if is_whole else "interrupted", agents.turns[0].key)
     return limits.answer
 
 

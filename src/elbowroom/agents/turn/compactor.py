@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from elbowroom.agents.admission import Job
-from elbowroom.agents.answer import AnswerEvent, Notice, Sink
+from elbowroom.agents.answer import Notice, Sink, tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import StepCounter, StepRequest
 from elbowroom.agents.tools.outputs import OutputKeeper
@@ -95,7 +95,7 @@ class Compactor:
 
     def for_job(self, job: Job) -> "Compactor":
         """Return the compactor for work in the background, which tells nobody."""
-        return replace(self, tell=_tell_nobody, job=job)
+        return replace(self, tell=tell_nobody, job=job)
 
     def note(self, done: Compaction, messages: int) -> None:
         """Record the compaction of a conversation that had so many messages."""
@@ -200,10 +200,6 @@ class Compactor:
     async def tell_done_by_another(self) -> None:
         """Tell the person that another request has compacted the conversation."""
         await self.tell([Notice("compacted", COMPACTED)])
-
-
-async def _tell_nobody(events: Sequence[AnswerEvent]) -> None:
-    """Do nothing: nobody waits for this."""
 
 
 def _closing(outcome: Compaction | Cannot | None, seconds: float | None) -> Notice:

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from elbowroom.agents.admission import Admission
 from elbowroom.agents.answer import Answer, Sink
-from elbowroom.agents.conversations import GRACE_SECONDS, LiveTurn
+from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.prompt import HistoryCounter, PromptSize, StepRequest, thinking_off, without_answer_fields
+from elbowroom.agents.running import GRACE_SECONDS
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.pruner import MARGIN
 from elbowroom.agents.turn.stream import ReplyStream, read_reply
@@ -59,7 +60,7 @@ class LastWords:
     answer: Answer
     sink: Sink
     admission: Admission
-    live: LiveTurn | None = None
+    live: TurnRecorder | None = None
     counter: HistoryCounter | None = None
     window: int = 0
 

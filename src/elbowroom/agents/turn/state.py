@@ -7,9 +7,11 @@ from weakref import WeakValueDictionary
 
 from elbowroom.agents.admission import QUIET_SECONDS, Admission, Background
 from elbowroom.agents.catalog import Catalog
-from elbowroom.agents.conversations import LiveTurn, MessageQueue, Recording, RunningTurn, RunningTurns
+from elbowroom.agents.conversations import MessageQueue, Recording, TurnRecorder
 from elbowroom.agents.prompt import HistoryCounters, LearnedWindows
 from elbowroom.agents.request import OnlyUser
+from elbowroom.agents.running import Running, RunningAnswer
+from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
 from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import Entry
@@ -59,10 +61,11 @@ class Shared:
     store: Store
     notes: CompactionNotes
     recording: Recording
-    running: RunningTurns
+    running: Running
     only_user: OnlyUser
     queue: MessageQueue
     observations: Observations
+    sdk: SdkLoader
 
     @classmethod
     def over(
@@ -78,7 +81,8 @@ class Shared:
 
         Nothing of conversations is kept where `conversations` is None.
         """
-        admission = Admission()
+        running = Running()
+        admission = Admission(running)
         return cls(
             histories=HistoryCounters(),
             windows=LearnedWindows(),
@@ -88,10 +92,11 @@ class Shared:
             store=store,
             notes=CompactionNotes(),
             recording=Recording(conversations),
-            running=RunningTurns(),
+            running=running,
             only_user=OnlyUser(),
             queue=MessageQueue(conversations),
             observations=observations or Observations(),
+            sdk=SdkLoader(),
         )
 
     async def aclose(self) -> None:
@@ -117,5 +122,5 @@ class RunSettings:
     tool_output: ToolOutputSettings
     memory: MemorySettings
     shared: Shared
-    live: LiveTurn | None = None
-    running: RunningTurn | None = None
+    live: TurnRecorder | None = None
+    running: RunningAnswer | None = None

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from elbowroom.agents.admission import Ticket
 from elbowroom.agents.answer import Answer, Reply, Said, Sink
-from elbowroom.agents.conversations import LiveTurn
+from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.prompt import Unreported
 from elbowroom.context.manager import AgentContextManager, StreamVerdict
 from elbowroom.context.seam import Continuation, StopFinder
@@ -268,7 +268,7 @@ class ReplyStream(ReplyReader):
         sink: Sink,
         offered: Collection[str],
         is_for_client: Callable[[str], bool],
-        live: LiveTurn | None = None,
+        live: TurnRecorder | None = None,
     ) -> None:
         super().__init__(offered)
         self.watch: StreamWatch | None = None

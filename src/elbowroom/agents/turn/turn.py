@@ -7,9 +7,10 @@ from typing import Any
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Answer, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.conversations import STEER, Intake, Phase
+from elbowroom.agents.conversations import STEER, Intake
 from elbowroom.agents.prompt import StepCounter, StepRequest, step_usage_of
 from elbowroom.agents.request import ChatRequest, tool_name
+from elbowroom.agents.running import Phase
 from elbowroom.agents.tools import ToldMemories, remembers
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn.background import BackgroundCompaction
@@ -306,12 +307,6 @@ class Turn:
         managed = await self._next_step(shape, await self._ready(), stream)
         messages = self._history.messages
         return messages, *await managed.fit.compact_by_hand(managed.info)
-
-    @property
-    def key(self) -> str:
-        """Return the key of the answer so far in the ledger's chain, as the client has it; empty where it has none."""
-        said = self.answer.as_message()
-        return self._recall.answer_key(said) if said["content"] or self.answer.tool_calls else ""
 
     def end(self, *, is_whole: bool, is_handed_over: bool = False) -> None:
         """Keep what the next turn can use; an answer that is not whole is the part that the client has.
