@@ -4,12 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from elbowroom.agents.answer import COUNTED
 from elbowroom.agents.prompt.body import NO_THINKING
 from elbowroom.agents.prompt.size import PromptSize, template_arguments
-from elbowroom.context.templates import ANSWER, ASK, ASK_AGAIN, SYSTEM, TemplateDemands, demands_of, normalise
+from elbowroom.context.templates import ANSWER, ASK, ASK_AGAIN, SYSTEM, TemplateDemands, asked_demands, normalise
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
@@ -73,26 +73,17 @@ async def facts_by_template(renderer: PromptRenderer, family: Family) -> Templat
 
 
 async def found_demands(renderer: PromptRenderer) -> TemplateDemands:
-    """Find out what a template demands, without ever holding up the event loop for longer than one rendering.
-
-    The questions are asked by code that does not await. So it is run again and again: with the answers known so
-    far it comes to the next question, which is put to the template in between.
-    """
+    """Find out what a template demands; between two renderings the event loop goes on."""
     answers: dict[str, str | None] = {}
-
-    def answer(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:
-        key = repr((list(messages), list(tools)))
-        if key not in answers:
-            raise _NextQuestion(key, messages, tools)
-        if (text := answers[key]) is None:
-            raise ValueError("The template refuses these messages.")
-        return text
-
+    asking = asked_demands()
+    question = next(asking)
     while True:
-        try:
-            return demands_of(answer)
-        except _NextQuestion as question:
+        if question.key not in answers:
             answers[question.key] = await _rendered(renderer, question.messages, question.tools, {})
+        try:
+            question = asking.send(answers[question.key])
+        except StopIteration as end:
+            return cast("TemplateDemands", end.value)
 
 
 async def found_thinking_switch(renderer: PromptRenderer) -> ThinkingSwitch:
@@ -106,14 +97,6 @@ async def found_thinking_switch(renderer: PromptRenderer) -> ThinkingSwitch:
     same = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(with_it), len(without)))
     last_word = ASK_AGAIN["content"]
     return "at the end" if with_it.find(last_word) + len(last_word) <= same else "elsewhere"
-
-
-class _NextQuestion(BaseException):  # whoever asks takes every Exception for an answer
-    def __init__(self, key: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> None:
-        super().__init__(key)
-        self.key = key
-        self.messages = messages
-        self.tools = tools
 
 
 class _Stopped(Exception):
