@@ -29,7 +29,7 @@ PACKAGE: Final = Path(elbowroom.__file__).parent
 OPENS_UPSTREAM: Final = ("providers/", "post")
 """The folder and the name of the function that sends a request to the upstream."""
 SETTLING_SECONDS: Final = 0.6
-"""How long the store may write after an answer, before the next request is traced."""
+"""How long the store may take to write what was said; its writing belongs to the request."""
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ async def traced_when_warm(tracer: Tracer, ask: Callable[[str], Awaitable[None]]
         await asyncio.sleep(SETTLING_SECONDS)
     with tracer.recording() as trace:
         await ask("What is there to do today?")
-    await asyncio.sleep(SETTLING_SECONDS)
+        await asyncio.sleep(SETTLING_SECONDS)
     return trace
 
 
