@@ -9,8 +9,14 @@ from elbowroom.agents.prompt.body import (
     without_answer_fields,
 )
 from elbowroom.agents.prompt.counters import HistoryCounter, HistoryCounters, StepCounter, Unreported
-from elbowroom.agents.prompt.size import PromptSize, prompt_size, step_usage_of
-from elbowroom.agents.prompt.windows import LEAST_GUESS, LEAST_LESSON, LearnedWindows
+from elbowroom.agents.prompt.size import (
+    LEAST_GUESS,
+    LEAST_LESSON,
+    LearnedWindows,
+    PromptSize,
+    prompt_size,
+    step_usage_of,
+)
 
 __all__ = [
     "LEAST_GUESS",
