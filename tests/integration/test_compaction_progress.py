@@ -24,7 +24,6 @@ from elbowroom.agents.prompt.counters import StepCounter
 from elbowroom.agents.request import parse_chat_request
 from elbowroom.agents.turn import compactor as telling
 from elbowroom.agents.turn.compactor import Compactor
-from elbowroom.agents.turn.pruner import PrunerChoice
 from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
 from elbowroom.server.state import catalog_of, run_settings_of
 
@@ -329,7 +328,7 @@ async def test_mistake_of_ours_in_a_compaction(tmp_path: Path, model: str, monke
     async def choose(*args: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(PrunerChoice, "choose", choose)
+    monkeypatch.setattr(telling, "choose_pruner", choose)
     async with small_window(tmp_path) as (served, studio), watched(served, {**LONG, "model": model}) as stream:
         await stream.rest()
         assert turns_of(studio) == []

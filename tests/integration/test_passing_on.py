@@ -14,7 +14,7 @@ from fake_upstream import Answer, FakeUpstream, fake_upstream, says, streams
 from openai_schemas import check_schema
 from serving import Served, parse_frames, serve, settings_for
 
-from elbowroom.agents.admission.admission import Priority
+from elbowroom.agents.admission import Priority
 from elbowroom.demo import SimulatedModel
 from elbowroom.server.state import SHARED, Timing
 

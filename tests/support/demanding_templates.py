@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from demands_by_rendering import Render
+
 from elbowroom.context.templates.demands import ASK, CALLS, RESULT, TOOL
 from elbowroom.tokens.templates.template import ChatTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from elbowroom.context.templates.demands import Render
 
 PLAIN: Final = """\
 {%- macro text(content) %}

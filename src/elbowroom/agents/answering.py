@@ -15,7 +15,7 @@ from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import ChatKey, RunningAnswer, stoppable
 from elbowroom.agents.task import answer_task
 from elbowroom.agents.tools import with_arranged_tools
-from elbowroom.agents.turn import RunSettings, Step, Turn
+from elbowroom.agents.turn import ReplyStream, RunSettings, Turn
 from elbowroom.context.observations import Observations
 from elbowroom.context.seam import without_notices
 from elbowroom.errors import ElbowroomError
@@ -142,7 +142,7 @@ async def _answer_raw(
     try:
         with stoppable(settings.running):
             reply = await turn.step()
-            while await turn.goes_on_behind((), reply):
+            while await turn.continues_after((), reply):
                 reply = await turn.step()
             is_whole = True
         if not is_whole:
@@ -156,9 +156,9 @@ async def _relay_stream(target: Target, request: ChatRequest, sink: Sink, _: Run
     """Send the client's body on, and hand each piece of the upstream's stream to the sink."""
     answer = Answer()
     offered = [name for tool in request.tools if (name := tool_name(tool))]
-    step = Step(answer, sink, offered, lambda name: True)
+    stream = ReplyStream(answer, sink, offered, lambda name: True)
     info = ModelInfo(id=target.model, provider=target.provider.id, name=target.model)
-    await step.run(target.provider, relay_body(request, target.model), info)
+    await stream.run(target.provider, relay_body(request, target.model), info)
     return answer
 
 

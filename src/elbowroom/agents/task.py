@@ -17,7 +17,7 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import HistoryCounter, PromptSize, StepRequest
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.tools import with_arranged_tools
-from elbowroom.agents.turn import RunSettings, Shared, Step
+from elbowroom.agents.turn import ReplyStream, RunSettings, Shared, read_reply
 from elbowroom.context.budget import Budget
 from elbowroom.context.seam import without_notices
 from elbowroom.context.templates import with_content
@@ -73,9 +73,9 @@ async def _answer(target: Target, request: ChatRequest, sink: Sink, settings: Ru
     messages = without_notices(request.messages)
     info = await provider.ready(target.model)
     answer = Answer()
-    step = Step(answer, sink, [name for tool in request.tools if (name := tool_name(tool))], lambda name: True)
+    stream = ReplyStream(answer, sink, [name for tool in request.tools if (name := tool_name(tool))], lambda name: True)
     if not provider.manages_context:
-        await step.run(provider, shape.body(messages), info)
+        await stream.run(provider, shape.body(messages), info)
         return answer
     if info.loaded_context is None:
         raise WindowUnknown(info.id, provider.id)
@@ -83,7 +83,7 @@ async def _answer(target: Target, request: ChatRequest, sink: Sink, settings: Ru
     budget = Budget(window, settings.compaction.threshold_ratio, shape.max_tokens)
     counter = await settings.shared.histories.of(provider, info, shape.body(()))
     priority = Priority.CHAT if request.caller.is_awaited else Priority.TASK
-    await TaskStep(shape, messages, provider, info, counter, step, budget, settings.shared, priority).run()
+    await TaskStep(shape, messages, provider, info, counter, stream, budget, settings.shared, priority).run()
     return answer
 
 
@@ -101,7 +101,7 @@ class TaskStep:
     provider: Provider
     info: ModelInfo
     counter: HistoryCounter
-    step: Step
+    stream: ReplyStream
     budget: Budget
     shared: Shared
     priority: Priority
@@ -112,14 +112,14 @@ class TaskStep:
         if prompt is None:
             body = self.shape.body(self.counter.normalised(self.messages))
             await self._send(body, self.budget.window, self.budget.window)
-            await self.step.close()
+            await self.stream.close()
             return
         if not self._leaves_room(prompt):
             raise self._overflow(prompt)
         prompt = await self._send_until_it_fits(prompt)
-        reply = await self.step.close()
-        await prompt.learn(self.step.usage, reply)
-        if cut := prompt.truncation(self.step.usage):
+        reply = await self.stream.close()
+        await prompt.learn(self.stream.usage, reply)
+        if cut := prompt.truncation(self.stream.usage):
             log.warning("%s was sent a task of %d tokens and read only %d.", self.info.id, cut.counted, cut.read)
 
     async def _send_until_it_fits(self, prompt: PromptSize) -> PromptSize:
@@ -146,7 +146,7 @@ class TaskStep:
         async with self.shared.admission.admitted(
             pool, capacity=self.budget.window, tokens=tokens, prompt=prompt, priority=self.priority
         ) as ticket:
-            await self.step.attempt(self.provider, body, self.info, ticket=ticket)
+            await read_reply(self.stream, self.provider, body, self.info, ticket)
 
     async def _counted(self) -> PromptSize | None:
         """Return the prompt to send with its size; None where it cannot be counted."""
@@ -231,7 +231,7 @@ class TaskStep:
 
     @property
     def _has_said(self) -> bool:
-        return bool(self.step.reply.text or self.step.reply.reasoning)
+        return bool(self.stream.reply.text or self.stream.reply.reasoning)
 
 
 def longest_middle(messages: Sequence[Message]) -> int:

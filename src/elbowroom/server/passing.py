@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.admission import Admission, Gate, Ticket
+from elbowroom.agents.admission import Admission, Ticket
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.turn import Shared
 from elbowroom.errors import ContextOverflow, ElbowroomError, ModelNotFound, RequestError
@@ -171,8 +171,8 @@ async def _passed(admission: Admission, target: Target, body: dict[str, Any]) ->
     sent = {**body, "model": target.model, **({"max_tokens": room.answer} if room else {})}
     entered: AbstractAsyncContextManager[Ticket | None] = nullcontext()
     if room is not None:
-        gate, held = Gate(admission), room.prompt + room.answer
-        entered = gate.entered(target.provider, info, window=room.window, prompt=room.prompt, tokens=held)
+        held = room.prompt + room.answer
+        entered = admission.entered(target.provider, info, window=room.window, prompt=room.prompt, tokens=held)
     async with entered as ticket, aclosing(_chunks(target, sent)) as chunks:
         async for chunk in chunks:
             if ticket is not None:

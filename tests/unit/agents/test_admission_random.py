@@ -8,7 +8,7 @@ import pytest
 from admitted_requests import MODEL
 from manual_clock import ManualClock, settle
 
-from elbowroom.agents.admission.admission import Admission, Priority, Ticket
+from elbowroom.agents.admission import Admission, Priority, Ticket
 from elbowroom.errors import TooManyRequests, UpstreamRejected
 
 WINDOW = 8000

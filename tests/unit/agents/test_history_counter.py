@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from counted_models import CHATML, write_counted_model
 from demanding_templates import TEMPLATES, render_with
+from demands_by_rendering import demands_of
 from sample_chat import READ_NOTE
 
 from elbowroom.agents.prompt.counters import (
@@ -21,7 +22,7 @@ from elbowroom.agents.prompt.counters import (
     found_demands,
     found_thinking_switch,
 )
-from elbowroom.context.templates.demands import TemplateDemands, demands_of
+from elbowroom.context.templates.demands import TemplateDemands
 from elbowroom.context.templates.normalise import normalise
 from elbowroom.tokens.count import CannotCount, PromptRenderer
 from elbowroom.tokens.counter import TokenCounter

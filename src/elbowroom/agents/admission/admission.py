@@ -1,6 +1,6 @@
 """Who may use a model's context now: requests of one loaded model share its window, and too many at once all fail.
 
-One `Admission` for the server, on its event loop. Whoever sends a request to a model asks for its place first:
+One `Admission` for the server, on its event loop. Each request to a model has to be admitted first:
 
     with running.chat((provider.id, model, chat_id)):            # a chat: from its arrival to its end
         async with admission.admitted(
@@ -27,16 +27,16 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
 
-from elbowroom.agents.admission.pool import Clock, Pool, Priority, Ticket
+from elbowroom.agents.admission.jobs import Job
+from elbowroom.agents.admission.pool import Clock, Pool, PoolKey, Priority, Ticket
 from elbowroom.agents.running import ChatKey, Running
 from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
-
-__all__ = ["Admission", "ChatKey", "Clock", "PoolKey", "Priority", "Ticket"]
+from elbowroom.providers.base import ModelInfo, Provider
 
 log = logging.getLogger(__name__)
 MAX_WAITING: Final = 128
 QUIET_SECONDS: Final = 0.3
-"""Who waits no longer than this is not told that he waits."""
+"""A person is not told of a wait that is no longer."""
 TASK_PATIENCE: Final = 0.3
 """Seconds: a client asks for a new chat's title up to 130 ms before it sends the chat."""
 LONGEST_TASK_WAIT: Final = 120.0
@@ -44,8 +44,6 @@ LONGEST_TASK_WAIT: Final = 120.0
 MOST_WAYS_GIVEN: Final = 3
 """How often a task begins anew for the sake of chats."""
 
-PoolKey = tuple[str, str]
-"""A provider's id and a model's."""
 Done = TypeVar("Done")
 
 
@@ -61,6 +59,39 @@ class Admission:
         self.running = running if running is not None else Running()  # an empty one is false
 
     @asynccontextmanager
+    async def entered(
+        self,
+        provider: Provider,
+        info: ModelInfo,
+        *,
+        window: int,
+        prompt: int,
+        tokens: int,
+        on_wait: Callable[[int], Awaitable[None]] | None = None,
+        job: Job | None = None,
+    ) -> AsyncIterator[Ticket | None]:
+        """Hold `tokens` of the model's `window` for one request, as `admitted` does.
+
+        A request of a background `job` has the job's rank. The job is told when it has the model, when it waits for
+        it, and when it is in somebody's way. Where a provider manages the context of its model by itself, nothing is
+        held and nobody waits. Raises TooManyRequests.
+        """
+        if not provider.manages_context:
+            yield None
+            return
+        priority = job.priority if job is not None else Priority.CHAT
+        if job is not None and priority is Priority.BACKGROUND:
+            on_wait = job.has_to_wait
+        pool_key = (provider.id, info.id)
+        async with self.admitted(
+            pool_key, capacity=window, tokens=tokens, prompt=prompt, priority=priority, on_wait=on_wait
+        ) as ticket:
+            if job is not None:
+                ticket.on_preempt = job.give_way
+                job.has_model()
+            yield ticket
+
+    @asynccontextmanager
     async def admitted(
         self,
         pool_key: PoolKey,
@@ -73,13 +104,13 @@ class Admission:
     ) -> AsyncIterator[Ticket]:
         """Hold `tokens` of the model's `capacity`, the whole of it at most, as soon as there is room for them.
 
-        Who waits is admitted by priority, then in the order of arrival, and nobody overtakes one who needs more room.
-        `on_wait` is called once by who waits for longer than a moment, with how many requests are before this one: 0
-        where only the prompt of a cancelled one is read to its end. Raises TooManyRequests where too many wait.
+        Requests are admitted by priority, then in the order of arrival; none overtakes another that needs more room.
+        `on_wait` is called once after a moment of waiting, with the number of requests before this one: 0 where the
+        engine only reads the prompt of a cancelled request to its end. Raises TooManyRequests where too many wait.
 
-        Everything is given back at the end. Only where the block is left by a cancellation, or by an error that the
-        upstream does not know of, before the ticket's `first_token`, the tokens stay held as long as the engine
-        takes to read `prompt`: it does not stop in the middle of one.
+        Everything is given back at the end. Where the block is left before the ticket's `first_token` by a
+        cancellation, or by an error that the upstream does not know of, the tokens stay held until the engine has
+        read `prompt`: it does not stop in the middle of one.
         """
         pool = self._pool(pool_key)
         if priority is Priority.CHAT:
@@ -105,10 +136,10 @@ class Admission:
         return not self.waiting(pool_key) and not self._pool(pool_key).is_busy_with_chats
 
     async def before_task(self, chat_key: ChatKey) -> None:
-        """Wait until the task's chat has not run for a moment: any chat of the model where it names none.
+        """Wait until the task's chat has not run for a moment, or any chat of the model where the task names none.
 
-        Between two rounds of a client's tools a chat does not run for as long as the tools take. One that goes on for
-        minutes is not waited for. Raises TooManyRequests where it would have to wait and too many do.
+        A chat does not run while a client runs its tools. A chat that goes on for minutes is not waited for. Raises
+        TooManyRequests where the task would have to wait and too many do.
         """
         until = self._clock.time() + LONGEST_TASK_WAIT
         await self._sleep(TASK_PATIENCE)
@@ -127,10 +158,10 @@ class Admission:
     async def giving_way(
         self, chat_key: ChatKey, work: Callable[[], Awaitable[Done]], *, may_leave: Callable[[], bool] = lambda: True
     ) -> Done:
-        """Return what a task's work comes to, which is cancelled and begun anew where a chat begins that it hinders.
+        """Do a task's work and return its result; cancel it and begin anew where it is in the way of a new chat.
 
-        Only as long as it `may_leave`, and only so often: a task is answered at last. Raises what the work raises,
-        and what `before_task` does.
+        That happens only while the work `may_leave`, and a few times at most: a task is answered at last. Raises what
+        the work and `before_task` raise.
         """
         for _ in range(MOST_WAYS_GIVEN):
             way = asyncio.timeout(None)
@@ -146,7 +177,7 @@ class Admission:
         return await work()
 
     def forget(self, pool_key: PoolKey) -> None:
-        """Give back what is held for cancelled requests: the model was unloaded or loaded anew, and reads nothing."""
+        """Give back the tokens of cancelled requests: the model was unloaded or loaded anew, and reads nothing."""
         if pool_key in self._pools:
             self._pools[pool_key].forget()
 
@@ -161,7 +192,7 @@ class Admission:
         return in_pool + self.running.waiting_tasks(*pool_key)
 
     def close(self) -> None:
-        """Let no timer run on."""
+        """End all timers."""
         for pool in self._pools.values():
             pool.forget()
 
@@ -190,7 +221,7 @@ class Admission:
         await asyncio.wait([ticket.admitted])
 
     def _leave(self, key: PoolKey, pool: Pool, ticket: Ticket, error: BaseException) -> None:
-        """Give a ticket back that was left by an error. An upstream that has fallen silent may be reading yet."""
+        """Give a ticket back after an error. A silent upstream may still be reading the prompt."""
         if isinstance(error, ElbowroomError) and not isinstance(error, UpstreamTimeout):
             pool.free(ticket)
         elif seconds := pool.abandon(ticket):
@@ -207,7 +238,7 @@ class Admission:
 
 
 def _leave_by(way: asyncio.Timeout, may_leave: Callable[[], bool]) -> None:
-    """Have the block of a timeout left as soon as the loop comes to it, unless that is under way."""
+    """Leave the block of a timeout at the loop's next turn, if it may be left and is not being left."""
     if way.when() is None and may_leave():
         way.reschedule(0)
 

@@ -1,4 +1,4 @@
-"""How large a request's prompt is, and what its engine says to that."""
+"""The size of a request's prompt as counted here, and the usage that its engine reports."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -13,11 +13,13 @@ from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter, Truncation
 
 log = logging.getLogger(__name__)
+LEAST_REPORTED: Final = 2
+"""An engine that reports less than our count divided by this has counted only the part that was not in its cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSize:
-    """The count of one request's prompt, with all that is needed to compare it with the engine's own."""
+    """The count of one request's prompt, which can be compared with the engine's own."""
 
     count: TokenCount
     counter: TokenCounter
@@ -66,7 +68,7 @@ async def prompt_size(provider: Provider, info: ModelInfo, body: Mapping[str, An
 
 
 def template_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a request says to the chat template itself."""
+    """Return the arguments that a request gives to the chat template."""
     sent = body.get("chat_template_kwargs")
     arguments = dict(sent) if isinstance(sent, Mapping) else {}
     if isinstance(effort := body.get("reasoning_effort"), str):
@@ -87,17 +89,14 @@ def _as_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     )
 
 
-LEAST_REPORTED: Final = 2
-"""Less than our count divided by this is no prompt's size: such engines report what was not in their cache."""
-
-
 def step_usage_of(
     reported: Mapping[str, Any] | None, prompt: int, generated: str, count: Callable[[str], int]
 ) -> StepUsage:
-    """Return what a request has used whose prompt has about `prompt` tokens by our count.
+    """Return what a request has used, in tokens; `prompt` is the size of its prompt by our count.
 
-    `reported` is a usage object in OpenAI's form. What is missing in it, or cannot be true, is our count: that of
-    `generated`, all the model has written, is made only then. What was read from a cache is a part of the prompt.
+    `reported` is a usage object in OpenAI's form. Numbers that are missing in it, or cannot be true, are replaced by
+    our count; `generated`, all that the model has written, is counted only then. Tokens read from a cache are a part
+    of the prompt.
     """
     report = reported or {}
     read_anew, output = _tokens(report.get("prompt_tokens")), _tokens(report.get("completion_tokens"))

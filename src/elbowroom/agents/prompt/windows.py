@@ -1,4 +1,4 @@
-"""What engines have taught about the real windows of models: smaller ones than they were said to have."""
+"""The real windows of models, where engines have shown that they are smaller than they were said to be."""
 
 import time
 from collections.abc import Callable
@@ -13,12 +13,12 @@ GUESSES_LAST: Final = 600.0
 LEAST_GUESS: Final = 0.5
 """The share of a window below which a refusal without a number says nothing about the window."""
 LEAST_LESSON: Final = 1 / 16
-"""The share of a window below which nothing is believed: such an engine reports what was not in its cache, perhaps."""
+"""The share of a window below which no number is believed: the engine may have left out what was in its cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What makes a loaded model another one under the same name."""
+    """Tells apart two models that were loaded under the same name."""
 
     window: int
     key: str | None
@@ -36,9 +36,9 @@ class _Lesson:
 
 
 class LearnedWindows:
-    """Lessons by provider and model, void as soon as another window or another file is loaded; one a server.
+    """Lessons by provider and model, void as soon as another window or another file is loaded; one for each server.
 
-    `window` in its methods is always what the model is said to have: a provider may not tell, and it is then assumed.
+    `window` in its methods is always the window that the provider tells, or that is assumed where it tells none.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -63,11 +63,11 @@ class LearnedWindows:
             self._keep(info, replace(lesson, window=refused, until=self._clock() + GUESSES_LAST))
 
     def learn_truncation(self, info: ModelInfo, window: int, truncation: Truncation) -> bool:
-        """Take in that a prompt was silently cut; return whether that is so.
+        """Take in that a prompt seems to have been cut silently; tell whether that is believed.
 
-        A prompt that was within what had been read before cannot have been cut, and none is cut to next to nothing:
-        then counts and engine differ by so much, both are taken back, and such differences say nothing more about
-        this model.
+        It is not believed of a prompt that is shorter than one read before, or that was cut to next to nothing. Then
+        counts and engine differ by so much: all lessons are dropped, and later differences mean nothing for this
+        model.
         """
         lesson = self._lesson(info, window)
         was_read_whole = lesson.is_told and lesson.window is not None and truncation.counted <= lesson.window

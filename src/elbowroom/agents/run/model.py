@@ -313,7 +313,7 @@ class ManagedModel(Model):
             is_for_client=lambda name: not has_own or name in self._client_tools,
         )
         reply = await ask()
-        while self._limits.may_go_on and await self._turn.goes_on_behind(appended, reply):
+        while self._limits.may_go_on and await self._turn.continues_after(appended, reply):
             reply = await ask()
         # Without tools of its own the run ends here, and the client has all calls already.
         calls = reply.tool_calls if has_own else []

@@ -1,20 +1,18 @@
 """What can a model call, and how is one call carried out?"""
 
 from elbowroom.agents.tools.client import arrange_tools, with_arranged_tools
-from elbowroom.agents.tools.memory import FlushedBefore, ToldBefore, TurnMemories, cycle_of, memory_tools, remembers
+from elbowroom.agents.tools.memory import ByConversation, ToldMemories, memory_tools, remembers
 from elbowroom.agents.tools.tool import ENDING_SECONDS, OwnTool, Toolbox, ToolResult, distinct, result_of
 from elbowroom.agents.tools.vault import vault_tools
 
 __all__ = [
     "ENDING_SECONDS",
-    "FlushedBefore",
+    "ByConversation",
     "OwnTool",
-    "ToldBefore",
+    "ToldMemories",
     "ToolResult",
     "Toolbox",
-    "TurnMemories",
     "arrange_tools",
-    "cycle_of",
     "distinct",
     "memory_tools",
     "remembers",
