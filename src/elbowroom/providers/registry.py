@@ -15,7 +15,7 @@ from elbowroom.providers.lmstudio import LMStudio
 from elbowroom.providers.openai_compatible import Ollama, OpenAICompatible
 from elbowroom.settings.load import LoadedSettings
 from elbowroom.settings.model import ProviderSettings
-from elbowroom.tokens.tools import CountingTools
+from elbowroom.tokens.file_counter import CountingTools
 
 KINDS: Final[Mapping[str, Callable[..., Provider]]] = {
     "lmstudio": LMStudio,

@@ -1,4 +1,4 @@
-"""What the engine's own numbers teach about counts: they anchor estimates, correct exact counts, betray truncation.
+"""Corrects estimates of a conversation's size by what the engine has counted of it before.
 
 A count made here and the engine's `usage.prompt_tokens` differ by what the count gets wrong about the messages so far.
 As long as these messages stay, that difference stays: the next count of the same conversation, grown by new
@@ -19,8 +19,6 @@ from typing import Any, Final
 CAPACITY: Final = 4096
 DIGEST_BYTES: Final = 16
 IN_ORDER: Final = json.JSONEncoder(sort_keys=True, default=str)
-TOLERATED_SHARE: Final = 0.05
-TOLERATED_TOKENS: Final = 64
 
 Key = bytes
 
@@ -50,7 +48,7 @@ class Anchored:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """What a conversation's beginning was counted as here, and how many tokens more it really takes."""
+    """How many tokens a conversation's beginning was counted as here, and how many more it really takes."""
 
     estimate: int
     difference: int
@@ -135,50 +133,6 @@ class UsageAnchors:
         self._anchors.move_to_end(key)
         while len(self._anchors) > self._capacity:
             self._anchors.popitem(last=False)
-
-
-class ExactOffsets:
-    """The constant differences between exact counts and what engines report, per model and template arguments.
-
-    LM Studio may add an instruction of its own to every prompt. A difference is taken as constant when two requests
-    in a row show it with prompts of different length; one that looks like truncation is never learned.
-    """
-
-    def __init__(self, *, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
-        self._offsets: OrderedDict[Key, int] = OrderedDict()
-        self._seen: OrderedDict[Key, tuple[int, int]] = OrderedDict()
-
-    def offset(self, model: str, arguments: Mapping[str, Any] | None = None) -> int:
-        """Return the tokens to add to an exact count, 0 as long as nothing is known."""
-        return self._offsets.get(_settings_key(model, arguments), 0)
-
-    def observe(self, model: str, arguments: Mapping[str, Any] | None, exact: int, prompt_tokens: int) -> None:
-        """Take in what the engine reports for a prompt whose exact count, without an offset, is `exact`."""
-        if is_truncated(exact + self.offset(model, arguments), prompt_tokens):
-            return
-        key = _settings_key(model, arguments)
-        difference = prompt_tokens - exact
-        before = self._seen.get(key)
-        if before is not None and before[0] == difference and before[1] != exact:
-            _put(self._offsets, key, difference, self._capacity)
-        _put(self._seen, key, (difference, exact), self._capacity)
-
-
-def is_truncated(exact: int, prompt_tokens: int) -> bool:
-    """Tell whether the engine read so much less than an exact count, offset included, that it must have cut."""
-    return exact - prompt_tokens > max(TOLERATED_SHARE * exact, TOLERATED_TOKENS)
-
-
-def _put(entries: OrderedDict[Key, Any], key: Key, value: Any, capacity: int) -> None:
-    entries[key] = value
-    entries.move_to_end(key)
-    while len(entries) > capacity:
-        entries.popitem(last=False)
-
-
-def _settings_key(model: str, arguments: Mapping[str, Any] | None) -> Key:
-    return _digest(b"", [model, dict(arguments or {})])
 
 
 def _meaning(message: Mapping[str, Any]) -> list[Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from elbowroom.errors import ElbowroomError
-from elbowroom.tokens.stream_count import StreamCounter
+from elbowroom.tokens.files import StreamCounter
 
 Method = Literal["exact", "engine", "family", "estimate"]
 """exact: the model's own tokenizer and template, read here. engine: the program that runs the model was asked.

@@ -1,14 +1,15 @@
-"""TokenCounter: the best count there is for one model, corrected by what its engine reports."""
+"""Counts for one model in the best way there is, and corrects counts by what the model's engine reports."""
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 from typing import Any, Final
 
-from elbowroom.tokens.anchoring import ExactOffsets, Key, Usage, UsageAnchors, conversation_keys, is_truncated
+from elbowroom.tokens.anchoring import IN_ORDER, Key, Usage, UsageAnchors, conversation_keys
 from elbowroom.tokens.count import (
     CannotCount,
     Counter,
@@ -20,30 +21,68 @@ from elbowroom.tokens.count import (
 )
 from elbowroom.tokens.families import Family, FamilyCounter, family_of
 from elbowroom.tokens.file_counter import INLINE_CHARACTERS
+from elbowroom.tokens.files import StreamCounter
 from elbowroom.tokens.images import CAUTIOUS_TOKENS, ImageTokens, image_rule_of, images_in
-from elbowroom.tokens.stream_count import StreamCounter
 
 log = logging.getLogger(__name__)
 FAMILIES_KEPT: Final = 3
+OFFSETS_KEPT: Final = 256
+TOLERATED_SHARE: Final = 0.05
+TOLERATED_TOKENS: Final = 64
 END_OF_TURN: Final = 1
 TOOL_CHARACTERS: Final = 700
-"""About what the description of a tool takes."""
+"""About as many characters as the description of a tool has."""
 Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """The engine has read less than it was sent: `counted` tokens were sent, `read` were read."""
+    """The engine has cut a prompt of `counted` tokens, and read `read` tokens of it."""
 
     counted: int
     read: int
 
 
+def is_truncated(exact: int, prompt_tokens: int) -> bool:
+    """Tell whether the engine read so much less than an exact count, offset included, that it must have cut."""
+    return exact - prompt_tokens > max(TOLERATED_SHARE * exact, TOLERATED_TOKENS)
+
+
+class ExactOffsets:
+    """The constant differences between exact counts and what the engine reports, by template arguments.
+
+    LM Studio may add an instruction of its own to every prompt. A difference is taken as constant when two requests
+    in a row show it with prompts of different length; a difference that looks like truncation is never learned.
+    """
+
+    def __init__(self) -> None:
+        self._offsets: dict[str, int] = {}
+        self._seen: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+    def offset(self, arguments: Mapping[str, Any]) -> int:
+        """Return the tokens to add to an exact count, 0 as long as nothing is known."""
+        return self._offsets.get(IN_ORDER.encode(arguments), 0)
+
+    def observe(self, arguments: Mapping[str, Any], exact: int, prompt_tokens: int) -> None:
+        """Compare what the engine reports for a prompt with its exact count, without an offset."""
+        if is_truncated(exact + self.offset(arguments), prompt_tokens):
+            return
+        key, difference = IN_ORDER.encode(arguments), prompt_tokens - exact
+        before = self._seen.get(key)
+        if before is not None and before[0] == difference and before[1] != exact:
+            self._offsets[key] = difference
+        self._seen[key] = (difference, exact)
+        self._seen.move_to_end(key)
+        if len(self._seen) > OFFSETS_KEPT:
+            forgotten, _ = self._seen.popitem(last=False)
+            self._offsets.pop(forgotten, None)
+
+
 class TokenCounter:
     """Counts text, whole prompts and growing answers for one model.
 
-    `ways` are the exact ways, best first; where none works the model's family counts, named by its name and
-    architecture. Nothing is downloaded, and long work runs in threads.
+    `ways` are the exact ways, best first; where none works, the model's family counts, which its name and
+    architecture tell. Nothing is downloaded, and long work runs in threads.
     """
 
     def __init__(self, model: str, architecture: str | None, ways: Sequence[Counter] = ()) -> None:
@@ -58,7 +97,7 @@ class TokenCounter:
         self._family_counted_by: FamilyCounter | None = None
 
     async def warm_up(self) -> None:
-        """Load the model's own tokenizer, where it is on this machine, before somebody waits for it."""
+        """Load the model's own tokenizer before somebody waits for it, where its file is on this machine."""
         if any(isinstance(way, StreamingCounter) for way in self._ways):
             await self.count_text("")
 
@@ -91,7 +130,7 @@ class TokenCounter:
             except CannotCount as error:
                 self._complain(error)
                 continue
-            offset = self._offsets.offset(self.model, arguments)
+            offset = self._offsets.offset(arguments)
             count = TokenCount(max(0, count.tokens + offset), count.method, count.error_bound, offset)
             return self._with_media(messages, tools, arguments, count) if _has_media(messages) else count
         return await self._count_by_family(messages, tools, arguments)
@@ -107,7 +146,7 @@ class TokenCounter:
         return StreamCounter((await self._family_counter()).tokenizer)
 
     async def text_counter(self) -> Callable[[str], int]:
-        """Return what counts bare texts at once, without asking anybody: for many small texts in a row."""
+        """Return a function that counts bare texts here, without awaiting: for many small texts in a row."""
         for way in self._ways:
             if isinstance(way, StreamingCounter):
                 try:
@@ -142,16 +181,11 @@ class TokenCounter:
         `answer` is the text of an answer that was nothing but text, `has_reasoning` tells whether it was thought
         about first: its tokens are known then, too, and need not be estimated in the next request.
         """
-        raw = count.tokens - count.learned
-        if pictures := len(list(images_in(messages))):
-            text = raw - self._images.count(self.model, messages, self._image_rule)
-            self._images.observe(self.model, pictures, usage.prompt_tokens - text)
-            raw = text + self._images.count(self.model, messages, self._image_rule)
+        raw = self._observe_pictures(messages, count.tokens - count.learned, usage.prompt_tokens)
         if count.method in ("exact", "engine"):
-            self._offsets.observe(self.model, arguments, raw, usage.prompt_tokens)
-            if is_truncated(count.tokens, usage.prompt_tokens):
-                return Truncation(count.tokens, usage.prompt_tokens)
-            return None
+            self._offsets.observe(arguments, raw, usage.prompt_tokens)
+            is_cut = is_truncated(count.tokens, usage.prompt_tokens)
+            return Truncation(count.tokens, usage.prompt_tokens) if is_cut else None
         keys = [count.conversation] if count.conversation else self._keys(messages, tools, arguments)
         self._anchors.observe(keys, raw, usage)
         if answer:
@@ -160,6 +194,15 @@ class TokenCounter:
             said = {"role": "assistant", "content": answer}
             self._anchors.observe_answer(keys, said, raw, size, usage, template_strips_reasoning=has_reasoning)
         return None
+
+    def _observe_pictures(self, messages: Sequence[Message], raw: int, reported: int) -> int:
+        """Learn what pictures take, and return a count with them as they are counted now."""
+        pictures = len(list(images_in(messages))) if _has_media(messages) else 0
+        if not pictures:
+            return raw
+        text = raw - self._images.count(self.model, messages, self._image_rule)
+        self._images.observe(self.model, pictures, reported - text)
+        return text + self._images.count(self.model, messages, self._image_rule)
 
     async def _count_by_family(
         self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]

@@ -8,8 +8,6 @@
 Both name the file. Whoever asked for the count can fall back to another way of counting on `TokenizerError`.
 """
 
-from __future__ import annotations
-
 from elbowroom.errors import ElbowroomError, RequestError
 
 

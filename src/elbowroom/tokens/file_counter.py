@@ -3,14 +3,14 @@
 import asyncio
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from elbowroom.tokens.count import CannotCount, PromptRenderer, TokenCount
 from elbowroom.tokens.errors import TemplateFailed, TokenizerError
-from elbowroom.tokens.files import LoadedModel, TokenizerLoader
+from elbowroom.tokens.files import LoadedModel, StreamCounter, TokenizerLoader
 from elbowroom.tokens.renderer import TemplateRenderer
-from elbowroom.tokens.stream_count import StreamCounter
 from elbowroom.tokens.templates import ChatPrompt, ChatRequest
 
 INLINE_CHARACTERS: Final = 20_000
@@ -22,6 +22,26 @@ WITHOUT_TEMPLATE: Final = """\
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"""
 """What llama.cpp uses where a model has no chat template of its own."""
+
+
+TEMPLATE_SECONDS = 2.0
+"""How long a chat waits for an unknown template, twice at most; an honest template takes a twentieth of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountingTools:
+    """What all counters of an event loop share: loaded tokenizers, and the renderer of chat templates.
+
+    Nothing is loaded or started before it is needed.
+    """
+
+    loader: TokenizerLoader = field(default_factory=TokenizerLoader)
+    renderer: TemplateRenderer = field(default_factory=lambda: TemplateRenderer(deadline=TEMPLATE_SECONDS))
+
+    async def aclose(self) -> None:
+        """End the renderer's worker and forget the tokenizers."""
+        await self.renderer.aclose()
+        await self.loader.aclose()
 
 
 class FileCounter:

@@ -5,8 +5,6 @@ the limits that its `clip.cpp` sets for each kind of projector, the way its `mtm
 them, and the tokens that its `mtmd.cpp` puts around. Mistral's agrees with its own package, mistral-common.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import math

@@ -4,26 +4,20 @@ A template known by its hash renders in this process. Any other renders in one w
 memory limited where the system can do that, and which is killed and replaced when a template takes too long.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import sys
+from asyncio import StreamReader, StreamWriter
+from asyncio.subprocess import Process
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from types import TracebackType
+from typing import Final, Self
 
 from elbowroom.tokens.errors import ConversationNotContinuable, TemplateFailed, TemplateOverran
-from elbowroom.tokens.templates import KNOWN_TEMPLATES, canonical_messages, canonical_tools
+from elbowroom.tokens.templates import KNOWN_TEMPLATES, ChatPrompt, ChatRequest, canonical_messages, canonical_tools
 from elbowroom.tokens.worker import ERROR, ERRORS, LENGTH_BYTES, TEXT
-
-if TYPE_CHECKING:
-    from asyncio import StreamReader, StreamWriter
-    from asyncio.subprocess import Process
-    from collections.abc import Collection
-    from types import TracebackType
-
-    from elbowroom.tokens.templates import ChatPrompt, ChatRequest
 
 INLINE_MESSAGES: Final = 64
 """A known template renders this many messages in about a millisecond; more go to a thread."""
@@ -110,7 +104,7 @@ class TemplateRenderer:
         self._kills.pop(prompt.sha256, None)
         return text_from(reply, prompt.name)
 
-    async def _ready_worker(self, name: str) -> WorkerProcess:
+    async def _ready_worker(self, name: str) -> "WorkerProcess":
         if self._worker is not None and self._worker.is_running:
             return self._worker
         try:

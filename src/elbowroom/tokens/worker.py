@@ -6,8 +6,6 @@ outlives the process that started it; stuck in a template it ends itself. Run it
 `python -m elbowroom.tokens.worker BYTES`, the memory it may take.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import functools
@@ -15,15 +13,13 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from elbowroom.errors import ElbowroomError
 from elbowroom.tokens.errors import ConversationNotContinuable, TemplateFailed, TemplateOverran, TemplateRefused
 from elbowroom.tokens.templates import ChatPrompt, ChatRequest, environment
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LENGTH_BYTES = 4
 TEXT, ERROR, READY = b"t", b"e", b"r"

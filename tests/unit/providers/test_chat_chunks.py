@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable, StreamCut, UpstreamError
 from elbowroom.providers.base import Finished, ReasoningDelta, StreamEvent, TextDelta, ToolCallDelta, UsageReport
+from elbowroom.providers.failures import Source
 from elbowroom.providers.stream import ChunkReader, ServerSentEvent
-from elbowroom.providers.upstream import Overflow, Source
 
-SOURCE = Source("LM Studio", "http://127.0.0.1:1234", "Put in a key.")
+SOURCE = Source("LM Studio", "http://127.0.0.1:1234", key_hint="Put in a key.")
 
 
 def chunk(delta: Any = None, finish_reason: Any = None, **fields: Any) -> dict[str, Any]:
@@ -216,20 +216,23 @@ def test_nothing_said_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("usage", "overflow"),
+    ("usage", "told"),
     [
-        ({"prompt_tokens": 4096}, Overflow(4096, 4096)),
-        ({"prompt_tokens": 3892}, Overflow(4096, 3892)),
+        ({"prompt_tokens": 4096}, 4096),
+        ({"prompt_tokens": 3892}, 3892),
         ({"prompt_tokens": 3890}, None),
         ({"prompt_tokens": "4096"}, None),
         ({"prompt_tokens": None}, None),
         ({}, None),
     ],
 )
-def test_an_empty_answer_near_the_window_is_an_overflow(usage: dict[str, Any], overflow: Overflow | None) -> None:
+def test_an_empty_answer_near_the_window_is_an_overflow(usage: dict[str, Any], told: int | None) -> None:
     """From 95 % of the window on, an answer without a word means that the prompt did not fit."""
     reader, _ = read(chunk({}, "stop", usage=usage))
-    assert reader.prompt_reached(4096) == overflow
+    with pytest.raises(ContextOverflow if told else EmptyReply) as failure:
+        reader.judge_end(4096)
+    if isinstance(failure.value, ContextOverflow):
+        assert (failure.value.window, failure.value.prompt_tokens) == (4096, told)
 
 
 def test_an_answer_in_one_piece() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.demo import wording
-from elbowroom.providers.upstream import Overflow, recognise_overflow
+from elbowroom.providers.failures import Overflow, recognise_overflow
 
 TEXTS = {
     "A": (

@@ -38,11 +38,11 @@ def array(kind: int, count: int, items: bytes = b"") -> bytes:
 
 
 def test_header_tells_all_that_the_file_says(tmp_path: Path) -> None:
-    """Name, context length, template and every table of the vocabulary come back as they were written."""
+    """Name, template and every table of the vocabulary come back as they were written."""
     vocabulary = byte_level("qwen2", size=400)
     header = read_gguf_header(write_header(tmp_path / "m.gguf", vocabulary, name="Tiny", template="{{ x }}"))
-    assert (header.architecture, header.name, header.context_length) == ("llama", "Tiny", 4096)
-    assert header.chat_template == "{{ x }}"
+    assert (header.architecture, header.name) == ("llama", "Tiny")
+    assert header.chat_templates == {"default": "{{ x }}"}
     assert header.vocabulary is not None
     assert (header.vocabulary.model, header.vocabulary.pre) == ("gpt2", "qwen2")
     assert list(header.vocabulary.tokens) == vocabulary.tokens
@@ -69,13 +69,6 @@ def test_named_templates_stand_beside_the_default(tmp_path: Path) -> None:
     ]
     (tmp_path / "m.gguf").write_bytes(header(*pairs))
     assert read_gguf_header(tmp_path / "m.gguf").chat_templates == {"default": "one", "rag": "two"}
-
-
-def test_vocabulary_can_be_left_out(tmp_path: Path) -> None:
-    """Without the vocabulary the template and the context length are still there."""
-    path = write_header(tmp_path / "m.gguf", byte_level("gpt-2", size=400), template="{{ x }}")
-    header = read_gguf_header(path, vocabulary=False)
-    assert (header.vocabulary, header.chat_template, header.context_length) == (None, "{{ x }}", 4096)
 
 
 def test_bytes_that_are_no_utf8_stay_apart(tmp_path: Path) -> None:
@@ -124,8 +117,8 @@ BROKEN: dict[str, tuple[bytes, str]] = {
         "should be a list of texts",
     ),
     "name that is a number": (header(pair(b"general.name", 4, bytes(4))), "should be a text"),
-    "context length that is a flag": (
-        header(pair(b"general.architecture", 8, text(b"a")), pair(b"a.context_length", 7, b"\x01")),
+    "token id that is a flag": (
+        header(pair(b"tokenizer.ggml.model", 8, text(b"gpt2")), pair(b"tokenizer.ggml.bos_token_id", 7, b"\x01")),
         "should be a whole number",
     ),
     "fewer types than tokens": (

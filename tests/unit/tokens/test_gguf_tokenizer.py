@@ -190,12 +190,8 @@ def test_wordpiece_without_an_unknown_token_is_told(tmp_path: Path) -> None:
         built(tmp_path, vocabulary("bert", "", ["[CLS]", "\u2581a"], [CONTROL, NORMAL], {}))
 
 
-def test_model_text_carries_template_and_context_length(tmp_path: Path) -> None:
-    """Beside the tokenizer there are the chat template and the trained context length."""
+def test_model_text_carries_tokenizer_and_template(tmp_path: Path) -> None:
+    """Beside the tokenizer there is the chat template."""
     path = write_header(tmp_path / "m.gguf", byte_level("qwen2", size=400), template="{{ messages }}")
     result = model_text(read_gguf_header(path))
-    assert (result.chat_template, result.context_length, result.tokenizer.name) == (
-        "{{ messages }}",
-        4096,
-        "tiny",
-    )
+    assert (result.chat_template, result.tokenizer.name) == ("{{ messages }}", "tiny")

@@ -9,10 +9,10 @@ import pytest
 from text_samples import prose, samples, unbroken
 from vocabulary_kinds import byte_level, gemma4, sentencepiece, write_header
 
+from elbowroom.tokens.files import StreamCounter
 from elbowroom.tokens.files.gguf import read_gguf_header
 from elbowroom.tokens.files.gguf_tokenizer import build_tokenizer
 from elbowroom.tokens.files.tokenizer import Engine, Tokenizer
-from elbowroom.tokens.stream_count import StreamCounter
 
 KINDS = {"byte-level": lambda: byte_level("qwen2"), "sentencepiece": sentencepiece, "gemma4": gemma4}
 

@@ -22,7 +22,7 @@ from elbowroom.context.observations import Observations
 from elbowroom.context.transcript import as_json
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
 from elbowroom.providers.base import ModelInfo, Provider
-from elbowroom.tokens.stream_count import StreamCounter
+from elbowroom.tokens.files import StreamCounter
 
 
 class Growing(Protocol):

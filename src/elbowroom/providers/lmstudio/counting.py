@@ -20,10 +20,8 @@ from elbowroom.settings.doubts import is_loopback
 from elbowroom.settings.fields import expanded
 from elbowroom.tokens.count import CannotCount, Counter, PromptRenderer, TokenCount
 from elbowroom.tokens.counter import TokenCounter
-from elbowroom.tokens.file_counter import FileCounter
-from elbowroom.tokens.files import LoadedModel
-from elbowroom.tokens.stream_count import StreamCounter
-from elbowroom.tokens.tools import CountingTools
+from elbowroom.tokens.file_counter import CountingTools, FileCounter
+from elbowroom.tokens.files import LoadedModel, StreamCounter
 
 log = logging.getLogger(__name__)
 SAMPLE: Final[tuple[dict[str, str], ...]] = (

@@ -1,15 +1,13 @@
 """Counts text and whole conversations for a family of models, without any file of the model itself."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from elbowroom.tokens.errors import TemplateFailed
 from elbowroom.tokens.families.families import SAME, SPECIAL_TOKENS, ErrorBound, Family, Ratios, template_source
@@ -24,11 +22,6 @@ from elbowroom.tokens.templates import (
     fit_messages,
     script_runs,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from elbowroom.tokens.files import Tokenizer
 
 TEXT_ONLY: Final = Capabilities()
 THINKING: Final = re.compile(r"^\s*<think>.*?</think>\s*", re.DOTALL)
@@ -58,13 +51,9 @@ class FamilyCounter:
         specials = SPECIAL_TOKENS[family.format]
         self._specials = special_token_pattern(specials)
         self._segments = SegmentCounter(bundled_tokenizer(family.vocabulary, specials))
-        self._correction = ScriptCorrection(self._segments.tokenizer, family.ratios)
+        self.tokenizer = self._segments.tokenizer
+        self._correction = ScriptCorrection(self.tokenizer, family.ratios)
         self._template = ChatTemplate(template_source(family.format), name=family.name, dialect="own")
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer over the family's vocabulary."""
-        return self._segments.tokenizer
 
     def count_text(self, text: str) -> int:
         """Return about how many tokens a text takes."""

@@ -124,7 +124,7 @@ def _mistral(specials: frozenset[str]) -> Tokenizer:
         token_types=[_type_of(text, specials) for text in tokens],
         scores=[-len(tokens) if text in LAST_MERGED else -number for number, text in enumerate(tokens)],
     )
-    built = build_tokenizer(GgufHeader(Path("mistral"), "llama", "mistral", None, {}, vocabulary))
+    built = build_tokenizer(GgufHeader(Path("mistral"), "llama", "mistral", {}, vocabulary))
     return Tokenizer("mistral", built.kind, built.engine, built.special_tokens, built.cut_points)
 
 

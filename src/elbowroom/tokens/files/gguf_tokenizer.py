@@ -35,7 +35,7 @@ def model_text(header: GgufHeader) -> ModelText:
 
     Raises `UnsupportedTokenizer` for a kind that is not known, `UnreadableModelFile` without a vocabulary.
     """
-    return ModelText(build_tokenizer(header), header.chat_templates, header.context_length)
+    return ModelText(build_tokenizer(header), header.chat_templates)
 
 
 def build_tokenizer(header: GgufHeader, *, fast: bool = True) -> Tokenizer:

@@ -16,7 +16,6 @@ FOLDER_FILES: Final = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
-    "config.json",
     "chat_template.jinja",
     "chat_template.json",
 )

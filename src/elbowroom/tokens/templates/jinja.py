@@ -1,24 +1,17 @@
 """The Jinja environment that chat templates are written for. Imports Jinja: load it when a template is rendered."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import BuiltinMethodType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from jinja2 import ChainableUndefined, Environment, TemplateError, Undefined, nodes, pass_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from jinja2 import Environment
-    from jinja2.parser import Parser
-    from jinja2.runtime import Context, Macro
 
 CLOCK_VARIABLE = "_clock"
 DICT_ATTRIBUTES = frozenset(dir(dict))

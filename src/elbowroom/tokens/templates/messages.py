@@ -5,8 +5,6 @@ so that a count made here is the count made there: unknown keys are dropped, no 
 always have a description and parameters, arguments of calls are objects where the template can take them.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -4,12 +4,12 @@ The rules are those of llama.cpp's server, found in its source and checked again
 request. Only a leading begin-of-text token, which it takes off and lets the tokenizer put back, stays in place here.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import Any, Final
 
 from elbowroom.tokens.errors import ConversationNotContinuable
 from elbowroom.tokens.templates.messages import (
@@ -28,12 +28,6 @@ from elbowroom.tokens.templates.messages import (
 )
 from elbowroom.tokens.templates.reasoning import ReasoningMarks, capabilities_of, reasoning_marks_of
 from elbowroom.tokens.templates.template import ChatTemplate, local_time, sha256_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
-
-    from elbowroom.tokens.templates.messages import Message
 
 STEPFUN_SIGN: Final = "You have access to the following functions in JSONSchema format"
 NEEDLESS_REFUSALS: Final = (

@@ -4,20 +4,15 @@ Needed where an engine continues an unfinished answer: it has to open and close 
 would have written, or not written. The comparisons are llama.cpp's, in a shorter form.
 """
 
-from __future__ import annotations
-
 import copy
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from elbowroom.tokens.errors import TemplateFailed, TemplateOverran
 from elbowroom.tokens.templates.messages import Capabilities
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from elbowroom.tokens.templates.template import ChatTemplate
+from elbowroom.tokens.templates.template import ChatTemplate
 
 THOUGHT: Final = "REASON_PART I am thinking END_R"
 USER: Final = {"role": "user", "content": "U_USER_MSG Hello END_U"}

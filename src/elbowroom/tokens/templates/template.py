@@ -4,18 +4,15 @@ A template comes from a stranger. It runs in Jinja's immutable sandbox, which ke
 sandbox can't keep it from taking for ever or from filling the memory, and `template_renderer` is there for that.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from elbowroom.tokens.errors import TemplateFailed, TemplateOverran, TemplateRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from jinja2 import Environment, Template
 
 MAX_CHARACTERS: Final = 16_000_000
@@ -91,7 +88,7 @@ class ChatTemplate:
             raise TemplateFailed(self.name, cause_of(error)) from None
 
     @functools.cached_property
-    def _compiled(self) -> Template:
+    def _compiled(self) -> "Template":
         return environment(self.dialect).from_string(self.source)
 
     def _joined(self, pieces: Iterable[str]) -> str:
@@ -106,7 +103,7 @@ class ChatTemplate:
 
 
 @functools.cache
-def environment(dialect: Dialect) -> Environment:
+def environment(dialect: Dialect) -> "Environment":
     """Return this process's Jinja environment for a dialect; loads Jinja."""
     from elbowroom.tokens.templates.jinja import ChatTemplates, SandboxedTemplates, engine_environment
 
