@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from cases import case
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,9 +51,9 @@ def test_a_plain_answer() -> None:
     reader.judge_end()
 
 
-@pytest.mark.parametrize(
-    ("delta", "events"),
-    [
+def test_every_form_of_a_delta() -> None:
+    """Reasoning under either name, tool calls with and without index, and what says nothing."""
+    cases: list[tuple[Any, list[StreamEvent]]] = [
         ({"reasoning_content": "hm"}, [ReasoningDelta("hm", "reasoning_content")]),
         ({"reasoning": "hm"}, [ReasoningDelta("hm", "reasoning")]),
         ({"reasoning_content": "", "reasoning": "hm"}, [ReasoningDelta("hm", "reasoning")]),
@@ -78,16 +79,15 @@ def test_a_plain_answer() -> None:
             {"tool_calls": [{"function": {"name": "f"}}, {"function": {"name": "g"}}]},
             [ToolCallDelta(0, "f", ""), ToolCallDelta(1, "g", "")],
         ),
-    ],
-)
-def test_every_form_of_a_delta(delta: Any, events: list[StreamEvent]) -> None:
-    """Reasoning under either name, tool calls with and without index, and what says nothing."""
-    assert read(chunk(delta))[1] == events
+    ]
+    for delta, events in cases:
+        with case(delta):
+            assert read(chunk(delta))[1] == events
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_a_chunk_that_says_nothing_is_nothing() -> None:
+    """Unknown fields, empty lists and null are not failures, and not an answer either."""
+    cases: list[Any] = [
         {},
         {"choices": None},
         {"choices": {}},
@@ -101,14 +101,13 @@ def test_every_form_of_a_delta(delta: Any, events: list[StreamEvent]) -> None:
         {"error": ""},
         {"model": None},
         {"event": {"type": "status"}},
-    ],
-)
-def test_a_chunk_that_says_nothing_is_nothing(data: Any) -> None:
-    """Unknown fields, empty lists and null are not failures, and not an answer either."""
-    reader, events = read(data)
-    assert events == []
-    with pytest.raises(StreamCut):
-        reader.judge_end()
+    ]
+    for data in cases:
+        with case(data):
+            reader, events = read(data)
+            assert events == []
+            with pytest.raises(StreamCut):
+                reader.judge_end()
 
 
 def test_usage_is_taken_wherever_it_stands() -> None:
@@ -119,9 +118,9 @@ def test_usage_is_taken_wherever_it_stands() -> None:
     assert reader.usage == {"prompt_tokens": 5, "x": 1}
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
+def test_every_shape_of_an_error_is_raised() -> None:
+    """Objects, strings, nested ones, with and without choices beside: raised in its own words, of its own kind."""
+    cases: list[tuple[Any, type[ElbowroomError]]] = [
         ({"error": {"message": "M"}, "message": "M"}, UpstreamError),
         ({"error": "M"}, UpstreamError),
         ({"error": {"error": {"message": "M"}}}, UpstreamError),
@@ -137,12 +136,11 @@ def test_usage_is_taken_wherever_it_stands() -> None:
         ({"error": {"message": "M. Model is unloaded."}}, ModelUnavailable),
         ({"error": "M: The model has crashed without additional information. (Exit code: 6)"}, ModelUnavailable),
         ({"error": {"message": "M: Channel Error"}}, ModelUnavailable),
-    ],
-)
-def test_every_shape_of_an_error_is_raised(error: Any, kind: type[ElbowroomError]) -> None:
-    """Objects, strings, nested ones, with and without choices beside: raised in its own words, of its own kind."""
-    with pytest.raises(kind, match="M"):
-        read(error)
+    ]
+    for error, kind in cases:
+        with case(error):
+            with pytest.raises(kind, match="M"):
+                read(error)
 
 
 @pytest.mark.parametrize("data", [b'{"message": "M"}', b'"M"', b"M", b'["M"]', b"M: not { JSON", b"7 M"])
