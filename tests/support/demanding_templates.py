@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from template_chats import rendered
+
 from elbowroom.tokens.templates.template import ChatTemplate
 
 if TYPE_CHECKING:
@@ -132,7 +134,7 @@ def render_with(source: str) -> Render:
     template = ChatTemplate(source)
 
     def render(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-        return template.render([with_objects(message) for message in messages], tools)
+        return rendered(template, [with_objects(message) for message in messages], tools)
 
     return render
 

@@ -123,7 +123,7 @@ class Provider(Protocol):
 
     @property
     def management(self) -> ModelManagement | None:
-        """What lists and loads its models by LM Studio's routes; None where it has no such routes."""
+        """The routes by which its models are listed and loaded, None where it has none."""
 
     async def models(self) -> Sequence[ModelInfo]:
         """Return all models, at most a few seconds old."""

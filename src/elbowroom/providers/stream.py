@@ -41,7 +41,7 @@ class EventReader:
     def feed(self, received: bytes) -> list[ServerSentEvent]:
         """Return the events that these bytes complete.
 
-        Raises StreamCut where a single event has grown beyond the limit and still goes on.
+        Raises StreamCut where a single event grows beyond the limit.
         """
         self._check_size()
         self._rest += received
@@ -61,7 +61,7 @@ class EventReader:
         return events
 
     def close(self) -> list[ServerSentEvent]:
-        """Return the event that was not followed by its blank line, if the stream ended there."""
+        """Return the last event where the stream ended without the blank line after it."""
         self._check_size()
         events: list[ServerSentEvent] = []
         for line in (bytes(self._rest), b""):
@@ -70,7 +70,7 @@ class EventReader:
         return events
 
     def _is_past_mark(self) -> bool:
-        """Skip a byte order mark; tell whether enough has come to know."""
+        """Skip a byte order mark; return False while too few bytes have come to know whether there is one."""
         if len(self._rest) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(self._rest):
             return False
         self._at_start = False
@@ -117,7 +117,7 @@ class ChunkReader:
         self.usage: dict[str, Any] | None = None
 
     def read(self, event: ServerSentEvent) -> list[StreamEvent]:
-        """Return what one server-sent event says.
+        """Return the events in one server-sent event.
 
         Raises the error that the event carries, or UpstreamError where it is no chunk at all.
         """
@@ -139,7 +139,7 @@ class ChunkReader:
         return self._read_chunk(chunk, "delta")
 
     def read_whole(self, completion: dict[str, Any]) -> list[StreamEvent]:
-        """Return what an answer says that came in one piece, from an upstream that does not stream."""
+        """Return the events of an answer that came in one piece, from an upstream that does not stream."""
         self.done = True
         return self._read_chunk(completion, "message")
 
@@ -176,7 +176,7 @@ class ChunkReader:
             self.has_output = True
 
     def judge_end(self, window: int | None = None) -> None:
-        """Raise StreamCut, EmptyReply or ContextOverflow where what has ended was no answer."""
+        """Raise StreamCut, EmptyReply or ContextOverflow where the answer that ended is incomplete or empty."""
         if not self.has_output and window and (overflow := self._overflow(window)):
             raise overflow_error(overflow, "the answer came back empty.", self.source)
         if self.finish_reason is None:
@@ -247,7 +247,7 @@ class WatchedBody:
             self._is_reading = False
 
     def heard(self) -> None:
-        """Note that something has come."""
+        """Start the time of silence anew."""
         self._heard_at = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(self._seconds, self._look)

@@ -124,7 +124,7 @@ class Upstream:
 
 
 async def _read_error(response: aiohttp.ClientResponse) -> bytes:
-    """Return what has come of an error's body by the time it is complete, too long or too slow."""
+    """Return an error's body, or its beginning where it is too long or does not end in time."""
     body = bytearray()
     with suppress(aiohttp.ClientError, TimeoutError):
         async with asyncio.timeout(ERROR_BODY_SECONDS):
@@ -181,7 +181,7 @@ class _Asking(Generic[T]):
 class AskedOnce(Generic[T]):
     """Asks one question at a time for all that want its answer; they share the answer or the failure.
 
-    A question goes on as long as somebody waits for it, and ends when the last one leaves.
+    A question is cancelled when the last of them has left.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
@@ -249,14 +249,13 @@ class RecentModels:
         self._changes = 0
 
     async def get(self) -> Sequence[ModelInfo]:
-        """Return the list, at most as old as the time that was chosen; raises what asking for it raises."""
+        """Return the list, at most `seconds` old. Raises what `fetch` raises."""
         return self._kept() or await self._asking.answer()
 
     async def get_new(self) -> Sequence[ModelInfo]:
-        """Return a list that was asked for after this call. Raises what asking for it raises.
+        """Return a list that was asked for after this call. Raises what `fetch` raises.
 
-        An upstream that is too busy to answer soon is not waited for where a list is there that is at most as old as
-        the time that was chosen.
+        Where the upstream does not answer within two seconds, a list that `get` would return serves as well.
         """
         kept = self._kept()
         try:

@@ -1,6 +1,6 @@
 """Corrects estimates of a conversation's size by what the engine has counted of it before.
 
-A count made here and the engine's `usage.prompt_tokens` differ by what the count gets wrong about the messages so far.
+A count made here differs from the engine's `usage.prompt_tokens` by its error about the messages so far.
 As long as these messages stay, that difference stays: the next count of the same conversation, grown by new
 messages, is corrected by it, and can only be wrong about what is new. Everything is added, nothing multiplied: a
 ratio would carry the error of one text over to another. This also holds for templates that rewrite history, because
@@ -62,8 +62,8 @@ def conversation_keys(
 ) -> list[Key]:
     """Return a key for every beginning of a conversation, the empty one first: a chain of hashes.
 
-    Messages are alike when they mean the same: role, text without the spaces around it, images, calls by name and
-    arguments. Ids of calls, which clients and servers rewrite, and thinking, which they drop, do not count.
+    Two messages are the same if they have the same role, text without the spaces around it, images, and calls by
+    name and arguments. Ids of calls, which clients and servers rewrite, and thinking, which they drop, do not count.
     """
     keys = [_digest(b"", [model, list(tools or ()), dict(arguments or {})])]
     for message in messages:
@@ -94,7 +94,7 @@ class UsageAnchors:
         return len(self._anchors)
 
     def observe(self, keys: Sequence[Key], estimate: int, usage: Usage) -> None:
-        """Take in what the engine counted for a request whose whole prompt was counted here as `estimate`."""
+        """Learn from the engine's count of a prompt that was counted here as `estimate`."""
         self._remember(keys[-1], Anchor(estimate, usage.prompt_tokens - estimate))
 
     def observe_answer(
@@ -107,11 +107,11 @@ class UsageAnchors:
         *,
         template_strips_reasoning: bool = False,
     ) -> None:
-        """Take in the answer to that request as well, so that its tokens need not be estimated in the next one.
+        """Learn from the answer to that request as well, so that its tokens need not be estimated in the next one.
 
         `answer_estimate` is the count of the answer's text and its end of turn. Where the template strips the
-        thinking of earlier answers, that is taken off what the engine counted; where the engine does not tell how
-        much it was, nothing is learned.
+        thinking of earlier answers, its tokens are subtracted; where the engine does not tell them, nothing is
+        learned.
         """
         reasoning = usage.reasoning_tokens if template_strips_reasoning else 0
         if reasoning is None:
@@ -136,7 +136,7 @@ class UsageAnchors:
 
 
 def _meaning(message: Mapping[str, Any]) -> list[Any]:
-    """Return what makes two messages the same message."""
+    """Return the parts of a message that make it the same as another."""
     content = message.get("content")
     calls = [_mapping(_mapping(call).get("function")) for call in message.get("tool_calls") or ()]
     return [

@@ -44,7 +44,7 @@ class Truncation:
 
 
 def is_truncated(exact: int, prompt_tokens: int) -> bool:
-    """Tell whether the engine read so much less than an exact count, offset included, that it must have cut."""
+    """Tell whether the engine read so much less than an exact count with its offset that it must have cut."""
     return exact - prompt_tokens > max(TOLERATED_SHARE * exact, TOLERATED_TOKENS)
 
 
@@ -176,10 +176,10 @@ class TokenCounter:
         answer: str = "",
         has_reasoning: bool = False,
     ) -> Truncation | None:
-        """Learn from what the engine reports for a request that was counted here; tell if it has cut the prompt.
+        """Learn from the usage that the engine reports for a counted request; return how it cut the prompt, if it did.
 
-        `answer` is the text of an answer that was nothing but text, `has_reasoning` tells whether it was thought
-        about first: its tokens are known then, too, and need not be estimated in the next request.
+        `answer` is the text of an answer without tool calls, so that its tokens need not be estimated in the next
+        request; `has_reasoning` says whether the model thought before it.
         """
         raw = self._observe_pictures(messages, count.tokens - count.learned, usage.prompt_tokens)
         if count.method in ("exact", "engine"):
@@ -196,7 +196,7 @@ class TokenCounter:
         return None
 
     def _observe_pictures(self, messages: Sequence[Message], raw: int, reported: int) -> int:
-        """Learn what pictures take, and return a count with them as they are counted now."""
+        """Learn how many tokens pictures take, and return the count with what they take by that."""
         pictures = len(list(images_in(messages))) if _has_media(messages) else 0
         if not pictures:
             return raw
@@ -229,7 +229,7 @@ class TokenCounter:
         arguments: Mapping[str, Any],
         count: TokenCount,
     ) -> TokenCount:
-        """Add what pictures take to a count of text: by the model's rule, corrected by what was reported before."""
+        """Add the tokens of pictures to a count of text, by the model's rule and corrected by earlier reports."""
         tokens = count.tokens + self._images.count(self.model, messages, self._image_rule)
         keys = self._keys(messages, tools, arguments)
         anchored = self._anchors.corrected(keys, tokens)
@@ -237,7 +237,7 @@ class TokenCounter:
         return TokenCount(anchored.tokens, "estimate", bound, count.learned + anchored.tokens - tokens)
 
     def _media_bound(self, messages: Sequence[Message], keys: Sequence[Key]) -> int:
-        """Return how far off media may be, 0 where an engine has reported the size of a prompt with them all."""
+        """Return how far off the count of media may be, 0 where an engine has counted a prompt with all of them."""
         places = [place for place, message in enumerate(messages) if _media_in(message)]
         is_known = self._anchors.corrected(keys[places[-1] + 1 :], 1).estimated == 0
         return 0 if is_known else sum(map(_media_in, messages)) * CAUTIOUS_TOKENS

@@ -1,4 +1,4 @@
-"""Counts with the model's own files: its chat template renders the whole prompt, its tokenizer cuts it."""
+"""Counts with the model's own files: its chat template renders the prompt, its tokenizer cuts it into tokens."""
 
 import asyncio
 import functools
@@ -21,7 +21,7 @@ WITHOUT_TEMPLATE: Final = """\
 {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"""
-"""What llama.cpp uses where a model has no chat template of its own."""
+"""The template that llama.cpp uses for a model without a chat template."""
 
 
 TEMPLATE_SECONDS = 2.0
@@ -30,7 +30,7 @@ TEMPLATE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class CountingTools:
-    """What all counters of an event loop share: loaded tokenizers, and the renderer of chat templates.
+    """The loaded tokenizers and the renderer of chat templates that all counters of an event loop share.
 
     Nothing is loaded or started before it is needed.
     """
@@ -45,7 +45,7 @@ class CountingTools:
 
 
 class FileCounter:
-    """The counter of one GGUF file or model folder; both are read when they are first needed, and when they change."""
+    """The counter of one GGUF file or model folder, which is read when it is first needed and when it has changed."""
 
     def __init__(self, path: Path, loader: TokenizerLoader, renderer: TemplateRenderer) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class FileCounter:
     async def count_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
     ) -> TokenCount:
-        """Return the size of the whole prompt, 0 tokens off; a part of what was counted before costs little."""
+        """Return the exact size of the whole prompt; parts that were counted before cost little."""
         model = await self.load()
         text = await self.render(model, messages, tools, arguments)
         if len(text) <= INLINE_CHARACTERS:

@@ -134,9 +134,8 @@ BROKEN: dict[str, tuple[bytes, str]] = {
 
 def test_broken_header_is_told(tmp_path: Path) -> None:
     """What is wrong with the file stands in the error, beside its name and what to do."""
-    for case in BROKEN:
-        with case(case):
-            data, expected = BROKEN[case]
+    for name, (data, expected) in BROKEN.items():
+        with case(name):
             path = tmp_path / "broken.gguf"
             path.write_bytes(data)
             with pytest.raises(UnreadableModelFile, match=expected) as raised:

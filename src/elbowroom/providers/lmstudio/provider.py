@@ -122,7 +122,7 @@ class LMStudio:
         return pass_through(self._upstream, f"{self._root}/v1/{path}", body)
 
     async def overflow_policy(self, model: str) -> str | None:
-        """Return what LM Studio does with too long a prompt, such as truncateMiddle, None if it does not tell."""
+        """Return how LM Studio treats a prompt that is too long, such as truncateMiddle; None where it is not told."""
         try:
             settings = await self._rpc.prediction_config(model)
         except UpstreamError:
@@ -178,7 +178,7 @@ class LMStudio:
 
 
 def find_model(models: Sequence[ModelInfo], name: str) -> ModelInfo | None:
-    """Return the model with this id, or the one that has a loaded instance with this id and that one's window."""
+    """Return the model with this id, or the loaded instance with this id as a model with its own window."""
     info = find_owner(models, name)
     return info if info is None or info.id == name else _as_instance(info, name)
 

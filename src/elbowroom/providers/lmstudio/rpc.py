@@ -54,7 +54,7 @@ class RpcSocket:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether calls can be made."""
+        """Whether calls can be made."""
         return not (self._socket.closed or self._reader.done())
 
     async def ask(self, call: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class LMStudioRpc:
         return f"LM Studio's websocket at {self._url} cannot be used: {error}."
 
     def _pause(self, seconds: float, reason: str) -> None:
-        """Ask nothing for a while, and say to everybody why."""
+        """Let every call of the next seconds fail with a reason."""
         self._paused_until = asyncio.get_running_loop().time() + seconds
         self._pause_reason = reason
 

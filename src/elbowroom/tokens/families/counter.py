@@ -1,4 +1,4 @@
-"""Counts text and whole conversations for a family of models, without any file of the model itself."""
+"""Counts text and whole conversations for a family of models, without a file of the model."""
 
 import json
 import re
@@ -42,8 +42,8 @@ class FamilyCount:
 class FamilyCounter:
     """Counts for one family; pieces of prompts are remembered, and any thread may use it.
 
-    A prompt of 100,000 tokens takes some 50 milliseconds the first time and under ten after that. Whoever runs an event
-    loop has to take care to construct and call this in a thread where that is too long.
+    A prompt of 100,000 tokens takes some 50 milliseconds the first time and under ten after that: too long for an
+    event loop, which constructs and calls this in a thread.
     """
 
     def __init__(self, family: Family) -> None:

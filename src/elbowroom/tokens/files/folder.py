@@ -1,4 +1,4 @@
-"""The tokenizer and the chat templates of an MLX or Hugging Face model folder."""
+"""Reads the tokenizer and the chat templates of an MLX or Hugging Face model folder."""
 
 import json
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ def _kind(tokenizer: LibraryTokenizer) -> TokenizerKind:
 
 
 def _is_cut_point(token: AddedToken) -> bool:
-    """Tell whether a text can be cut before this token: it looks at nothing to the left of it."""
+    """Tell whether a text can be cut before this token, because it does not depend on the text before it."""
     return bool(token.content) and not (token.lstrip or token.single_word or token.normalized)
 
 

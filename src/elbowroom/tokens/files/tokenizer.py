@@ -60,7 +60,7 @@ class Tokenizer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelText:
-    """What a model's own files say about text: its tokenizer, and its chat templates as Jinja source by name."""
+    """A model's tokenizer and chat templates, as Jinja source by name, from the model's own files."""
 
     tokenizer: Tokenizer
     chat_templates: Mapping[str, str]

@@ -1,12 +1,12 @@
 """Chat templates: the Jinja program inside a model file that turns messages into the text the model reads.
 
-A template comes from a stranger. It runs in Jinja's immutable sandbox, which keeps it from reaching Python; the
-sandbox can't keep it from taking for ever or from filling the memory, and `template_renderer` is there for that.
+A template comes from a stranger. It runs in Jinja's immutable sandbox, which keeps it from reaching Python. The
+sandbox does not limit its time and memory; renderer.py does.
 """
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -33,7 +33,7 @@ class ChatTemplate:
 
     `name` is what errors call it, usually the model. `clock` gives the date for templates that write one.
     With the dialect "llama.cpp" a template may change the lists it is given: give it copies. Nothing is parsed,
-    and Jinja isn't loaded, before the first `render`.
+    and Jinja isn't loaded, before the first `evaluate`.
     """
 
     def __init__(
@@ -49,31 +49,8 @@ class ChatTemplate:
         self.clock = clock
         self.dialect: Dialect = dialect
 
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        add_generation_prompt: bool = True,
-        **arguments: Any,
-    ) -> str:
-        """Render the messages just as they are, the way `transformers` does it with the same template.
-
-        `arguments` become variables of the template, such as `enable_thinking` or `bos_token`. What an engine does
-        to messages before it renders them is the business of `chat_prompt`. Raises `TemplateFailed`.
-        """
-        return self.evaluate(
-            {
-                "messages": messages,
-                "tools": tools,
-                "documents": None,
-                "add_generation_prompt": add_generation_prompt,
-                **arguments,
-            }
-        )
-
     def evaluate(self, variables: Mapping[str, Any]) -> str:
-        """Render with exactly these variables: a name that is missing is undefined for the template."""
+        """Render with exactly these variables; a missing name is undefined there. Raises `TemplateFailed`."""
         from elbowroom.tokens.templates.jinja import CLOCK_VARIABLE, RefusedByTemplate
 
         try:
