@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from cases import case
 from vocabulary_kinds import byte_level, sentencepiece, write_header
 
 from elbowroom.errors import ElbowroomError
