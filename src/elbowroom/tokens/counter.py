@@ -13,7 +13,6 @@ from elbowroom.tokens.anchoring import IN_ORDER, Key, Usage, UsageAnchors, conve
 from elbowroom.tokens.count import (
     CannotCount,
     Counter,
-    Method,
     PromptRenderer,
     RenderingCounter,
     StreamingCounter,
@@ -110,7 +109,7 @@ class TokenCounter:
                 self._complain(error)
         family = await self._family_counter()
         tokens = await asyncio.to_thread(family.count_text, text)
-        return TokenCount(tokens, _method(family.family), ceil(tokens * family.family.error.p95))
+        return self.family.counted(tokens)
 
     async def count_chat(
         self,
@@ -217,7 +216,7 @@ class TokenCounter:
             tokens += self._images.count(self.model, messages, self._image_rule)
         keys = self._keys(messages, tools, arguments)
         anchored = self._anchors.corrected(keys, tokens)
-        bound = ceil(anchored.estimated * counted.error.p95)
+        bound = ceil(anchored.estimated * self.family.error.p95)
         if has_media:
             bound += self._media_bound(messages, keys)
         return TokenCount(anchored.tokens, counted.method, bound, anchored.tokens - tokens, keys[-1])
@@ -259,10 +258,6 @@ class TokenCounter:
 @lru_cache(maxsize=FAMILIES_KEPT)
 def _family_counter(family: Family) -> FamilyCounter:
     return FamilyCounter(family)
-
-
-def _method(family: Family) -> Method:
-    return "family" if family.has_vocabulary else "estimate"
 
 
 def _rough_size(message: Message) -> int:

@@ -7,7 +7,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -92,16 +92,7 @@ class LMStudioCounting:
 
 def _load_of(info: ModelInfo) -> ModelInfo:
     """Return the facts of a model that stay while it is loaded, whatever other instances come and go."""
-    return ModelInfo(
-        info.id,
-        info.provider,
-        info.name,
-        loaded_context=info.loaded_context,
-        architecture=info.architecture,
-        key=info.key,
-        size_bytes=info.size_bytes,
-        format=info.format,
-    )
+    return replace(info, state=None, instances=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.errors import TemplateFailed
-from elbowroom.tokens.families.families import SAME, SPECIAL_TOKENS, ErrorBound, Family, Ratios, template_source
+from elbowroom.tokens.families.families import SAME, SPECIAL_TOKENS, Family, Ratios, template_source
 from elbowroom.tokens.families.vocabularies import bundled_tokenizer
 from elbowroom.tokens.files import SegmentCounter, Tokenizer, special_token_pattern
 from elbowroom.tokens.templates import (
@@ -25,18 +25,6 @@ from elbowroom.tokens.templates import (
 
 TEXT_ONLY: Final = Capabilities()
 THINKING: Final = re.compile(r"^\s*<think>.*?</think>\s*", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class FamilyCount:
-    """A number of tokens counted by family: how it was got, and how far it may be off as a share of it.
-
-    "family" is a count with the family's own vocabulary, "estimate" one with the nearest.
-    """
-
-    tokens: int
-    method: Literal["family", "estimate"]
-    error: ErrorBound
 
 
 class FamilyCounter:
@@ -72,7 +60,7 @@ class FamilyCounter:
         *,
         arguments: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
-    ) -> FamilyCount:
+    ) -> TokenCount:
         """Return about how many tokens the prompt for OpenAI-style messages and tools takes; images count nothing.
 
         A conversation that ends with an assistant message is one to continue, unless `add_generation_prompt` is
@@ -84,8 +72,7 @@ class FamilyCounter:
             added += self.family.preamble.without_system
         if tools:
             added += self.family.preamble.with_tools
-        method: Literal["family", "estimate"] = "family" if self.family.has_vocabulary else "estimate"
-        return FamilyCount(self.count_text(prompt) + added, method, self.family.error)
+        return self.family.counted(self.count_text(prompt) + added)
 
     def prompt(
         self,

@@ -12,8 +12,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from math import ceil
 from typing import Final, Literal
 
+from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.families.vocabularies import VocabularyName
 from elbowroom.tokens.templates import Script
 
@@ -148,6 +150,10 @@ class Family:
     preamble: Preamble = Preamble()
     reasoning: Reasoning = "dropped"
     options: frozenset[str] = frozenset()
+
+    def counted(self, tokens: int) -> TokenCount:
+        """Return a number of tokens that was counted by this family, with how it was got and its error."""
+        return TokenCount(tokens, "family" if self.has_vocabulary else "estimate", ceil(tokens * self.error.p95))
 
 
 LLAMA3_RATIOS: Final = Ratios(

@@ -6,7 +6,7 @@ would have done. The comparisons are llama.cpp's, in a shorter form.
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -73,12 +73,7 @@ class Probe:
             variables["add_generation_prompt"] = True
         if tools:
             variables["tools"] = [copy.deepcopy(TOOL)]
-        try:
-            return self.template.evaluate(variables)
-        except TemplateOverran:
-            raise
-        except TemplateFailed:
-            return None
+        return text_or_none(self.template, variables)
 
 
 def marks_in_history(probe: Probe) -> ReasoningMarks:
@@ -234,6 +229,11 @@ def attempt(
         "eos_token": "",
         "add_generation_prompt": True,
     }
+    return text_or_none(template, variables)
+
+
+def text_or_none(template: ChatTemplate, variables: Mapping[str, Any]) -> str | None:
+    """Render; None where the template fails. Raises TemplateOverran: it would overrun everywhere."""
     try:
         return template.evaluate(variables)
     except TemplateOverran:
