@@ -188,7 +188,7 @@ async def _print_count(loaded: LoadedSettings, model: str, text: str) -> None:
     from elbowroom.agents.catalog import Catalog
     from elbowroom.agents.dry_run import count_input
     from elbowroom.providers.registry import Providers
-    from elbowroom.providers.stream import open_session
+    from elbowroom.providers.upstream import open_session
 
     async with open_session() as http:
         providers = Providers(http, os.environ)

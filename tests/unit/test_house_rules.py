@@ -29,11 +29,8 @@ ROOMS = (
     "cli",
 )
 INSIDE = {
-    "tokens": (
-        "errors images anchoring | files templates | stream_count worker | renderer | count tools | families "
-        "| file_counter counter"
-    ),
-    "providers": "base upstream | stream | pass_through | openai_compatible | lmstudio | registry",
+    "tokens": ("errors images anchoring | files templates | count worker | renderer | families | file_counter counter"),
+    "providers": "base failures | upstream | stream | pass_through | openai_compatible | lmstudio | registry",
     "context": (
         "transcript budget remote_images | canonical seam templates outputs conversation observations "
         "| ledger memories branch compaction | manager put_back"

@@ -18,7 +18,7 @@ from elbowroom.agents.toolbox import SettingsToolbox
 from elbowroom.agents.tools import Toolbox
 from elbowroom.agents.turn import Shared
 from elbowroom.providers.registry import Providers
-from elbowroom.providers.stream import open_session
+from elbowroom.providers.upstream import open_session
 from elbowroom.server.chat import chat_completions, compact_conversation, input_tokens
 from elbowroom.server.conversations import add_cancel_route, add_conversation_routes, add_live_route, add_queue_routes
 from elbowroom.server.guard import HEALTH, RULES, CurrentRules, for_own_page, guard, set_up_cors
