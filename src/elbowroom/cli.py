@@ -114,8 +114,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _serve(options: argparse.Namespace) -> int:
     from elbowroom.server.listen import serve
-    from elbowroom.store.one_process import only_process
-    from elbowroom.store.opening import database_path
+    from elbowroom.store import database_path, only_process
 
     environ = {**os.environ}
     if options.data_dir:

@@ -8,6 +8,7 @@ from contextlib import aclosing
 
 import pytest
 from loop_stall import longest_stall
+from memory_stores import MemoryToolOutputs
 from output_pages import SmallBlocks, read_back
 from waiting import until
 
@@ -16,7 +17,6 @@ from elbowroom.agents.tools.tool import OwnTool, ToolResult
 from elbowroom.context.outputs.output import Block, ToolOutputRef
 from elbowroom.context.outputs.view import Limits, ref_in_view, view_of
 from elbowroom.errors import ElbowroomError, NotFound, RequestError
-from elbowroom.store.tool_outputs_memory import MemoryToolOutputs
 
 LOG = "".join(f"line {n}{' error' if n % 100 == 0 else ''}\n" for n in range(1, 1001))
 HUGE = 50_000_000

@@ -4,10 +4,11 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+from memory_stores import MemoryToolOutputs
+
 from elbowroom.agents.tools.outputs.tools import Quota
 from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.context.outputs.output import Block, ToolOutputRef
-from elbowroom.store.tool_outputs_memory import MemoryToolOutputs
 
 ROW = re.compile(r" *([0-9]+)(?::([0-9]+))?\| (.*)", re.DOTALL)
 GOES_ON = re.compile(r"\[line ([0-9]+) goes on at column=([0-9]+)\]")

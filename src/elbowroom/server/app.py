@@ -32,7 +32,7 @@ from elbowroom.server.responses import add_response_routes
 from elbowroom.server.settings import add_lmstudio_routes, add_settings_routes
 from elbowroom.server.state import ENVIRONMENT, PROVIDERS, SETTINGS, SHARED, STARTED, TIMING, WARM_UP, Timing
 from elbowroom.settings.live import LiveSettings
-from elbowroom.store.opening import open_store
+from elbowroom.store import open_store
 
 BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
 """What people paste as a base address, in front of a route: nothing, /v1, /v1/, /v1/v1, or a route's own path."""

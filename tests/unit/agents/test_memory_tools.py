@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from memory_stores import MemoryMemories
 
 from elbowroom.agents.tools.memory import LONGEST_MEMORY, memory_tools, remembers
 from elbowroom.agents.tools.tool import OwnTool
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.model import MemorySettings
 from elbowroom.settings.references import TOOLS
-from elbowroom.store.memories_memory import MemoryMemories
 
 DAY = 86_400.0
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()

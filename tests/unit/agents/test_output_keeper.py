@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kept_outputs import largest_stall, text_of
+from memory_stores import MemoryToolOutputs
 
 from elbowroom.agents.tools.outputs.keeper import OutputKeeper
 from elbowroom.agents.tools.tool import Media, OwnTool, ToolResult
@@ -17,7 +18,6 @@ from elbowroom.context.outputs.output import ref_to, references_in
 from elbowroom.context.outputs.stubs import is_soft_trimmed, is_stub, stub
 from elbowroom.context.outputs.view import READ_TOOL, SEARCH_TOOL, ref_in_view
 from elbowroom.settings.model import ToolOutputSettings
-from elbowroom.store.tool_outputs_memory import MemoryToolOutputs
 
 ME, OTHER = "me", "somebody else"
 Message = dict[str, Any]
