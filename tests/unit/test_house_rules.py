@@ -40,8 +40,8 @@ INSIDE = {
         "| rows outputs stand_by | conversations | store"
     ),
     "agents": (
-        "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp | toolbox "
-        "| prompt | turn | offered task | run | answering dry_run"
+        "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp | prompt "
+        "| turn | offered task | run | answering dry_run"
     ),
     "server": (
         "state encode | guard metrics | request middleware page models | event_stream | chat conversations "
