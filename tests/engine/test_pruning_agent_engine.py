@@ -17,7 +17,7 @@ from elbowroom.context.compaction.order import PrunerFailed
 from elbowroom.context.templates.normalise import repair
 from elbowroom.errors import ContextOverflow, UpstreamRejected
 from elbowroom.providers.lmstudio.provider import LMStudio
-from elbowroom.tokens.tools import CountingTools
+from elbowroom.tokens.file_counter import CountingTools
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

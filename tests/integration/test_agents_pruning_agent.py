@@ -27,7 +27,7 @@ from elbowroom.providers.base import Provider
 from elbowroom.providers.lmstudio.provider import LMStudio
 from elbowroom.providers.openai_compatible import OpenAICompatible
 from elbowroom.settings.model import AgentSettings, CompactionSettings
-from elbowroom.tokens.tools import CountingTools
+from elbowroom.tokens.file_counter import CountingTools
 
 MODEL, OTHER, THINKER = "qwen2.5-7b-instruct", "llama-3.2-3b-instruct", "qwen3-8b"
 PLAN = json.dumps({"retain": "Only metric units.", "summary": "They measured the garden together.", "keep": [2]})

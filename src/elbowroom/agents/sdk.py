@@ -8,7 +8,7 @@ import threading
 from typing import Any, Final
 
 TRACING_SWITCH: Final = "OPENAI_AGENTS_DISABLE_TRACING"
-LOADED_WITH_IT: Final = ("elbowroom.store.ledger_rows", "elbowroom.agents.tools.vault")
+LOADED_WITH_IT: Final = ("elbowroom.store.sql", "elbowroom.agents.tools.vault")
 """Modules that take long to import too, and that a first request would have to wait for."""
 _LOADING = threading.Lock()
 """Two threads that import the SDK at once can see halves of its modules, which refer to each other."""

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from elbowroom.agents.prompt import LearnedWindows
 from elbowroom.errors import ElbowroomError, NotFound, RequestError
-from elbowroom.providers.base import ModelInfo, Provider
-from elbowroom.providers.lmstudio import LMStudio, find_owner
+from elbowroom.providers.base import ModelInfo, ModelManagement, Provider
+from elbowroom.providers.lmstudio import find_owner
 from elbowroom.server.guard import for_own_page
 from elbowroom.server.request import read_json
 from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED
@@ -193,25 +193,25 @@ def add_lmstudio_routes(app: web.Application) -> None:
 
 async def list_downloaded(request: web.Request) -> web.Response:
     """`GET /api/v1/models`: LM Studio's own list."""
-    return web.json_response(await _studios(request)[0].management.catalog())
+    return web.json_response(await _studios(request)[0][1].catalog())
 
 
 async def load(request: web.Request) -> web.Response:
     """`POST /api/v1/models/load`: load `model`."""
-    studio, body = await _of_body(request, "model")
-    return web.json_response(await studio.management.load(body))
+    management, body = await _of_body(request, "model")
+    return web.json_response(await management.load(body))
 
 
 async def unload(request: web.Request) -> web.Response:
     """`POST /api/v1/models/unload`: unload the instance `instance_id`."""
-    studio, body = await _of_body(request, "instance_id")
-    return web.json_response(await studio.management.unload(body))
+    management, body = await _of_body(request, "instance_id")
+    return web.json_response(await management.unload(body))
 
 
 async def download(request: web.Request) -> web.Response:
     """`POST /api/v1/models/download`: begin to download `model`, by its name in LM Studio's catalog or its address."""
     body = _checked(await read_json(request), "model")
-    return web.json_response(await _studios(request)[0].management.download(body))
+    return web.json_response(await _studios(request)[0][1].download(body))
 
 
 async def download_status(request: web.Request) -> web.Response:
@@ -219,18 +219,18 @@ async def download_status(request: web.Request) -> web.Response:
     job_id = request.match_info["job_id"]
     if job_id in (".", ".."):  # which a URL takes for another path
         raise NotFound(f"There is no download {job_id!r}.")
-    return web.json_response(await _studios(request)[0].management.download_status(job_id))
+    return web.json_response(await _studios(request)[0][1].download_status(job_id))
 
 
-async def _of_body(request: web.Request, field: str) -> tuple[LMStudio, dict[str, Any]]:
+async def _of_body(request: web.Request, field: str) -> tuple[ModelManagement, dict[str, Any]]:
     """Return the LM Studio that the name in a body's field means, and the body with LM Studio's own name."""
     body = _checked(await read_json(request), field)
     studios = _studios(request)
-    for studio in studios:
+    for studio, management in studios:
         name = body[field].removeprefix(f"{studio.id}/")
         if name != body[field] and find_owner(await studio.models(), name) is not None:
-            return studio, {**body, field: name}
-    return studios[0], body
+            return management, {**body, field: name}
+    return studios[0][1], body
 
 
 def _checked(body: Any, field: str) -> dict[str, Any]:
@@ -239,9 +239,9 @@ def _checked(body: Any, field: str) -> dict[str, Any]:
     return body
 
 
-def _studios(request: web.Request) -> list[LMStudio]:
+def _studios(request: web.Request) -> list[tuple[Provider, ModelManagement]]:
     providers = request.app[PROVIDERS].of(request.app[SETTINGS].current()).values()
-    studios = [provider for provider in providers if isinstance(provider, LMStudio)]
+    studios = [(one, management) for one in providers if (management := one.management) is not None]
     if not studios:
         raise NotFound("No provider of the settings is an LM Studio, whose models this route lists and loads.")
     return studios

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def renderer_of(source: str) -> PromptRenderer:
 async def file_counter(path: Path, template: str) -> AsyncIterator[TokenCounter]:
     """Count with a file that has this template, rendered in this process."""
     write_counted_model(path, template)
-    async with TemplateRenderer(known={sha256_of(template)}) as renderer:
+    async with aclosing(TemplateRenderer(known={sha256_of(template)})) as renderer:
         yield TokenCounter("m", None, [FileCounter(path, TokenizerLoader(), renderer)])
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
+from memory_stores import MemoryLedgerRows
+
 from elbowroom.agents.request import Caller
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recall import Recall, Written
 from elbowroom.agents.turn.state import CompactionNotes
 from elbowroom.context.budget import Budget
 from elbowroom.context.transcript import Message
-from elbowroom.store.memory_rows import MemoryLedgerRows
 
 ADA = Caller("ada")
 HISTORY: list[Message] = [

@@ -13,12 +13,11 @@ from elbowroom.context.templates import ANSWER, ASK, ASK_AGAIN, SYSTEM, Template
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
-from elbowroom.providers.lmstudio import LMStudio
 from elbowroom.tokens.count import PromptRenderer, TokenCount
 from elbowroom.tokens.counter import TokenCounter
 from elbowroom.tokens.errors import TemplateOverran
 from elbowroom.tokens.families import Family, Format
-from elbowroom.tokens.stream_count import StreamCounter
+from elbowroom.tokens.files import StreamCounter
 
 ThinkingSwitch = Literal["none", "at the end", "elsewhere"]
 """Where a prompt changes with `enable_thinking`: nowhere, only after the last message, or before that."""
@@ -184,8 +183,7 @@ class HistoryCounters:
         """Return the counter for a body that is sent to this model; its `messages` are not looked at."""
         counter = await provider.counter(info)
         facts = await self._facts_of(counter)
-        if isinstance(provider, LMStudio):
-            # For models whose template knows no tools it writes calls and results in a form of its own.
+        if provider.has_own_tool_format:
             facts = replace(facts, demands=replace(facts.demands, results_as_text=False))
         if "reasoning" in info.capabilities:
             facts = replace(facts, may_think=True)

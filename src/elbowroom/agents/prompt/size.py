@@ -9,9 +9,9 @@ from typing import Any, Final
 from elbowroom.agents.answer import Reply
 from elbowroom.context.conversation import StepUsage
 from elbowroom.providers.base import ModelInfo, Provider
-from elbowroom.tokens.anchoring import Usage, is_truncated
+from elbowroom.tokens.anchoring import Usage
 from elbowroom.tokens.count import TokenCount
-from elbowroom.tokens.counter import TokenCounter, Truncation
+from elbowroom.tokens.counter import TokenCounter, Truncation, is_truncated
 
 log = logging.getLogger(__name__)
 LEAST_REPORTED: Final = 2

@@ -18,7 +18,7 @@ from elbowroom.agents.prompt import (
     without_answer_fields,
 )
 from elbowroom.agents.request import tool_name
-from elbowroom.agents.tools import ByConversation, OwnTool, memory_tools, result_of
+from elbowroom.agents.tools import ByConversation, ServerTool, memory_tools, result_of
 from elbowroom.agents.turn.compactor import Compactor, told_meanwhile
 from elbowroom.agents.turn.pruner import LEAST_ANSWER, MARGIN, THINKING_ROOM
 from elbowroom.agents.turn.recall import Recall
@@ -87,7 +87,7 @@ class MemoryFlush:
     history: HistoryCounter
     chain: Chain
     budget: Budget
-    tools: Sequence[OwnTool]
+    tools: Sequence[ServerTool]
     dress: Callable[[Sequence[Message]], Sequence[Message]]
     keys: tuple[str, ...]
     flushed: ByConversation[str | None]
@@ -214,7 +214,7 @@ class MemoryFlush:
         return self.budget.window - prompt.size - MARGIN
 
     @property
-    def _callable(self) -> dict[str, OwnTool]:
+    def _callable(self) -> dict[str, ServerTool]:
         return {tool.name: tool for tool in self.tools}
 
     @property

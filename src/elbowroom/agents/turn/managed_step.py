@@ -22,7 +22,7 @@ from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.transcript import Message, as_json, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
 from elbowroom.providers.base import ModelInfo
-from elbowroom.tokens.stream_count import StreamCounter
+from elbowroom.tokens.files import StreamCounter
 
 log = logging.getLogger(__name__)
 PIECES_OF_WINDOW: Final = 8

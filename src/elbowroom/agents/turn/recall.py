@@ -14,7 +14,7 @@ from elbowroom.agents.turn.state import CompactionNotes
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction
 from elbowroom.context.conversation import KeptTurn
-from elbowroom.context.ledger import Archived, Chain, Entry, LedgerRows, archive_of, is_system, replacement, restored
+from elbowroom.context.ledger import Chain, Entry, LedgerRows, is_system, replacement, restored
 from elbowroom.context.put_back import Expanded, expanded
 from elbowroom.context.transcript import Message
 
@@ -191,7 +191,7 @@ class Recall:
         whole = self._whole
         place, messages = replacement(whole.messages, whole.chain, history.of_client, history.untouched)
         if place >= 0:
-            self._keep(whole.chain.keys[place], messages, written, archive_of(self.chain, self.of_client))
+            self._keep(whole.chain.keys[place], messages, written, self.of_client)
 
     def keep_with_answer(self, history: History, said: Message, written: Written) -> None:
         """Keep a compaction of the conversation with its answer, which the client has as `said`."""
@@ -200,10 +200,8 @@ class Recall:
             return
         if not self._may_keep(history):
             return
-        key = self.answer_key(said)
-        answer = Archived(key, self.chain.keys[-1] if self.chain.keys else self.chain.seed, said)
         spoken = [message for message in history.messages if not is_system(message)]
-        self._keep(key, spoken, written, [*archive_of(self.chain, self.of_client), answer])
+        self._keep(self.answer_key(said), spoken, written, [*self.of_client, said])
 
     def end(self, history: History, reply: Message, said: Message) -> None:
         """Keep the turn's compaction that has taken in more than the client's messages.
@@ -234,18 +232,18 @@ class Recall:
             bool(spoken) and spoken[-1].get("role") == last.get("role") and (not questions or questions[-1] in messages)
         )
 
-    def _keep(self, key: str, messages: Sequence[Message], written: Written, archive: Sequence[Archived]) -> None:
+    def _keep(self, key: str, messages: Sequence[Message], written: Written, made_from: Sequence[Message]) -> None:
         entry = Entry(
             key, tuple(messages), written.window, written.before, written.after, written.rung, created=time.time()
         )
         self._notes.unsaved[key] = entry  # another request finds it at once
-        task = asyncio.get_running_loop().create_task(self._save(entry, archive))
+        task = asyncio.get_running_loop().create_task(self._save(entry, made_from))
         self._notes.saving.add(task)
         task.add_done_callback(self._notes.saving.discard)
 
-    async def _save(self, entry: Entry, archive: Sequence[Archived]) -> None:
+    async def _save(self, entry: Entry, made_from: Sequence[Message]) -> None:
         try:
-            await self._rows.save(entry, archive)
+            await self._rows.save(entry, made_from)
         finally:
             if self._notes.unsaved.get(entry.key) is entry:
                 del self._notes.unsaved[entry.key]

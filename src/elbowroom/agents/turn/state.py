@@ -18,7 +18,7 @@ from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.context.observations import Observations
 from elbowroom.settings.model import ClientTools, CompactionSettings, MemorySettings, ToolOutputSettings
-from elbowroom.store.opening import Store
+from elbowroom.store import Store
 
 CLOSING_SECONDS: Final = 10.0
 """How long the end of the server waits for compactions that are being written."""

@@ -22,7 +22,7 @@ from elbowroom.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
-from elbowroom.tokens.stream_count import StreamCounter
+from elbowroom.tokens.files import StreamCounter
 
 GROWS_BY: Final = 16
 """An answer that is longer than its reserve takes one sixteenth of the window at a time."""
