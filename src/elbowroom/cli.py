@@ -140,7 +140,7 @@ async def _run_demo(options: argparse.Namespace) -> None:
     from elbowroom.demo import demo_studio
     from elbowroom.server.app import StopRequests, bound_the_stop, finish_answers
     from elbowroom.server.listen import listening
-    from elbowroom.server.state import RUNNING, RUNTIME
+    from elbowroom.server.state import SHARED, WARM_UP
 
     requests = StopRequests.listen()
     with tempfile.TemporaryDirectory(prefix="elbowroom-demo-") as folder:
@@ -150,10 +150,10 @@ async def _run_demo(options: argparse.Namespace) -> None:
             environ = {**_environment_of_demo(), "ELBOWROOM_DATA_DIR": folder}
             async with listening(LiveSettings(path, environ, _flags(options)), environ) as (app, address):
                 print(_greeting(address, path, asks_for_token=TOKEN_VARIABLE in environ), flush=True)
-                app[RUNTIME].warm_up()
+                app[WARM_UP]()
                 await requests.asked.wait()
                 bound_the_stop()
-                await finish_answers(app[RUNNING], requests)
+                await finish_answers(app[SHARED].running, requests)
 
 
 def _environment_of_demo() -> dict[str, str]:
@@ -189,7 +189,7 @@ async def _print_count(loaded: LoadedSettings, model: str, text: str) -> None:
     from elbowroom.agents.catalog import Catalog
     from elbowroom.agents.dry_run import count_input
     from elbowroom.providers.registry import Providers
-    from elbowroom.providers.stream import open_session
+    from elbowroom.providers.upstream import open_session
 
     async with open_session() as http:
         providers = Providers(http, os.environ)

@@ -12,8 +12,7 @@ import pytest
 from template_chats import random_chat
 
 from elbowroom.tokens.count import CannotCount
-from elbowroom.tokens.file_counter import FileCounter
-from elbowroom.tokens.tools import CountingTools
+from elbowroom.tokens.file_counter import CountingTools, FileCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

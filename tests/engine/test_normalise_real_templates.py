@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from demanding_templates import drops_calls
+from demands_by_rendering import demands_of
 from engine_rendering import demands_of_engine, render_of, rendered
 from random_histories import TOOLS, some_histories, words_in, words_shown
 
-from elbowroom.context.templates.demands import TemplateDemands, demands_of
+from elbowroom.context.templates.demands import TemplateDemands
 from elbowroom.context.templates.normalise import normalise
 
 if TYPE_CHECKING:

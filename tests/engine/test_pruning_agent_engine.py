@@ -9,16 +9,15 @@ import aiohttp
 import pytest
 from engine_as_lmstudio import engine_as_lmstudio
 from random_histories import TOOLS, some_histories
+from shared_state import bare_shared
 
-from elbowroom.agents.admission.admission import Admission
-from elbowroom.agents.admission.jobs import Gate
 from elbowroom.agents.prompt.counters import HistoryCounters
-from elbowroom.agents.turn.pruner import Conversation, LearnedLimits, PruningAgent
+from elbowroom.agents.turn.pruner import Conversation, PruningAgent
 from elbowroom.context.compaction.order import PrunerFailed
 from elbowroom.context.templates.normalise import repair
 from elbowroom.errors import ContextOverflow, UpstreamRejected
 from elbowroom.providers.lmstudio.provider import LMStudio
-from elbowroom.tokens.tools import CountingTools
+from elbowroom.tokens.file_counter import CountingTools
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -56,9 +55,8 @@ async def pruner_for(provider: LMStudio, body: Mapping[str, Any]) -> PruningAgen
         provider,
         info,
         history,
-        Gate(Admission()),
+        bare_shared(),
         window=info.loaded_context,
-        learned=LearnedLimits(),
         conversation=Conversation(body, body["messages"], list),
     )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from cases import case
 from engine_as_lmstudio import engine_as_lmstudio
 from llama_server import LlamaServer
 from openai import AsyncOpenAI
@@ -43,23 +45,28 @@ LIMITS = {"max_tokens": 4, "temperature": 0, "cache_prompt": False}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@pytest.mark.parametrize("request_body", CHATS.values(), ids=CHATS.keys())
-async def test_prompt_is_byte_for_byte_the_direct_one(
-    engine: LlamaServer, tmp_path: Path, request_body: dict[str, Any], stream: bool, kind: str
-) -> None:
+async def test_prompt_is_byte_for_byte_the_direct_one(engine: LlamaServer, tmp_path: Path, kind: str) -> None:
     """For every kind of chat the engine's own record shows the same prompt with elbowroom and without."""
-    body = {**request_body, **LIMITS, "stream": stream}
-    async with engine_as_lmstudio(engine) as upstream, aiohttp.ClientSession() as http:
-        async with http.post(f"{engine.base_url}/v1/chat/completions", json={**body, "model": "tiny"}) as direct:
-            assert direct.status == 200
-            await direct.read()
-        async with serve(tmp_path, settings_for(upstream.base_url, kind=kind)) as served:
-            async with http.post(served.chat_url, json={**body, "model": f"{kind}/tiny"}) as through:
-                assert through.status == 200, await through.text()
-                await through.read()
-    without, with_elbowroom = engine.prompts()
-    assert with_elbowroom == without
+    async with (
+        engine_as_lmstudio(engine) as upstream,
+        aiohttp.ClientSession() as http,
+        serve(tmp_path, settings_for(upstream.base_url, kind=kind)) as served,
+    ):
+        for (name, request_body), stream in itertools.product(CHATS.items(), (True, False)):
+            with case(name, stream):
+                body = {**request_body, **LIMITS, "stream": stream}
+                await completed(http, f"{engine.base_url}/v1/chat/completions", {**body, "model": "tiny"})
+                await completed(http, served.chat_url, {**body, "model": f"{kind}/tiny"})
+                without, with_elbowroom = engine.prompts()
+                engine.forget_prompts()
+                assert with_elbowroom == without
+
+
+async def completed(http: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> None:
+    """Ask, and read the whole answer."""
+    async with http.post(url, json=body) as response:
+        assert response.status == 200, await response.text()
+        await response.read()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from llama_server import LlamaServer
-from template_chats import CHATS, Chat, random_chat
+from template_chats import CHATS, Chat, random_chat, rendered
 from tiny_gguf import write_model
 from vocabularies import trained_vocabulary
 
@@ -65,7 +65,7 @@ def our_text(template: ChatTemplate, chat: Chat, arguments: Mapping[str, Any]) -
         for message in chat.messages
     ]
     try:
-        return template.render(messages, list(chat.tools) or None, **arguments)
+        return rendered(template, messages, list(chat.tools) or None, **arguments)
     except TemplateFailed:
         return None
 

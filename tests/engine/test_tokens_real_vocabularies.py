@@ -14,11 +14,11 @@ from tokenizing_server import same_ids_as_llama_cpp
 from vocabularies import copied_vocabulary
 
 from elbowroom.tokens.errors import UnsupportedTokenizer
+from elbowroom.tokens.files import StreamCounter
 from elbowroom.tokens.files.engines import FastBpe
 from elbowroom.tokens.files.gguf import read_gguf_header
 from elbowroom.tokens.files.gguf_tokenizer import build_tokenizer
 from elbowroom.tokens.files.segments import SegmentCounter
-from elbowroom.tokens.stream_count import StreamCounter
 
 pytestmark = pytest.mark.long
 

@@ -13,12 +13,12 @@ from aiohttp import web
 from chatting import eventually
 from fake_upstream import FakeUpstream, chunk, fake_upstream, says, streams
 from sample_chat import READ_NOTE
+from shared_state import bare_settings, bare_shared
 
-from elbowroom.agents.admission.admission import Admission
-from elbowroom.agents.admission.jobs import Gate
 from elbowroom.agents.catalog import Catalog, Target
 from elbowroom.agents.prompt.counters import HistoryCounters
-from elbowroom.agents.turn.pruner import Conversation, LearnedLimits, PrunerChoice, PruningAgent, wishes_of
+from elbowroom.agents.turn.pruner import Conversation, PruningAgent, choose_pruner, wishes_of
+from elbowroom.agents.turn.state import Shared
 from elbowroom.context.compaction.answer import Plan, read_prune_answer
 from elbowroom.context.compaction.order import PrunerFailed, Wishes, listing_order
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
@@ -27,7 +27,7 @@ from elbowroom.providers.base import Provider
 from elbowroom.providers.lmstudio.provider import LMStudio
 from elbowroom.providers.openai_compatible import OpenAICompatible
 from elbowroom.settings.model import AgentSettings, CompactionSettings
-from elbowroom.tokens.tools import CountingTools
+from elbowroom.tokens.file_counter import CountingTools
 
 MODEL, OTHER, THINKER = "qwen2.5-7b-instruct", "llama-3.2-3b-instruct", "qwen3-8b"
 PLAN = json.dumps({"retain": "Only metric units.", "summary": "They measured the garden together.", "keep": [2]})
@@ -81,10 +81,7 @@ async def pruner_of(provider: Provider, model: str = MODEL, body: Mapping[str, A
     history = await HistoryCounters().of(provider, info, body or {})
     window = info.loaded_context or 4096
     conversation = conversation_of(body) if body else None
-    gate = Gate(Admission())
-    return PruningAgent(
-        provider, info, history, gate, window=window, learned=LearnedLimits(), conversation=conversation
-    )
+    return PruningAgent(provider, info, history, bare_shared(), window=window, conversation=conversation)
 
 
 async def failure_of(pruner: PruningAgent, cap: int = 100) -> str:
@@ -134,8 +131,7 @@ async def test_what_is_sent_around_the_history_is_sent_here_too() -> None:
         info = await provider.ready(MODEL)
         counter = await HistoryCounters().of(provider, info, BODY)
         told = Conversation({**BODY, "messages": dress(history)}, history, dress)
-        gate = Gate(Admission())
-        pruner = PruningAgent(provider, info, counter, gate, window=8192, learned=LearnedLimits(), conversation=told)
+        pruner = PruningAgent(provider, info, counter, bare_shared(), window=8192, conversation=told)
         await pruner.ask([*history, ORDER], 100)
         [sent] = [chat.body for chat in studio.chats]
     assert sent["messages"] == [*dress(history), ORDER]
@@ -286,21 +282,20 @@ async def chosen(
     provider: LMStudio,
     *,
     agents: Sequence[AgentSettings] = (CRITIC,),
-    choice: PrunerChoice | None = None,
+    shared: Shared | None = None,
     **settings: Any,
 ) -> PruningAgent:
     """Choose the pruning agent of a conversation with the raw model."""
     histories = HistoryCounters()
     info = await provider.ready(MODEL)
-    return await (choice or PrunerChoice(histories)).choose(
-        CompactionSettings(**settings),
-        Catalog(agents, {"lmstudio": provider}),
+    return await choose_pruner(
+        bare_settings(CompactionSettings(**settings), Catalog(agents, {"lmstudio": provider}), shared),
         Target(f"lmstudio/{MODEL}", provider, MODEL),
         info,
         conversation_of(BODY),
         await histories.of(provider, info, BODY),
         8192,
-        Gate(Admission()),
+        None,
     )
 
 
@@ -339,10 +334,10 @@ async def test_another_model_of_the_same_provider() -> None:
 )
 async def test_agent_that_cannot_be_had(agents: Sequence[AgentSettings], caplog: pytest.LogCaptureFixture) -> None:
     """Missing, disabled or without its model: the conversation's own model prunes, and the log says so once."""
-    choice = PrunerChoice(HistoryCounters())
+    shared = bare_shared()
     async with lmstudio() as (_, provider):
         for _ in range(3):
-            pruner = await chosen(provider, agents=agents, choice=choice, pruning_agent="critic")
+            pruner = await chosen(provider, agents=agents, shared=shared, pruning_agent="critic")
             assert (pruner.model, pruner.shares_prefix) == (MODEL, True)
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
 

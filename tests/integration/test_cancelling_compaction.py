@@ -13,7 +13,7 @@ from scripted_pruner import is_prune_order, text_of, valid_plan
 from serving import serve, settings_for
 from small_window import ANSWER, history, orders_of, small_window, turns_of
 
-from elbowroom.agents.admission.admission import Admission
+from elbowroom.agents.admission import Admission
 from elbowroom.agents.turn.flush import ORDER
 from elbowroom.demo import Overflow, RecordedRequest, Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
 from elbowroom.server.state import SHARED, Timing

@@ -18,7 +18,7 @@ from serving import Served
 from small_window import ANSWER, history, small_window
 from suspensions import StopsAt, stopping
 
-from elbowroom.agents.conversations.running import RunningTurn
+from elbowroom.agents.running import RunningAnswer
 from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 from elbowroom.server.state import SHARED
@@ -139,7 +139,7 @@ async def test_leaving_at_every_suspension(tmp_path: Path, model: str) -> None:
             tasks, places = len(asyncio.all_tasks()), stops.seen
             asking: list[asyncio.Task[Received]] = []
 
-            def leave(turn: RunningTurn) -> None:
+            def leave(turn: RunningAnswer) -> None:
                 asking[0].cancel()
 
             stops.stop = leave

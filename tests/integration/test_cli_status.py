@@ -18,7 +18,7 @@ from command_line import PATIENCE, environment, run, running
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import Script, WaitFor
-from elbowroom.server.state import RUNNING, SHARED
+from elbowroom.server.state import SHARED
 
 
 async def status(home: Path, served: Served, *arguments: str, **variables: str) -> tuple[int, str, str]:
@@ -162,7 +162,7 @@ async def test_watch_of_a_server_that_goes_away(tmp_path: Path) -> None:
 async def test_a_server_that_stops_is_one_of_ours(tmp_path: Path) -> None:
     """While it ends it is told from other programs: the note says what it says itself."""
     async with serve(tmp_path, settings_for("http://127.0.0.1:9")) as served:
-        served.app[RUNNING].close()
+        served.app[SHARED].running.close()
         code, told, errors = await status(tmp_path, served)
     assert (code, errors) == (1, "")
     assert "elbowroom" in told.splitlines()[0]

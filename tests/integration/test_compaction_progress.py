@@ -18,14 +18,14 @@ from serving import Served, serve, settings_for, text_of
 from small_window import ANSWER, WINDOW, answers, history, orders_of, small_window, turns_of
 from watched_stream import WatchedStream, statuses_of, watched
 
-from elbowroom.agents.answer import AnswerEvent, Notice, Sink
+from elbowroom.agents.answer import AnswerEvent, ClientLeft, Notice, Sink
+from elbowroom.agents.answering import answer
 from elbowroom.agents.prompt.counters import StepCounter
 from elbowroom.agents.request import parse_chat_request
 from elbowroom.agents.turn import compactor as telling
 from elbowroom.agents.turn.compactor import Compactor
-from elbowroom.agents.turn.pruner import PrunerChoice
 from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
-from elbowroom.server.state import RUNTIME, ClientLeft, catalog_of, run_settings_of
+from elbowroom.server.state import catalog_of, run_settings_of
 
 COMPACTING = "Compacting conversation history..."
 COMPACTED = "Context compacted, continuing..."
@@ -251,7 +251,7 @@ async def answer_for(served: Served, sink: Sink) -> None:
     target = await catalog_of(served.app).resolve(RAW_MODEL)
     request = parse_chat_request({**LONG, "stream": True})
     async with asyncio.timeout(60):
-        await served.app[RUNTIME].run(target, request, sink, run_settings_of(served.app))
+        await answer(target, request, run_settings_of(served.app), sink)
 
 
 async def test_slow_reader_does_not_hold_up_the_compaction(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ async def test_mistake_of_ours_in_a_compaction(tmp_path: Path, model: str, monke
     async def choose(*args: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(PrunerChoice, "choose", choose)
+    monkeypatch.setattr(telling, "choose_pruner", choose)
     async with small_window(tmp_path) as (served, studio), watched(served, {**LONG, "model": model}) as stream:
         await stream.rest()
         assert turns_of(studio) == []

@@ -22,7 +22,7 @@ from elbowroom.demo import Overflow, SimulatedLMStudio, SimulatedModel
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server.listen import _warm_up
 from elbowroom.server.state import PROVIDERS, SETTINGS
-from elbowroom.tokens import tools as counting_tools
+from elbowroom.tokens import file_counter
 from elbowroom.tokens.counter import TokenCounter
 
 KEY = "tiny"
@@ -142,7 +142,7 @@ async def test_a_chat_goes_on_with_a_bad_file(
     rpc: bool,
 ) -> None:
     """It is answered as if nobody had counted; one warning tells of the file."""
-    monkeypatch.setattr(counting_tools, "TEMPLATE_SECONDS", 0.5)
+    monkeypatch.setattr(file_counter, "TEMPLATE_SECONDS", 0.5)
     bad = tmp_path / "bad.gguf"
     BAD_FILES[name](bad)
     async with counted(tmp_path, bad, of=model, rpc=rpc) as (served, _):

@@ -17,17 +17,19 @@ from sample_chat import TOOL_CHAT
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
 from elbowroom.providers.base import ModelInfo
+from elbowroom.providers.failures import Source
 from elbowroom.providers.lmstudio import counting as lmstudio_counting
 from elbowroom.providers.lmstudio import rpc as lmstudio_rpc
 from elbowroom.providers.lmstudio.counting import LMStudioCounting
 from elbowroom.providers.lmstudio.provider import LMStudio
 from elbowroom.providers.lmstudio.rpc import LMStudioRpc
+from elbowroom.providers.upstream import Upstream
 from elbowroom.tokens.anchoring import Usage
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter
+from elbowroom.tokens.file_counter import CountingTools
 from elbowroom.tokens.renderer import TemplateRenderer
 from elbowroom.tokens.templates.template import sha256_of
-from elbowroom.tokens.tools import CountingTools
 
 KEY = "tiny"
 MESSAGES, TOOLS = TOOL_CHAT["messages"], TOOL_CHAT["tools"]
@@ -259,7 +261,9 @@ async def test_another_machines_models_are_not_looked_for_here(
     info = ModelInfo(KEY, "lmstudio", KEY, size_bytes=(folder / "m.gguf").stat().st_size)
     tools = CountingTools(renderer=TemplateRenderer(known=KNOWN))
     async with aiohttp.ClientSession() as http:
-        counting = LMStudioCounting(root, LMStudioRpc(http, root, None), tools, "", {})
+        counting = LMStudioCounting(
+            root, LMStudioRpc(Upstream(http, Source("LM Studio", root)), f"{root}/llm"), tools, "", {}
+        )
         count = await (await counting.counter(info)).count_text("Hello")
         await tools.aclose()
     assert (count.method == "exact") is is_found

@@ -18,9 +18,9 @@ from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.openai_compatible import OpenAICompatible
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter
+from elbowroom.tokens.file_counter import CountingTools
 from elbowroom.tokens.renderer import TemplateRenderer
 from elbowroom.tokens.templates.template import sha256_of
-from elbowroom.tokens.tools import CountingTools
 
 HELLO = [{"role": "user", "content": "Hello"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}

@@ -14,8 +14,10 @@ from fake_upstream import Answer, fake_upstream, says
 from sample_chat import READ_NOTE, TOOL_CHAT
 
 from elbowroom.demo import Overflow, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
+from elbowroom.providers.failures import Source
 from elbowroom.providers.lmstudio.counting import RpcCounter
 from elbowroom.providers.lmstudio.rpc import LMStudioRpc, Patience, RpcError
+from elbowroom.providers.upstream import Upstream
 from elbowroom.tokens.count import CannotCount, TokenCount
 
 MODEL = "qwen/qwen3-8b"
@@ -35,7 +37,7 @@ async def rpc_to(url: str, api_key: str | None = None, patience: Patience | None
     """Return a client; at the end no task of its own may be left."""
     before = asyncio.all_tasks()
     async with aiohttp.ClientSession() as http:
-        rpc = LMStudioRpc(http, url, api_key, patience=patience)
+        rpc = LMStudioRpc(Upstream(http, Source("LM Studio", url, key=api_key)), f"{url}/llm", patience=patience)
         try:
             yield rpc
         finally:

@@ -23,7 +23,7 @@ from small_window import history
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
 from elbowroom.server import app as stopping
-from elbowroom.server.state import RUNNING
+from elbowroom.server.state import SHARED
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals for other processes")
 NAMED = {"X-Conversation-Id": "notes"}
@@ -110,8 +110,8 @@ async def test_new_requests_are_refused(tmp_path: Path, monkeypatch: pytest.Monk
         studio.enqueue(Script(WORDS, WaitFor(release), " and the end"))
         asking = asyncio.create_task(served.chat_frames("writer"))
         await eventually(lambda: studio.chats and studio.chats[0].completion_tokens > 3, "nothing is said", PATIENCE)
-        finishing = asyncio.create_task(stopping.finish_answers(served.app[RUNNING], stopping.StopRequests()))
-        await eventually(lambda: served.app[RUNNING].is_closed, "it goes on as before")
+        finishing = asyncio.create_task(stopping.finish_answers(served.app[SHARED].running, stopping.StopRequests()))
+        await eventually(lambda: served.app[SHARED].running.is_closed, "it goes on as before")
         origin = {"Origin": "app://obsidian.md"}
         for method, path in (("POST", "chat/completions"), ("GET", "models"), ("GET", "nothing/here")):
             async with served.http.request(method, f"{served.url}/v1/{path}", json={}, headers=origin) as refused:

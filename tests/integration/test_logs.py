@@ -18,12 +18,12 @@ from fake_upstream import fake_upstream
 from own_tools import own_tool
 from serving import Served, serve, settings_for
 
+from elbowroom.agents.answer import ClientLeft
 from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel, ToolCall
 from elbowroom.logs.formats import HumanFormatter
 from elbowroom.logs.redaction import REDACTOR
 from elbowroom.logs.set_up import SafeRecords, logging_to_file
 from elbowroom.server.event_stream import EventStream
-from elbowroom.server.state import ClientLeft
 from elbowroom.settings.live import LiveSettings
 
 PROMPT = "Planted question about the orchid in the cellar"
@@ -123,7 +123,7 @@ async def test_a_client_that_leaves_a_stream(
     async def leave(stream: EventStream, frames: bytes) -> None:
         raise ClientLeft
 
-    monkeypatch.setattr(EventStream, "send", leave)
+    monkeypatch.setattr(EventStream, "_send", leave)
     studio.enqueue(ANSWER)
     body = {"model": "writer", "messages": [{"role": "user", "content": "a"}], "input": "a", "stream": True}
     async with served.http.post(f"{served.url}/v1/{path}", json=body) as response:

@@ -14,9 +14,9 @@ from fake_upstream import Answer, FakeUpstream, fake_upstream, says, streams
 from openai_schemas import check_schema
 from serving import Served, parse_frames, serve, settings_for
 
-from elbowroom.agents.admission.admission import Priority
+from elbowroom.agents.admission import Priority
 from elbowroom.demo import SimulatedModel
-from elbowroom.server.state import RUNNING, SHARED, Timing
+from elbowroom.server.state import SHARED, Timing
 
 COMPLETIONS, EMBEDDINGS = "/v1/completions", "/v1/embeddings"
 BODY = {"model": "openai/m", "prompt": "Once", "suffix": "end", "unknown": [1]}
@@ -195,5 +195,5 @@ async def test_while_its_model_is_loaded(tmp_path: Path) -> None:
         body = {"model": RAW_MODEL, "prompt": "Once", "stream": True}
         async with served.http.post(f"{served.url}{COMPLETIONS}", json=body) as response:
             assert (await response.content.readline()).startswith(b":")
-            served.app[RUNNING].stop()
+            served.app[SHARED].running.stop()
             assert b'"server_stopping"' in await response.read()

@@ -12,9 +12,9 @@ from outcome import chat
 from serving import serve, settings_for
 
 from elbowroom.errors import ElbowroomError
-from elbowroom.providers.base import StreamEvent, TextDelta, ToolCallDelta
-from elbowroom.providers.stream import ChatEndpoint, ChunkReader, open_session
-from elbowroom.providers.upstream import Source
+from elbowroom.providers.base import ModelInfo, Provider, StreamEvent, TextDelta, ToolCallDelta
+from elbowroom.providers.openai_compatible import OpenAICompatible
+from elbowroom.providers.upstream import open_session
 
 USAGE = {"prompt_tokens": 17, "completion_tokens": 3, "total_tokens": 20}
 CALL = {"tool_calls": [{"index": 0, "id": "0", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}]}
@@ -47,20 +47,25 @@ class Cutter:
         await writer.drain()
 
 
+class Upstream(OpenAICompatible):
+    """A provider whose errors name it."""
+
+    name = "Upstream"
+
+
 @asynccontextmanager
-async def cut_endpoint() -> AsyncIterator[tuple[Cutter, ChatEndpoint]]:
-    """Run a cutter and open a chat endpoint that asks it."""
+async def cut_endpoint() -> AsyncIterator[tuple[Cutter, Provider]]:
+    """Run a cutter and make a provider that asks it."""
     cutter = Cutter()
     async with byte_server(cutter) as port, open_session() as http:
-        url = f"http://127.0.0.1:{port}/v1/chat/completions"
-        yield cutter, ChatEndpoint(http, url, {}, Source("Upstream", url, ""), "Start it.")
+        yield cutter, Upstream("u", f"http://127.0.0.1:{port}/v1", http)
 
 
-async def read_stream(endpoint: ChatEndpoint) -> tuple[list[StreamEvent], ElbowroomError | None]:
+async def read_stream(endpoint: Provider) -> tuple[list[StreamEvent], ElbowroomError | None]:
     """Return what a streamed answer said, and how it failed."""
     said: list[StreamEvent] = []
     try:
-        async with aclosing(endpoint.stream({"stream": True}, ChunkReader(Source("Upstream", "", "")))) as answer:
+        async with aclosing(endpoint.stream({"stream": True}, ModelInfo("m", "u", "m"))) as answer:
             async for events in answer:
                 said += events
     except ElbowroomError as error:

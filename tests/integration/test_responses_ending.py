@@ -57,7 +57,7 @@ async def test_one_branch_is_stopped(tmp_path: Path) -> None:
             asyncio.create_task(respond(served, side, previous_response_id=first["id"])) for side in ("Left?", "Right?")
         ]
         await eventually(lambda: studio.open_requests == 2, "not both are asked")
-        running = served.app[SHARED].running._turns  # what does not stream learns its id with its end
+        running = served.app[SHARED].running._answers  # what does not stream learns its id with its end
         await send(served, f"/{response_id_of(running[0].id)}/cancel")
         release.set()
         ended = await asyncio.gather(*going)
@@ -125,7 +125,7 @@ async def test_a_chain_behind_one_that_was_stopped(tmp_path: Path) -> None:
         studio.enqueue(Script("One. ", WaitFor(release)), "Two.", "Three.")
         asking = asyncio.create_task(respond(served, "First?"))
         await eventually(lambda: studio.chats and studio.chats[0].completion_tokens, "nothing is said")
-        [running] = served.app[SHARED].running._turns
+        [running] = served.app[SHARED].running._answers
         await send(served, f"/{response_id_of(running.id)}/cancel")
         release.set()
         first = await asking
@@ -170,7 +170,7 @@ async def test_stopped_before_its_first_word(tmp_path: Path) -> None:
             studio.enqueue(Script(WaitFor(asyncio.Event())))
             asking = asyncio.create_task(respond(served, store=stores))
             await eventually(lambda: studio.open_requests == 1, "nothing is asked")
-            [running] = served.app[SHARED].running._turns
+            [running] = served.app[SHARED].running._answers
             response_id = response_id_of(running.id)
             shown = await send(served, f"/{response_id}", "GET")
             stopped = await send(served, f"/{response_id}/cancel")

@@ -4,7 +4,7 @@ import asyncio
 
 from manual_clock import ManualClock, settle
 
-from elbowroom.agents.admission.admission import Admission, PoolKey, Priority, Ticket
+from elbowroom.agents.admission import Admission, PoolKey, Priority, Ticket
 
 MODEL: PoolKey = ("lmstudio", "qwen3-8b")
 WINDOW = 1000

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from demands_by_rendering import Render
+from template_chats import rendered
+
 from elbowroom.context.templates.demands import ASK, CALLS, RESULT, TOOL
 from elbowroom.tokens.templates.template import ChatTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from elbowroom.context.templates.demands import Render
 
 PLAIN: Final = """\
 {%- macro text(content) %}
@@ -133,7 +135,7 @@ def render_with(source: str) -> Render:
     template = ChatTemplate(source)
 
     def render(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-        return template.render([with_objects(message) for message in messages], tools)
+        return rendered(template, [with_objects(message) for message in messages], tools)
 
     return render
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from elbowroom.context.templates.demands import TemplateDemands, demands_of
+from demands_by_rendering import Render, demands_of
+
+from elbowroom.context.templates.demands import TemplateDemands
 from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
 
 if TYPE_CHECKING:
@@ -13,8 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from llama_server import LlamaServer
-
-    from elbowroom.context.templates.demands import Render
 
 
 def render_of(template: Path) -> Render:

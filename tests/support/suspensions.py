@@ -9,8 +9,8 @@ from typing import Any
 
 from serving import Served
 
-from elbowroom.agents.conversations.running import RunningTurn
-from elbowroom.server.state import RUNTIME
+from elbowroom.agents import answering
+from elbowroom.agents.running import RunningAnswer
 
 Counter = Callable[[], None]
 COUNTED: ContextVar[Counter | None] = ContextVar("COUNTED", default=None)
@@ -52,9 +52,9 @@ class StopsAt:
     def __init__(self) -> None:
         self.place = 0
         self.seen = 0
-        self.stop: Callable[[RunningTurn], None] = RunningTurn.stop
+        self.stop: Callable[[RunningAnswer], None] = RunningAnswer.stop
 
-    def counter(self, turn: RunningTurn) -> Counter:
+    def counter(self, turn: RunningAnswer) -> Counter:
         """Return what counts those of one turn."""
         self.seen = 0
         loop = asyncio.get_running_loop()
@@ -70,21 +70,25 @@ class StopsAt:
 @contextmanager
 def stopping(served: Served) -> Iterator[StopsAt]:
     """Count the suspensions of all turns in this block."""
-    stops, runtime, loop = StopsAt(), served.app[RUNTIME], asyncio.get_running_loop()
-    run = runtime.run
+    stops, loop, answerer_of = StopsAt(), asyncio.get_running_loop(), answering._answerer
 
-    async def counted_run(target: Any, request: Any, sink: Any, settings: Any) -> Any:
-        count = stops.counter(settings.running)
-        token = COUNTED.set(count)
-        try:
-            return await _counted(run(target, request, sink, settings), count)
-        finally:
-            COUNTED.reset(token)
+    async def counted_answerer(target: Any, settings: Any) -> Any:
+        answerer: Any = await answerer_of(target, settings)
 
-    runtime.run = counted_run  # type: ignore[method-assign]
+        async def counted_run(target: Any, request: Any, sink: Any, settings: Any, said: Any) -> Any:
+            count = stops.counter(settings.running)
+            token = COUNTED.set(count)
+            try:
+                return await _counted(answerer(target, request, sink, settings, said), count)
+            finally:
+                COUNTED.reset(token)
+
+        return counted_run
+
+    answering._answerer = counted_answerer
     loop.set_task_factory(_factory)
     try:
         yield stops
     finally:
         loop.set_task_factory(None)
-        del runtime.run
+        answering._answerer = answerer_of

@@ -6,8 +6,11 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from elbowroom.tokens.templates.template import ChatTemplate
+
 if TYPE_CHECKING:
     import random
+    from collections.abc import Mapping, Sequence
 
 Json = dict[str, Any]
 
@@ -177,3 +180,16 @@ def random_chat(chance: random.Random) -> Chat:
         messages.append(user(chance.choice(TEXTS)))
     arguments = {"enable_thinking": chance.random() < 0.5} if chance.random() < 0.5 else {}
     return Chat(tuple(messages), tools, arguments)
+
+
+def rendered(
+    template: ChatTemplate,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    add_generation_prompt: bool = True,
+    **arguments: Any,
+) -> str:
+    """Render messages just as they are, the way `transformers` does it with the same template."""
+    given = {"messages": messages, "tools": tools, "documents": None, "add_generation_prompt": add_generation_prompt}
+    return template.evaluate({**given, **arguments})

@@ -29,11 +29,8 @@ ROOMS = (
     "cli",
 )
 INSIDE = {
-    "tokens": (
-        "errors images anchoring | files templates | stream_count worker | renderer | count tools | families "
-        "| file_counter counter"
-    ),
-    "providers": "base upstream | stream | pass_through | openai_compatible | lmstudio | registry",
+    "tokens": ("errors images anchoring | files templates | count worker | renderer | families | file_counter counter"),
+    "providers": "base failures | upstream | stream | pass_through | openai_compatible | lmstudio | registry",
     "context": (
         "transcript budget remote_images | canonical seam templates outputs conversation observations "
         "| ledger memories branch compaction | manager put_back"
@@ -43,12 +40,12 @@ INSIDE = {
         "| rows outputs stand_by | conversations | store"
     ),
     "agents": (
-        "sdk catalog request answer | admission | conversations | tools tools.outputs tools.mcp | prompt "
-        "| turn | offered raw task | run | dry_run"
+        "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp | prompt "
+        "| turn | offered task | run | answering dry_run"
     ),
     "server": (
-        "state encode | event_stream request middleware models page guard | chat conversations "
-        "| responses passing metrics settings | app | listen"
+        "state encode | guard metrics | request middleware page models | event_stream | chat conversations "
+        "| responses passing settings | app | listen"
     ),
 }
 """The order inside a room: what stands left of a bar may be imported by what stands right of it, not the reverse."""

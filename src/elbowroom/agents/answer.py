@@ -1,4 +1,4 @@
-"""What one request is answered with, over all steps of its run."""
+"""The answer to one request, over all steps of its run, and one reply of a model within it."""
 
 import json
 import re
@@ -14,12 +14,18 @@ from elbowroom.context.transcript import Message, text_of
 from elbowroom.providers.base import ReasoningDelta, TextDelta, ToolCallDelta
 
 Said = TextDelta | ReasoningDelta
+FINISH_REASONS = frozenset({"stop", "length", "content_filter"})
+BETWEEN_STEPS = "\n\n"
+COUNTED: Final = {"counted": True}
+"""What a usage object says under `elbowroom` where elbowroom has counted its numbers itself."""
+ID_LENGTH = 9
+ID_LETTERS = string.ascii_letters + string.digits
 
 
 class AnswerGuard:
-    """Turns remote images into links in one answer, over all its steps and agents; thoughts have a guard of their own.
+    """Turns remote images into links in one answer, over all its steps and agents; thoughts are guarded apart.
 
-    What it returns is the answer from there on: for the client, and for the model that reads its own words again.
+    The client gets what the guard returns, and so does the model, which reads its own words again.
     """
 
     def __init__(self) -> None:
@@ -29,18 +35,18 @@ class AnswerGuard:
         self._opening = ""
 
     @classmethod
-    def behind(cls, messages: Sequence[Message]) -> "AnswerGuard":
-        """Return one for the answer to these; where they end with the beginning of that answer, it has read it."""
+    def after(cls, messages: Sequence[Message]) -> "AnswerGuard":
+        """Return a guard for the answer to these messages; a beginning of that answer at their end is read first."""
         guard = cls()
         last = messages[-1] if messages else {}
         if last.get("role") == "assistant":
-            guard._go_on_behind(text_of(last))
+            guard._read_beginning(text_of(last))
         return guard
 
     def passed(self, event: Said) -> list[Said]:
-        """Return what is to be shown now that this has come: it, less of it, or what was held back before it.
+        """Return what to show for this event: all of it, a part, or also what was held back before it.
 
-        Probabilities of tokens are left out where the text is not theirs.
+        Probabilities of tokens are dropped where the text has changed.
         """
         if isinstance(event, ReasoningDelta):
             self._field = event.field
@@ -52,23 +58,23 @@ class AnswerGuard:
         return [*thought, TextDelta(text)] if text else thought
 
     def end_attempt(self, *, goes_on: bool) -> list[Said]:
-        """Return what is still held back at the end of a request, behind which the same text may go on."""
+        """Return what is held back at the end of a request; where the text goes on after it, part of it stays back."""
         thoughts, text = self._thoughts, self._text
         thought = self._thought(thoughts.cut() if goes_on else thoughts.end())
         rest = self._opened(text.cut() if goes_on else text.end())
         return [*thought, TextDelta(rest)] if rest else thought
 
     def drop(self) -> None:
-        """Forget what has been held back of a request that has failed."""
+        """Drop what was held back, because its request has failed."""
         self._thoughts.drop()
         self._text.drop()
 
     def paragraph(self, text: str) -> str:
-        """Return a whole paragraph of the answer as it is to be shown."""
+        """Return a whole paragraph of the answer as the client may see it."""
         return self._text.feed(text) + self._text.end()
 
-    def _go_on_behind(self, said: str) -> None:
-        """Read a text that the client has already; where an image may have begun, a blank line is to end it."""
+    def _read_beginning(self, said: str) -> None:
+        """Read text that the client has already; where an image may have begun in it, a blank line will end that."""
         self._text.feed(said)
         if self._text.held in ("", "!", "]"):
             self._text.cut()
@@ -77,18 +83,12 @@ class AnswerGuard:
             self._opening = "\n\n"
 
     def _opened(self, text: str) -> str:
-        """Return the text with what has to stand before the first of it."""
+        """Return the text, the first time after the blank line that ends a begun image."""
         opening, self._opening = (self._opening, "") if text else ("", self._opening)
         return opening + text
 
     def _thought(self, text: str) -> list[Said]:
         return [ReasoningDelta(text, self._field)] if text else []
-
-
-FINISH_REASONS = frozenset({"stop", "length", "content_filter"})
-BETWEEN_STEPS = "\n\n"
-COUNTED: Final = {"counted": True}
-"""What a usage object says under `elbowroom` where its numbers are none of the upstream's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A short status for the person beside the answer. What one that is not done has opened, a later one closes.
+    """A short status for the person, shown beside the answer. A notice that is not done is closed by a later one.
 
-    `before` and `after` are sizes of the prompt in tokens, `seconds` how long it took to get from one to the other.
-    One with `progress` says anew how far that is which an earlier one has opened.
+    `before` and `after` are sizes of the prompt in tokens, `seconds` is the time between them. `progress` tells how
+    far the work is that an open notice has announced.
     """
 
     kind: Literal[
@@ -142,13 +142,21 @@ Sink = Callable[[Sequence[AnswerEvent]], Awaitable[None]]
 """Takes what the client is to see, in order; while it waits, the model is not read on."""
 
 
+class ClientLeft(Exception):
+    """The client has closed its connection, or has left its answer unread for too long; sinks raise it."""
+
+
+async def tell_nobody(events: Sequence[AnswerEvent]) -> None:
+    """Show nothing, as a sink for those who take the answer as a whole."""
+
+
 @dataclass(slots=True)
 class Answer:
     """The text, thoughts and client tool calls of a run so far, and how each of its model steps ended.
 
-    `usages` holds the upstream's usage objects, and for requests whose upstream reported none those counted here,
-    which say so under `elbowroom`. The last is that of the last request. `guard` is what its words have to pass first;
-    None where nothing has been read that somebody else wrote.
+    `usages` holds one usage object for each request, the last request's at the end: the upstream's, or where it
+    reported none the one counted here, which says so under `elbowroom`. `guard` checks the words before the client
+    sees them; it is None where the model has read nothing that a stranger wrote.
     """
 
     text: list[str] = field(default_factory=list)
@@ -165,7 +173,7 @@ class Answer:
     _reasoning_before: int = 0
 
     def begin_step(self) -> None:
-        """Note that the model is asked once more."""
+        """Count one more request to the model."""
         self.steps += 1
         self._text_before = len(self.text)
         self._reasoning_before = len(self.reasoning)
@@ -186,20 +194,20 @@ class Answer:
             case ToolCall():
                 self.tool_calls.append(event)
             case Notice():
-                pass  # it is no part of what was said
+                pass  # a notice is not part of the text
         return event
 
     def stop(self, why: str) -> AnswerEvent:
-        """End an answer whose model would go on: a last paragraph says why. Return it as the client sees it."""
+        """End the answer though the model would go on, with a last paragraph that says why; return that as shown."""
         self.is_stopped = True
         self.upstream_finish = "length"
         self._text_before = len(self.text)
         return self.take(TextDelta(why))
 
     def interrupt(self, *, calls_are_out: bool) -> None:
-        """End an answer that a person has stopped: what was said stands, and no tool is to be run for it.
+        """End an answer that a person has stopped: its text stays, its tool calls are dropped.
 
-        Calls that the client has got already cannot be taken back.
+        Calls that the client has already received cannot be taken back.
         """
         self.is_interrupted = True
         if not calls_are_out:
@@ -207,7 +215,7 @@ class Answer:
 
     @property
     def conclusion(self) -> str:
-        """Return what the last step has said; where that was nothing, or the answer was stopped, the whole text."""
+        """Return the text of the last step, or the whole text where that is empty or the answer was stopped."""
         said = "".join(self.text[self._text_before :]).strip()
         return said if said and not self.is_stopped else "".join(self.text).strip()
 
@@ -219,7 +227,7 @@ class Answer:
     def finish_reason(self) -> str:
         """Return OpenAI's finish_reason: `tool_calls` where the client has to run tools, else the last step's.
 
-        Of an answer that was interrupted it is `stop`.
+        The finish_reason of an interrupted answer is `stop`.
         """
         if self.is_interrupted:
             return "stop"
@@ -229,7 +237,7 @@ class Answer:
 
     @property
     def usage(self) -> dict[str, Any] | None:
-        """Return the usage of the last step, which is what fills the window, and the sums where there were more."""
+        """Return the usage of the last step, which fills the window; with several steps, also their sums."""
         if not self.usages:
             return None
         if self.steps == 1:
@@ -240,7 +248,7 @@ class Answer:
 
 
 def assistant_message(text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
-    """Return what the assistant says as a message of the conversation."""
+    """Return the assistant's text and calls as a message of the conversation."""
     message: dict[str, Any] = {"role": "assistant", "content": text}
     return {**message, "tool_calls": [call.as_openai() for call in calls]} if calls else message
 
@@ -250,12 +258,8 @@ def _count(usage: dict[str, Any], key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-ID_LENGTH = 9
-ID_LETTERS = string.ascii_letters + string.digits
-
-
 def new_tool_call_id() -> str:
-    """Return nine random letters and digits: the one form that Mistral's chat templates accept."""
+    """Return nine random letters and digits, the only form that Mistral's chat templates accept."""
     return "".join(secrets.choice(ID_LETTERS) for _ in range(ID_LENGTH))
 
 
@@ -270,9 +274,9 @@ class _Growing:
 
 
 class Reply:
-    """One model step. Tool calls count once the step has ended; the upstream's ids, which repeat, are not used.
+    """What one model step says. Its tool calls are known once it has ended; they get ids, as the upstream's repeat.
 
-    `offered` are the names of the tools in the request: LM Studio normalises names, which is undone here.
+    `offered` are the names of the tools in the request: LM Studio changes them, and the reply changes them back.
     """
 
     def __init__(self, offered: Collection[str], new_id: Callable[[], str] = new_tool_call_id) -> None:
@@ -297,12 +301,12 @@ class Reply:
             self._growing.append(call)
 
     def drop_calls(self) -> None:
-        """Forget calls that were stopped before their end: the model makes them anew."""
+        """Drop calls that were stopped before their end; the model makes them again."""
         self._growing.clear()
         self._latest.clear()
 
     def close_calls(self, *, was_cut: bool) -> list[ToolCall]:
-        """Return the calls, now that nothing more of them comes; where the step `was_cut`, only whole ones."""
+        """End the calls and return them; where the step `was_cut`, only those whose arguments are complete."""
         self.tool_calls = [
             ToolCall(self._new_id(), self._offered_name(call.name), call.arguments or "{}")
             for call in self._growing
@@ -311,7 +315,7 @@ class Reply:
         return self.tool_calls
 
     def as_message(self) -> dict[str, Any]:
-        """Return what has been said, and called once the step was closed, as a message of the conversation."""
+        """Return the text, and after `close_calls` the calls, as a message of the conversation."""
         return assistant_message("".join(self.text), self.tool_calls)
 
     def _continues(self, call: _Growing, delta: ToolCallDelta) -> bool:

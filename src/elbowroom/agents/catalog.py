@@ -1,4 +1,4 @@
-"""Which models clients see, and what stands behind each name: agents by id or name, raw models by provider."""
+"""Which models clients see, and what each name means: an agent by id or name, a raw model by its provider."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ LISTING_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a client's `model` means: a provider's model, and the agent in front of it unless it is a raw one."""
+    """The meaning of a client's `model`: a provider's model, and the agent that uses it; None for a raw model."""
 
     name: str
     provider: Provider
@@ -24,7 +24,7 @@ class Target:
 
     @property
     def is_relay(self) -> bool:
-        """Tell whether requests pass through as sent: a raw model of a provider without context management."""
+        """Tell whether requests pass through as sent: to a raw model of a provider that does not manage context."""
         return self.agent is None and not self.provider.manages_context
 
 
@@ -48,9 +48,8 @@ class Catalog:
     async def resolve(self, name: str, *, embeds: bool = False) -> Target:
         """Return what the client's `model` names: an agent's id, its name, `<provider>/<model>`, or a bare model id.
 
-        Models that only make embeddings are among them where that is wanted.
-
-        Raises ModelNotFound with the list of what there is, or what a provider raises where none answers.
+        With `embeds`, models that only make embeddings are found too. Raises ModelNotFound with the list of models,
+        or a provider's error where no provider answers.
         """
         if agent := self._agent(name):
             return self._target(agent)
@@ -71,7 +70,7 @@ class Catalog:
         raise ModelNotFound(f"There is no model {name!r}. Available: {named}{more}.")
 
     def of_agent(self, agent_id: str) -> Target | None:
-        """Return what stands behind the id of an agent, None where there is no such agent, or it is switched off."""
+        """Return the target of an agent's id; None where there is no such agent, or it is switched off."""
         agent = next((agent for agent in self._agents if agent.id == agent_id), None)
         return self._target(agent) if agent else None
 
@@ -109,7 +108,7 @@ class Catalog:
 
 
 async def _models_or_failure(provider: Provider) -> Sequence[ModelInfo] | ElbowroomError:
-    """Return a provider's models, or why there are none; one that hangs does not hold up the others."""
+    """Return a provider's models, or its error; a provider that hangs does not hold up the others."""
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             return await provider.models()
@@ -124,7 +123,7 @@ def _find(infos: Sequence[ModelInfo], model: str) -> ModelInfo | None:
 
 
 def describe(row: CatalogRow, created: int) -> dict[str, Any]:
-    """Return a row as OpenAI and LM Studio clients read it; sizes are in tokens, `created` in Unix seconds."""
+    """Return a row as OpenAI's and LM Studio's clients read it; sizes in tokens, `created` in Unix seconds."""
     described: dict[str, Any] = {
         "id": row.id,
         "object": "model",

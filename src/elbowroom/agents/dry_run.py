@@ -1,4 +1,4 @@
-"""Counts a chat request as it would be sent, for those who only want to know."""
+"""Counts a chat request as it would be sent, or compacts its history, without answering it."""
 
 import json
 import time
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from elbowroom.agents.answer import AnswerEvent
+from elbowroom.agents.answer import tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.prompt import prompt_size, step_body, with_instructions
@@ -21,7 +21,7 @@ from elbowroom.tokens.count import TokenCount
 
 @dataclass(frozen=True, slots=True)
 class SizedRequest:
-    """The size of a request's prompt, and the window of the loaded model; None where it is not loaded."""
+    """The size of a request's prompt, and the window of its model; None where the model is not loaded."""
 
     count: TokenCount
     window: int | None
@@ -47,7 +47,7 @@ async def count_request(target: Target, request: ChatRequest, own_tools: Sequenc
 
 
 async def count_input(target: Target, text: str) -> SizedRequest:
-    """Count what a person has in a file: a chat request, a list of messages, or else a bare text."""
+    """Count the content of a file: a chat request, a list of messages, or else a bare text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -73,10 +73,10 @@ async def _info_of(target: Target) -> ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class CompactedRequest:
-    """A conversation after it was asked to be compacted; sizes in tokens.
+    """A conversation after a compaction by hand; sizes in tokens.
 
-    It may be what it was before: as the client sent it, or as it stands since an earlier compaction. `rung` says how
-    it was done: by the plan of the pruning agent, at its second attempt, or by code alone.
+    `rung` says how it was compacted: by the plan of the pruning agent, by its second attempt, or by code alone. It is
+    None where the conversation stays as the client sent it, or as an earlier compaction left it.
     """
 
     messages: tuple[Mapping[str, Any], ...]
@@ -99,14 +99,10 @@ async def compact_request(target: Target, request: ChatRequest, settings: RunSet
     began = time.monotonic()
     settings = replace(settings, live=await settings.shared.recording.found(target, request))
     offered = await offered_unasked(target, request, settings)
-    turn = Turn(target, offered.request, _tell_nobody, settings, offered.keeper)
+    turn = Turn(target, offered.request, tell_nobody, settings, offered.keeper)
     instructions = target.agent.instructions if target.agent else None
     messages, before, outcome = await turn.compact(instructions, offered.specs)
     seconds = time.monotonic() - began
     if isinstance(outcome, Compaction):
         return CompactedRequest(outcome.messages, outcome.before, outcome.after, outcome.rung, seconds)
     return CompactedRequest(tuple(messages), before, before, None, seconds)
-
-
-async def _tell_nobody(events: Sequence[AnswerEvent]) -> None:
-    """The person who asked waits for the result itself."""

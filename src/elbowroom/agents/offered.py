@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink, name_in_lm_studio
+from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink, name_in_lm_studio, tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import Caller, ChatRequest, own_request, tool_name
 from elbowroom.agents.tools import ServerTool, distinct, free_name, memory_tools, vault_tools, with_arranged_tools
@@ -54,7 +54,7 @@ class NamedAgent:
 
     def answering(self, settings: RunSettings, caller: Caller) -> AbstractContextManager[None]:
         """Mark the agent as answering a chat: the tasks of this chat wait until the block ends."""
-        return settings.shared.admission.chat((self.target.provider.id, self.target.model, caller.chat_id))
+        return settings.shared.running.chat((self.target.provider.id, self.target.model, caller.chat_id))
 
 
 def agents_named(ids: Sequence[str], settings: RunSettings) -> list[NamedAgent]:
@@ -252,11 +252,7 @@ async def offered_unasked(target: Target, request: ChatRequest, settings: RunSet
         return Offered(request, (), (), None)
     if target.agent is None:
         return Offered(with_arranged_tools(request, settings.client_tools), (), (), None)
-    return await offered_to(NamedAgent(target, target.agent), request, _tell_nobody, settings, _run_nobody)
-
-
-async def _tell_nobody(events: Sequence[AnswerEvent]) -> None:
-    """Drop all events."""
+    return await offered_to(NamedAgent(target, target.agent), request, tell_nobody, settings, _run_nobody)
 
 
 async def _run_nobody(*_: Any) -> Answer:

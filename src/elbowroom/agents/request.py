@@ -1,4 +1,4 @@
-"""A chat request as the client sent it, checked just enough to be handed on."""
+"""Who sends a request, and a chat request as the client sent it, checked just enough to be handed on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,19 +7,21 @@ from typing import Any, Final, Literal
 from elbowroom.errors import RequestError
 
 KnownBy = Literal["name", "token", "nobody else", "nothing"]
-"""How it is known who asks: by a user's name, by the server's token, as the only user there is, or not at all."""
+"""How a caller is identified: by a user's name, by the server's token, as the only user there is, or not at all."""
 STRANGERS: Final = "\0strangers"
-"""The owner of what all have in common of whom nothing is known; no client can have this name."""
+"""The owner of the conversations of all callers who are not identified; no client can send this name."""
+OWN_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
+ROLES_WITHOUT_CONTENT = frozenset({"assistant"})
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What a request says about where it comes from; what it does not say is empty.
+    """Who sends a request, as far as it says so; what it does not say is empty.
 
     `owner` is a user of the client, taken at its word: it keeps the conversations of this server's users apart and
-    proves nothing. `chat_id` is the client's name for a conversation, shared by its branches. A task is a request of
-    the program itself beside the conversation, such as for a title; one that `is_awaited` has to be answered before
-    the program goes on with the chat. Both names are printable and of bounded length.
+    proves nothing. `chat_id` is the client's name for a conversation, shared by its branches. Both are printable and
+    of bounded length. A task is a request that the client program makes by itself, such as for a title; the program
+    goes on with the chat only after a task that `is_awaited`.
     """
 
     owner: str = ""
@@ -30,40 +32,36 @@ class Caller:
 
     @property
     def may_wait(self) -> bool:
-        """Tell whether nobody waits for the answer: chats go before it."""
+        """Tell whether nobody waits for the answer, so that chats go first."""
         return self.is_task and not self.is_awaited
 
     @property
     def may_have_hidden(self) -> bool:
-        """Tell whether what no client has seen of its owner's conversations is given to this caller.
+        """Tell whether this caller may have the parts of its conversations that no client has seen.
 
-        To have the same words is no permission: they may be another person's who gives no name either.
+        Knowing the same words is no permission: another person who gives no name may have said them.
         """
         return bool(self.owner) or self.known_by != "nothing"
 
     @property
     def keeps_as(self) -> str:
-        """Return whose conversations it shares, and their compactions: the owner's may tell what no client has seen."""
+        """Return the owner of its conversations and compactions, which may hold what no client has seen."""
         return self.owner if self.may_have_hidden else STRANGERS
 
 
 NOBODY: Final = Caller()
-"""Who asks where nothing is known of it."""
+"""A caller of whom nothing is known."""
 
 
 class OnlyUser:
-    """Knows whether whoever gives no name can be taken for the one user of this server: until a user has a name."""
+    """Knows whether a caller without a name is the one user of this server: until a caller has given a name."""
 
     def __init__(self) -> None:
         self.is_alone = True
 
     def meet(self, owner: str) -> None:
-        """Take note of a caller; one with a name ends it for good."""
+        """Note a caller; one with a name is the end of being alone, for good."""
         self.is_alone = self.is_alone and not owner
-
-
-OWN_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
-ROLES_WITHOUT_CONTENT = frozenset({"assistant"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +109,12 @@ def parse_chat_request(body: Any) -> ChatRequest:
 
 
 def own_request(model: str, messages: Sequence[dict[str, Any]]) -> ChatRequest:
-    """Return a request that no client sent."""
+    """Return a request that elbowroom makes itself."""
     return ChatRequest(model, tuple(messages), stream=True, wants_usage=False, tools=(), fields={}, body={})
 
 
 def tool_name(tool: dict[str, Any]) -> str | None:
-    """Return the name of a client's function tool, None where it is a tool of another kind."""
+    """Return the name of a client's function tool; None for a tool of another kind."""
     function = tool.get("function")
     return function["name"] if tool.get("type", "function") == "function" and isinstance(function, dict) else None
 

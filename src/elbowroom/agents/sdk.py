@@ -1,18 +1,43 @@
 """Loads the OpenAI Agents SDK with its tracing off, which would otherwise upload prompts where a key is set."""
 
+import asyncio
 import gc
+import importlib
 import os
 import threading
+from typing import Any, Final
 
-TRACING_SWITCH = "OPENAI_AGENTS_DISABLE_TRACING"
+TRACING_SWITCH: Final = "OPENAI_AGENTS_DISABLE_TRACING"
+LOADED_WITH_IT: Final = ("elbowroom.store.sql", "elbowroom.agents.tools.vault")
+"""Modules that take long to import too, and that a first request would have to wait for."""
 _LOADING = threading.Lock()
 """Two threads that import the SDK at once can see halves of its modules, which refer to each other."""
 
 
-def load_sdk() -> None:
-    """Import the SDK; about a second and a half of work for a thread. Nothing is uploaded, now or later.
+class SdkLoader:
+    """Loads the SDK once, in a thread; a loading that has failed is tried again."""
 
-    Tracing is off in the environment before the import, in the SDK's own switch, and has no processor left.
+    def __init__(self) -> None:
+        self._loading: asyncio.Task[Any] | None = None
+
+    def begin(self) -> "asyncio.Task[Any]":
+        """Begin to load the SDK, unless that is done or under way; return the task, which results in `run_agent`."""
+        if self._loading is None or (self._loading.done() and self._loading.exception()):
+            self._loading = asyncio.create_task(asyncio.to_thread(_load_run_agent))
+        return self._loading
+
+
+def _load_run_agent() -> Any:
+    load_sdk()
+    for module in LOADED_WITH_IT:
+        importlib.import_module(module)
+    return importlib.import_module("elbowroom.agents.run").run_agent
+
+
+def load_sdk() -> None:
+    """Import the SDK, which takes a thread about a second and a half. Nothing is uploaded, now or later.
+
+    Tracing is off in the environment before the import and in the SDK's own switch, and no processor is left.
     """
     with _LOADING:
         os.environ[TRACING_SWITCH] = "1"

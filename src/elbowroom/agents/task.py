@@ -16,7 +16,8 @@ from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import HistoryCounter, PromptSize, StepRequest
 from elbowroom.agents.request import ChatRequest, tool_name
-from elbowroom.agents.turn import RunSettings, Shared, Step
+from elbowroom.agents.tools import with_arranged_tools
+from elbowroom.agents.turn import ReplyStream, RunSettings, Shared, read_reply
 from elbowroom.context.budget import Budget
 from elbowroom.context.seam import without_notices
 from elbowroom.context.templates import with_content
@@ -27,20 +28,27 @@ from elbowroom.providers.base import ModelInfo, Provider
 log = logging.getLogger(__name__)
 MOST_RETRIES: Final = 2
 MOST_COUNTS: Final = 6
-"""How often at most a prompt is counted on the way from one that fits to the longest that does."""
+"""How often at most a prompt is counted to find the longest that fits."""
 UNUSED_SHARE: Final = 50
-"""The part of the window that such a prompt may leave unused: one fiftieth."""
+"""A fitting prompt is long enough when it leaves less than one fiftieth of the window unused."""
 OF_CONVERSATIONS: Final = frozenset({"max_tokens", "max_completion_tokens", "n_predict", "stop"})
-"""Sampling parameters of an agent that say where its answers in a conversation end."""
+"""Sampling parameters of an agent that limit its answers in a conversation; a task has its own limit."""
+MARK: Final = "\n[… a part is left out here …]\n"
+HISTORY_BEGINS, HISTORY_ENDS = "<chat_history>", "</chat_history>"
+BEGINNING_KEPT: Final = 1000
+END_KEPT: Final = 500
+"""Characters of a text that stay where nothing says which part of it is history."""
 
 
 async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
-    """Answer a task with one request to the target's model; the sink has had everything visible when this returns.
+    """Answer a task with one request to the target's model; the sink has had all of it when this returns.
 
-    Where a chat begins that it is in the way of, it is asked anew later, unless the client has seen the beginning of
-    its answer, or a chat waits for it. Raises ElbowroomError: ContextOverflow where even an empty history leaves no
-    room for the answer.
+    When a chat begins that needs the model, the request is cancelled and sent again later, unless the client has seen
+    the beginning of its answer, or a chat waits for it. Raises ElbowroomError: ContextOverflow where even an empty
+    history leaves no room for the answer.
     """
+    client_tools = target.agent.client_tools if target.agent else settings.client_tools
+    request = with_arranged_tools(request, client_tools)
     if request.caller.is_awaited:
         return await _answer(target, request, sink, settings)
     # A load is not given up: the chat would have to wait for the same one from its beginning.
@@ -65,9 +73,9 @@ async def _answer(target: Target, request: ChatRequest, sink: Sink, settings: Ru
     messages = without_notices(request.messages)
     info = await provider.ready(target.model)
     answer = Answer()
-    step = Step(answer, sink, [name for tool in request.tools if (name := tool_name(tool))], lambda name: True)
+    stream = ReplyStream(answer, sink, [name for tool in request.tools if (name := tool_name(tool))], lambda name: True)
     if not provider.manages_context:
-        await step.run(provider, shape.body(messages), info)
+        await stream.run(provider, shape.body(messages), info)
         return answer
     if info.loaded_context is None:
         raise WindowUnknown(info.id, provider.id)
@@ -75,7 +83,7 @@ async def _answer(target: Target, request: ChatRequest, sink: Sink, settings: Ru
     budget = Budget(window, settings.compaction.threshold_ratio, shape.max_tokens)
     counter = await settings.shared.histories.of(provider, info, shape.body(()))
     priority = Priority.CHAT if request.caller.is_awaited else Priority.TASK
-    await TaskStep(shape, messages, provider, info, counter, step, budget, settings.shared, priority).run()
+    await TaskStep(shape, messages, provider, info, counter, stream, budget, settings.shared, priority).run()
     return answer
 
 
@@ -93,7 +101,7 @@ class TaskStep:
     provider: Provider
     info: ModelInfo
     counter: HistoryCounter
-    step: Step
+    stream: ReplyStream
     budget: Budget
     shared: Shared
     priority: Priority
@@ -104,14 +112,14 @@ class TaskStep:
         if prompt is None:
             body = self.shape.body(self.counter.normalised(self.messages))
             await self._send(body, self.budget.window, self.budget.window)
-            await self.step.close()
+            await self.stream.close()
             return
         if not self._leaves_room(prompt):
             raise self._overflow(prompt)
         prompt = await self._send_until_it_fits(prompt)
-        reply = await self.step.close()
-        await prompt.learn(self.step.usage, reply)
-        if cut := prompt.truncation(self.step.usage):
+        reply = await self.stream.close()
+        await prompt.learn(self.stream.usage, reply)
+        if cut := prompt.truncation(self.stream.usage):
             log.warning("%s was sent a task of %d tokens and read only %d.", self.info.id, cut.counted, cut.read)
 
     async def _send_until_it_fits(self, prompt: PromptSize) -> PromptSize:
@@ -138,10 +146,10 @@ class TaskStep:
         async with self.shared.admission.admitted(
             pool, capacity=self.budget.window, tokens=tokens, prompt=prompt, priority=self.priority
         ) as ticket:
-            await self.step.attempt(self.provider, body, self.info, ticket=ticket)
+            await read_reply(self.stream, self.provider, body, self.info, ticket)
 
     async def _counted(self) -> PromptSize | None:
-        """Return the prompt as it is to be sent with its size, None where it cannot be counted."""
+        """Return the prompt to send with its size; None where it cannot be counted."""
         try:
             return await self._shortened()
         except Exception as error:  # a task must not fail for its count: the engine may judge
@@ -149,7 +157,7 @@ class TaskStep:
             return None
 
     async def _shortened(self) -> PromptSize:
-        """Return the prompt with as little left out as possible; it may be too long even with all of it left out."""
+        """Leave out as little as possible; the prompt may still be too long with all of the middle left out."""
         whole = await self._measured(self.messages)
         if self._fits(whole) or not (middle := longest_middle(self.messages)):
             return whole
@@ -160,9 +168,9 @@ class TaskStep:
         return prompt
 
     async def _longest(self, fitting: PromptSize, too_long: PromptSize, middle: int) -> PromptSize:
-        """Return the longest prompt that fits, or nearly: each try costs a count.
+        """Search for the longest prompt that fits, or nearly; each try costs a count.
 
-        The first shows nothing of a text's middle, the second the whole of the longest one.
+        `fitting` shows nothing of a text's middle, `too_long` all of it; the longest middle has `middle` characters.
         """
         window = self.budget.window
         shown, beyond = 0, middle
@@ -194,7 +202,7 @@ class TaskStep:
         return self._occupied(prompt) <= self.budget.window
 
     def _leaves_room(self, prompt: PromptSize) -> bool:
-        """Tell whether an answer has room, if not one of the length that the client has asked for."""
+        """Tell whether an answer has room, though perhaps a shorter one than the client has asked for."""
         return replace(self.budget, max_tokens=None).occupied(prompt.at_most) <= self.budget.window
 
     def _body(self, prompt: PromptSize) -> dict[str, Any]:
@@ -204,7 +212,7 @@ class TaskStep:
         return {**prompt.body, "max_tokens": min(asked, left)}
 
     def _learn(self, refusal: ContextOverflow, prompt: PromptSize) -> None:
-        """Take over the window that the engine names, or one that the refused prompt does not fit."""
+        """Shrink the budget to the window that the engine names, or below the refused prompt."""
         log.warning("%s refused a task of %d tokens: %s", self.info.id, prompt.at_most, refusal)
         window = min(refusal.window or prompt.at_most, prompt.at_most)
         if refusal.window is not None:
@@ -223,18 +231,11 @@ class TaskStep:
 
     @property
     def _has_said(self) -> bool:
-        return bool(self.step.reply.text or self.step.reply.reasoning)
-
-
-MARK: Final = "\n[… a part is left out here …]\n"
-HISTORY_BEGINS, HISTORY_ENDS = "<chat_history>", "</chat_history>"
-BEGINNING_KEPT: Final = 1000
-END_KEPT: Final = 500
-"""Characters of a text that stay where nothing says which part of it is history."""
+        return bool(self.stream.reply.text or self.stream.reply.reasoning)
 
 
 def longest_middle(messages: Sequence[Message]) -> int:
-    """Return how many characters of one text may be left out at most; 0 where none is worth the mark.
+    """Return how many characters of one text may be left out at most; 0 where the mark would be longer.
 
     System messages are never cut: they hold the order, or a list that would be broken.
     """
@@ -244,10 +245,9 @@ def longest_middle(messages: Sequence[Message]) -> int:
 
 
 def with_short_middles(messages: Sequence[Message], shown: int) -> list[Message]:
-    """Return the messages with at most so many characters of each text's middle: its first and last ones.
+    """Return the messages with at most `shown` characters of each text's middle, its first and its last ones.
 
-    The longest texts are cut first by this, and the others not before these are as short as they are. Messages that
-    need no cut are the very same.
+    This cuts the longest texts first. A message that needs no cut is returned as the same object.
     """
     return [
         message
@@ -268,7 +268,7 @@ def _texts(message: Message) -> Iterator[str]:
 
 
 def _cut_content(content: Any, shown: int) -> Any:
-    """Return content with its texts cut: itself where none of them is."""
+    """Return content with its texts cut, or the same object where none is."""
     if isinstance(content, str):
         return _cut(content, shown)
     if not isinstance(content, list):
@@ -292,7 +292,7 @@ def _cut(text: str, shown: int) -> str:
 
 
 def _middle(text: str) -> tuple[int, int]:
-    """Return from where to where a text may be cut: its history where that is marked, else all but its ends."""
+    """Return where a text may be cut, as start and end: its marked history, else all but its two ends."""
     begins, ends = text.find(HISTORY_BEGINS), text.rfind(HISTORY_ENDS)
     if 0 <= begins < ends:
         return begins + len(HISTORY_BEGINS), ends

@@ -1,7 +1,7 @@
 """AgentContextManager: the size of one request's window, and the decision at each of the three checks."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from elbowroom.context.budget import Budget, Compact, Decision, Measure, least_gain, least_room, plan_step
@@ -16,30 +16,14 @@ TRIES = 8
 
 
 @dataclass(slots=True)
-class Statistics:
-    """Tokens of one request over all its model calls, and what was done about them."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    compactions: int = 0
-    freed_tokens: int = 0
-    restarts: int = 0
-
-    @property
-    def total_tokens(self) -> int:
-        """Return input and output together."""
-        return self.input_tokens + self.output_tokens
-
-
-@dataclass(slots=True)
 class AgentContextManager:
     """Counts and decides for one request; makes no calls and is shared with no other request.
 
     `prompt` is the size of the prompt last sent, in tokens; `filled` is the known size of the window's content: of a
     prompt that was measured, was sent or has become shorter, later with the reply added. A restart is a model call that
-    is cut or blocked and sent again after a compaction: at most `max_restarts` for each step. A strike is a compaction
-    that freed too little, or for which the pruning agent had no good answer: after two of them it is not asked again
-    within the request.
+    is cut or blocked and sent again after a compaction: at most `max_restarts` for each step; `restarts` are those of
+    the whole request. A strike is a compaction that freed too little, or for which the pruning agent had no good
+    answer: after two of them it is not asked again within the request.
     """
 
     budget: Budget
@@ -47,9 +31,9 @@ class AgentContextManager:
     auto: bool = True
     prompt: int = 0
     filled: int = 0
+    restarts: int = 0
     restarts_of_step: int = 0
     strikes: int = 0
-    statistics: Statistics = field(default_factory=Statistics)
     _loaded: int = 0
 
     def before_request(self, measure: Measure) -> Decision:
@@ -67,7 +51,6 @@ class AgentContextManager:
     def sent(self, prompt: int) -> None:
         """Note the size of a prompt that goes to the model now."""
         self.prompt = self.filled = prompt
-        self.statistics.input_tokens += prompt
 
     def before_tool_results(self, prompt: int, rest: int, sizes: Sequence[int]) -> ToolVerdict:
         """Check 2: decide about results of these sizes that came in together, before any model call has read them.
@@ -87,10 +70,6 @@ class AgentContextManager:
             return "stop now"
         return "stop at a good place" if filled >= self.budget.stop_at else "go on"
 
-    def received(self, generated: int) -> None:
-        """Note that a model call has ended after so many tokens."""
-        self.statistics.output_tokens += generated
-
     @property
     def can_restart(self) -> bool:
         """Tell whether the step could be sent once more: compaction is automatic, and tries are left."""
@@ -101,13 +80,11 @@ class AgentContextManager:
         if not self.can_restart:
             return False
         self.restarts_of_step += 1
-        self.statistics.restarts += 1
+        self.restarts += 1
         return True
 
     def compacted(self, before: int, after: int, rung: Rung = "plan") -> None:
         """Note a compaction with the sizes of the prompt before and after it, which replace what was measured."""
-        self.statistics.compactions += 1
-        self.statistics.freed_tokens += before - after
         self.prompt = self.filled = after
         if rung in ("digest", "last messages") or before - after < least_gain(before):
             self.strikes += 1

@@ -28,7 +28,7 @@ from elbowroom.errors import ElbowroomError, SettingsError
 from elbowroom.logs.formats import escaped
 from elbowroom.logs.redaction import Redactor
 from elbowroom.providers.registry import Providers
-from elbowroom.providers.stream import open_session
+from elbowroom.providers.upstream import open_session
 from elbowroom.settings.load import Flags, load_settings
 
 log = logging.getLogger(__name__)

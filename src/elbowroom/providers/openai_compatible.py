@@ -6,21 +6,21 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing, closing
 from typing import Any, Final
 
 import aiohttp
 
 from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamError, UpstreamRejected
-from elbowroom.providers.base import FRESH_SECONDS, ModelInfo, PassedAnswer, RecentModels, StreamEvent
-from elbowroom.providers.pass_through import PassThrough
-from elbowroom.providers.stream import ChatEndpoint, ChunkReader
-from elbowroom.providers.upstream import JsonApi, Poster, Source
+from elbowroom.providers.base import ModelInfo, ModelManagement, PassedAnswer, StreamEvent
+from elbowroom.providers.failures import Source
+from elbowroom.providers.pass_through import pass_through
+from elbowroom.providers.stream import ChunkReader, read_chat, read_completion
+from elbowroom.providers.upstream import FRESH_SECONDS, RecentModels, Upstream
 from elbowroom.settings.fields import expanded
 from elbowroom.tokens.count import CannotCount, Counter, TokenCount
 from elbowroom.tokens.counter import TokenCounter
-from elbowroom.tokens.file_counter import FileCounter
-from elbowroom.tokens.tools import CountingTools
+from elbowroom.tokens.file_counter import CountingTools, FileCounter
 
 KEY_HINT = "Put a valid key for it into api_key."
 
@@ -30,6 +30,8 @@ class OpenAICompatible:
 
     name = "The upstream server"
     start_hint = "Start it, or put its address into base_url."
+    has_own_tool_format = False
+    management: ModelManagement | None = None
 
     def __init__(
         self,
@@ -46,11 +48,7 @@ class OpenAICompatible:
         self.id = provider_id
         self.manages_context = manages_context
         self._base = _with_version(base_url)
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._source = Source(self.name, self._base, KEY_HINT, api_key)
-        self._api = JsonApi(http, headers, self._source, self.start_hint)
-        self._chat = ChatEndpoint(http, f"{self._base}/chat/completions", headers, self._source, self.start_hint)
-        self._passing = PassThrough(Poster(http, headers, self._source, self.start_hint), self._base, self._source)
+        self._upstream = Upstream(http, Source(self.name, self._base, self.start_hint, KEY_HINT, api_key))
         self._tools = tools or CountingTools()
         self._model_files = model_files or {}
         self._counters: dict[str, TokenCounter] = {}
@@ -71,17 +69,22 @@ class OpenAICompatible:
         there = ", ".join(info.id for info in models) or "none"
         raise ModelNotFound(f"The provider {self.id!r} has no model {model!r}. It has: {there}.")
 
-    def stream(self, body: Mapping[str, Any], info: ModelInfo) -> AsyncGenerator[list[StreamEvent], None]:
-        """Send a chat request and yield what comes back."""
-        return self._chat.stream(body, ChunkReader(self._source), info.loaded_context)
+    async def stream(self, body: Mapping[str, Any], info: ModelInfo) -> AsyncGenerator[list[StreamEvent], None]:
+        """Send a chat request and yield its events."""
+        response = await self._upstream.post(f"{self._base}/chat/completions", body)
+        reader = ChunkReader(self._upstream.source)
+        async with aclosing(read_chat(response, reader, info.loaded_context)) as answer:
+            async for events in answer:
+                yield events
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a chat request that does not stream and return the completion as the server sent it."""
-        return await self._chat.complete(body)
+        with closing(await self._upstream.post(f"{self._base}/chat/completions", body)) as response:
+            return await read_completion(response, self._upstream.source)
 
     def passed(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[PassedAnswer]:
-        """Send a request to another of OpenAI's routes as it is, and give the answer."""
-        return self._passing.opened(path, body)
+        """Send a request unchanged to another of OpenAI's routes, and yield the answer."""
+        return pass_through(self._upstream, f"{self._base}/{path}", body)
 
     async def overflow_policy(self, model: str) -> str | None:
         """Return None: these servers do not tell."""
@@ -90,17 +93,17 @@ class OpenAICompatible:
     async def counter(self, info: ModelInfo) -> TokenCounter:
         """Return the counter of this model: by the file that the settings name, by the engine, or by its family."""
         if info.id not in self._counters:
-            ways: list[Counter] = [RouteCounter(self._api, self._base, info.id)]
+            ways: list[Counter] = [RouteCounter(self._upstream, self._base, info.id)]
             if named := self._model_files.get(info.id):
                 ways.insert(0, FileCounter(expanded(named), self._tools.loader, self._tools.renderer))
             self._counters[info.id] = TokenCounter(info.id, info.architecture, ways)
         return self._counters[info.id]
 
     async def aclose(self) -> None:
-        """Nothing is under way between requests."""
+        """Do nothing: between requests there is nothing to end."""
 
     async def _fetch_models(self) -> Sequence[ModelInfo]:
-        answer = await self._api.get(f"{self._base}/models")
+        answer = await self._upstream.ask("GET", f"{self._base}/models")
         rows = answer.get("data") if isinstance(answer, dict) else answer
         if not isinstance(rows, list):
             raise UpstreamError(f"{self.name} at {self._base}/models does not list its models.")
@@ -134,8 +137,8 @@ UNKNOWN_ROUTE: Final = "The engine has no route for counting."
 class RouteCounter:
     """Asks llama.cpp's `input_tokens` or vLLM's `tokenize`, whichever the server at this address has."""
 
-    def __init__(self, api: JsonApi, base: str, model: str) -> None:
-        self._api = api
+    def __init__(self, upstream: Upstream, base: str, model: str) -> None:
+        self._upstream = upstream
         self._base = base
         self._root = base.removesuffix("/v1")
         self._model = model
@@ -173,7 +176,7 @@ class RouteCounter:
         for url, body in attempts:
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
-                    answer = await self._api.post(url, body)
+                    answer = await self._upstream.ask("POST", url, body)
             except UpstreamRejected as refusal:
                 problem = f"The engine did not count: {refusal.message}"
                 continue
@@ -205,10 +208,10 @@ class Ollama(OpenAICompatible):
 
     async def _fetch_models(self) -> Sequence[ModelInfo]:
         root = self._base.removesuffix("/v1")
-        pulled = _rows(await self._api.get(f"{root}/api/tags"))
+        pulled = _rows(await self._upstream.ask("GET", f"{root}/api/tags"))
         if pulled is None:
             raise UpstreamError(f"What answers at {root} is no Ollama: it has no /api/tags.")
-        running = _rows(await self._api.get(f"{root}/api/ps")) or []
+        running = _rows(await self._upstream.ask("GET", f"{root}/api/ps")) or []
         windows = {row["name"]: row.get("context_length") for row in running if isinstance(row.get("name"), str)}
         return [self._pulled_model(row, windows) for row in pulled if isinstance(row.get("name"), str)]
 

@@ -1,6 +1,7 @@
-"""The providers of the settings, made once and made anew when their settings change.
+"""Makes the providers that the settings name, and makes one anew when its settings change.
 
-A new kind of provider is one file and one line in KINDS.
+A new kind of provider is one file and one line in KINDS; its name and its default address stand in
+`settings.model.ProviderSettings`, since settings are checked before providers are loaded.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from elbowroom.providers.lmstudio import LMStudio
 from elbowroom.providers.openai_compatible import Ollama, OpenAICompatible
 from elbowroom.settings.load import LoadedSettings
 from elbowroom.settings.model import ProviderSettings
-from elbowroom.tokens.tools import CountingTools
+from elbowroom.tokens.file_counter import CountingTools
 
 KINDS: Final[Mapping[str, Callable[..., Provider]]] = {
     "lmstudio": LMStudio,
@@ -25,7 +26,7 @@ KINDS: Final[Mapping[str, Callable[..., Provider]]] = {
 
 
 class Providers:
-    """The providers by id, in the order of the settings. They share one HTTP session, which the caller closes."""
+    """The providers by id, in the order of the settings; they share an HTTP session, which the caller closes."""
 
     def __init__(self, http: aiohttp.ClientSession, environ: Mapping[str, str]) -> None:
         self._http = http
@@ -35,7 +36,7 @@ class Providers:
         self._retired: list[Provider] = []
 
     def of(self, loaded: LoadedSettings) -> Mapping[str, Provider]:
-        """Return a provider for each of the settings; those whose settings are as before stay the same objects.
+        """Return the provider of each section of the settings, the same object while its section stays the same.
 
         Raises SettingsError where a secret file cannot be read.
         """
@@ -43,13 +44,13 @@ class Providers:
         if tuple(settings for settings, _ in self._made.values()) != wanted:
             made = {settings.id: (settings, self._keep_or_make(settings, loaded.folder)) for settings in wanted}
             kept = [provider for _, provider in made.values()]
-            # Answers that are being given may still use those that go.
+            # Running answers may still use providers that are no longer named.
             self._retired += [provider for _, provider in self._made.values() if provider not in kept]
             self._made = made
         return {provider_id: provider for provider_id, (_, provider) in self._made.items()}
 
     async def aclose(self) -> None:
-        """End what the providers have under way."""
+        """Close all providers, with what they have under way."""
         for provider in [*self._retired, *(provider for _, provider in self._made.values())]:
             await provider.aclose()
         await self._tools.aclose()

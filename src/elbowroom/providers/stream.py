@@ -1,29 +1,23 @@
-"""One upstream's `/chat/completions`: opens it, reads it, closes it at once, and translates its failures."""
+"""Reads one upstream's answer to a chat: server-sent events as they arrive, the chunks in them, and how it ended."""
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import AsyncGenerator, Iterable
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 
 from elbowroom.errors import ElbowroomError, EmptyReply, StreamCut, UpstreamError, UpstreamTimeout
 from elbowroom.providers.base import Finished, ReasoningDelta, StreamEvent, TextDelta, ToolCallDelta, UsageReport
-from elbowroom.providers.upstream import (
-    CONNECT_SECONDS,
-    FIRST_BYTE_SECONDS,
-    Overflow,
-    Poster,
-    Source,
-    error_in,
-    failure_of,
-    not_json,
-    overflow_error,
-    parse_upstream_json,
-)
+from elbowroom.providers.failures import Overflow, Source, failure_of, not_json, overflow_error
+from elbowroom.providers.upstream import error_in, parse_upstream_json
 
-MAX_EVENT_BYTES = 16 * 1024 * 1024
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+DONE: Final = b"[DONE]"
+WHOLE_TYPES: Final = ("application/json", "text/html")
+"""Content types of an upstream that did not stream its answer, or that answered with a page."""
+SILENCE_SECONDS = 300.0
 
 
 class ServerSentEvent(NamedTuple):
@@ -47,7 +41,7 @@ class EventReader:
     def feed(self, received: bytes) -> list[ServerSentEvent]:
         """Return the events that these bytes complete.
 
-        Raises StreamCut where a single event has grown beyond the limit and still goes on.
+        Raises StreamCut where a single event grows beyond the limit.
         """
         self._check_size()
         self._rest += received
@@ -67,7 +61,7 @@ class EventReader:
         return events
 
     def close(self) -> list[ServerSentEvent]:
-        """Return the event that was not followed by its blank line, if the stream ended there."""
+        """Return the last event where the stream ended without the blank line after it."""
         self._check_size()
         events: list[ServerSentEvent] = []
         for line in (bytes(self._rest), b""):
@@ -76,7 +70,7 @@ class EventReader:
         return events
 
     def _is_past_mark(self) -> bool:
-        """Skip a byte order mark; tell whether enough has come to know."""
+        """Skip a byte order mark; return False while too few bytes have come to know whether there is one."""
         if len(self._rest) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(self._rest):
             return False
         self._at_start = False
@@ -108,17 +102,14 @@ class EventReader:
             )
 
 
-DONE = b"[DONE]"
-
-
 class ChunkReader:
-    """Reads one streamed answer; remembers what was seen, so that the end can be judged.
+    """Reads the chunks of one answer, and remembers what `judge_end` needs.
 
     `model` is the model that the upstream says has answered, None before the first chunk.
     """
 
     def __init__(self, source: Source) -> None:
-        self._source = source
+        self.source = source
         self.model: str | None = None
         self.done = False
         self.has_output = False
@@ -126,7 +117,7 @@ class ChunkReader:
         self.usage: dict[str, Any] | None = None
 
     def read(self, event: ServerSentEvent) -> list[StreamEvent]:
-        """Return what one server-sent event says.
+        """Return the events in one server-sent event.
 
         Raises the error that the event carries, or UpstreamError where it is no chunk at all.
         """
@@ -137,42 +128,20 @@ class ChunkReader:
             chunk = parse_upstream_json(event.data)
         except ValueError:
             if event.name == "error":
-                raise failure_of(event.data.decode("utf-8", "replace"), self._source) from None
-            raise not_json(event.data, self._source) from None
+                raise failure_of(event.data.decode("utf-8", "replace"), self.source) from None
+            raise not_json(event.data, self.source) from None
         if (error := error_in(chunk)) is not None:
-            raise failure_of(error, self._source)
+            raise failure_of(error, self.source)
         if event.name == "error":
-            raise failure_of(chunk, self._source)
+            raise failure_of(chunk, self.source)
         if not isinstance(chunk, dict):
-            raise UpstreamError(f"{self._source.name} sent something that is not a chat chunk.")
+            raise UpstreamError(f"{self.source.name} sent something that is not a chat chunk.")
         return self._read_chunk(chunk, "delta")
 
     def read_whole(self, completion: dict[str, Any]) -> list[StreamEvent]:
-        """Return what an answer says that came in one piece, from an upstream that does not stream."""
+        """Return the events of an answer that came in one piece, from an upstream that does not stream."""
         self.done = True
         return self._read_chunk(completion, "message")
-
-    def judge_end(self) -> None:
-        """Raise StreamCut or EmptyReply where the answer that has ended was none."""
-        if self.finish_reason is None:
-            raise StreamCut(
-                f"{self._source.name} ended the answer without saying that it was finished; it may be incomplete. "
-                "Its log tells why: a crash, an unloaded model, or a full memory."
-            )
-        if self.finish_reason == "error":
-            raise UpstreamError(f"{self._source.name} ended the answer with an error; its log tells which.")
-        if not self.has_output and self.finish_reason != "length":
-            raise EmptyReply(
-                f"{self._source.name} finished without a word. With a prompt near the model's context length this "
-                "means that it did not fit: shorten the conversation or load the model with a larger context."
-            )
-
-    def prompt_reached(self, window: int) -> Overflow | None:
-        """Return the overflow that an empty answer near the window stands for."""
-        prompt = self.usage.get("prompt_tokens") if self.usage else None
-        if isinstance(prompt, int) and prompt >= 0.95 * window:
-            return Overflow(window, prompt)
-        return None
 
     def _read_chunk(self, chunk: dict[str, Any], part: str) -> list[StreamEvent]:
         events: list[StreamEvent] = []
@@ -182,7 +151,7 @@ class ChunkReader:
         if isinstance(choices, list) and choices and isinstance(choices[0], dict):
             choice = choices[0]
             if error := choice.get("error"):
-                raise failure_of(error, self._source)
+                raise failure_of(error, self.source)
             if isinstance(delta := choice.get(part), dict):
                 self._read_delta(delta, choice.get("logprobs"), events)
             if isinstance(reason := choice.get("finish_reason"), str) and reason:
@@ -206,6 +175,28 @@ class ChunkReader:
         if events:
             self.has_output = True
 
+    def judge_end(self, window: int | None = None) -> None:
+        """Raise StreamCut, EmptyReply or ContextOverflow where the answer that ended is incomplete or empty."""
+        if not self.has_output and window and (overflow := self._overflow(window)):
+            raise overflow_error(overflow, "the answer came back empty.", self.source)
+        if self.finish_reason is None:
+            raise StreamCut(
+                f"{self.source.name} ended the answer without saying that it was finished; it may be incomplete. "
+                "Its log tells why: a crash, an unloaded model, or a full memory."
+            )
+        if self.finish_reason == "error":
+            raise UpstreamError(f"{self.source.name} ended the answer with an error; its log tells which.")
+        if not self.has_output and self.finish_reason != "length":
+            raise EmptyReply(
+                f"{self.source.name} finished without a word. With a prompt near the model's context length this "
+                "means that it did not fit: shorten the conversation or load the model with a larger context."
+            )
+
+    def _overflow(self, window: int) -> Overflow | None:
+        """Return the overflow that an empty answer near the window stands for."""
+        prompt = self.usage.get("prompt_tokens") if self.usage else None
+        return Overflow(window, prompt) if isinstance(prompt, int) and prompt >= 0.95 * window else None
+
 
 def _tool_call_deltas(tool_calls: Any) -> list[ToolCallDelta]:
     deltas = []
@@ -227,10 +218,11 @@ def _tool_call_deltas(tool_calls: Any) -> list[ToolCallDelta]:
     return deltas
 
 
-class SilenceWatch:
-    """Watches one response from the first `heard` on. Time counts only while somebody reads.
+class WatchedBody:
+    """The body of a response, read piece by piece; closes the response after `seconds` of silence.
 
-    A timeout around each read would cost a timer for every token; this has one timer, which looks again later.
+    Time counts from the first `heard` on, and only while somebody reads: a slow client is not a silent upstream. A
+    timeout around each read would cost a timer for every token; this has one timer, which looks again later.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, seconds: float) -> None:
@@ -239,11 +231,23 @@ class SilenceWatch:
         self._loop = asyncio.get_running_loop()
         self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self.is_reading = False
-        self.has_expired = False
+        self._is_reading = False
+        self._has_expired = False
+
+    async def read(self) -> bytes:
+        """Return what has arrived, nothing at the end. Raises TimeoutError after a silence, or aiohttp's errors."""
+        self._is_reading = True
+        try:
+            return await self._response.content.readany()
+        except aiohttp.ClientError as error:
+            if self._has_expired:
+                raise TimeoutError from error
+            raise
+        finally:
+            self._is_reading = False
 
     def heard(self) -> None:
-        """Note that something has come."""
+        """Start the time of silence anew."""
         self._heard_at = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(self._seconds, self._look)
@@ -254,136 +258,76 @@ class SilenceWatch:
             self._timer.cancel()
 
     def _look(self) -> None:
-        if not self.is_reading:  # the client is slow, not the upstream
+        if not self._is_reading:
             self._heard_at = self._loop.time()
         left = self._heard_at + self._seconds - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(left, self._look)
         else:
-            self.has_expired = True
+            self._has_expired = True
             self._response.close()
 
 
-SILENCE_SECONDS = 300.0
-IDLE_SECONDS = 2.0  # shorter than the five seconds after which LM Studio's server closes an idle connection
+async def read_chat(
+    response: aiohttp.ClientResponse, reader: ChunkReader, window: int | None
+) -> AsyncGenerator[list[StreamEvent], None]:
+    """Yield what the model says, as many events at a time as arrived together.
 
-
-def open_session() -> aiohttp.ClientSession:
-    """Return the HTTP session for all upstreams: no proxy from the environment, no cookies, no total timeout."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=FIRST_BYTE_SECONDS),
-        trust_env=False,
-    )
-
-
-class ChatEndpoint:
-    """The chat completions of one upstream. Raises only ElbowroomErrors; leaving early closes the socket."""
-
-    def __init__(
-        self,
-        http: aiohttp.ClientSession,
-        url: str,
-        headers: Mapping[str, str],
-        source: Source,
-        start_hint: str,
-    ) -> None:
-        self._poster = Poster(http, headers, source, start_hint)
-        self._url = url
-        self._source = source
-
-    async def stream(
-        self, body: Mapping[str, Any], reader: ChunkReader, window: int | None = None
-    ) -> AsyncGenerator[list[StreamEvent], None]:
-        """Yield what the model says, as many events at a time as arrived together.
-
-        The generator's end means that the answer is complete. Closing it closes the connection. `window`, in
-        tokens, tells an empty answer at the window's edge from other empty answers.
-        """
-        response = await self._poster.post(self._url, body)
-        complete = False
-        try:
-            if response.content_type in ("application/json", "text/html"):
-                yield reader.read_whole(await self._read_json(response))
-            else:
-                async for events in self._read_events(response, reader):
-                    yield events
-            complete = True
-        finally:
-            if complete:
-                response.release()
-            else:
-                response.close()
-        if not reader.has_output and window and (overflow := reader.prompt_reached(window)):
-            raise overflow_error(overflow, "the answer came back empty.", self._source)
-        reader.judge_end()
-
-    async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a request that does not stream."""
-        response = await self._poster.post(self._url, body)
-        try:
-            return await self._read_json(response)
-        finally:
+    The generator's end means that the answer is complete. Closing it closes the connection. `window`, in
+    tokens, tells an empty answer at the window's edge from other empty answers.
+    """
+    complete = False
+    try:
+        if response.content_type in WHOLE_TYPES:
+            yield reader.read_whole(await read_completion(response, reader.source))
+        else:
+            async for events in _events_of(response, reader):
+                yield events
+        complete = True
+    finally:
+        if complete:
+            response.release()
+        else:
             response.close()
+    reader.judge_end(window)
 
-    async def _read_events(
-        self, response: aiohttp.ClientResponse, reader: ChunkReader
-    ) -> AsyncGenerator[list[StreamEvent], None]:
-        sse = EventReader()
-        watch = SilenceWatch(response, SILENCE_SECONDS)
-        try:
-            while not reader.done:
-                received = await self._read(response, watch)
-                said, failure = _read_all(sse.feed(received) if received else sse.close(), reader)
-                if reader.has_output:
-                    watch.heard()
-                if said:
-                    yield said
-                if failure is not None:
-                    raise failure
-                if not received:
-                    return
-        finally:
-            watch.end()
 
-    async def _read(self, response: aiohttp.ClientResponse, watch: SilenceWatch) -> bytes:
-        watch.is_reading = True
-        try:
-            return await response.content.readany()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            if watch.has_expired or isinstance(error, TimeoutError):
-                raise UpstreamTimeout(
-                    f"{self._source.name} fell silent in the middle of its answer. It may still be computing; "
-                    "its log tells more."
-                ) from error
-            raise StreamCut(
-                f"The connection to {self._source.name} broke in the middle of the answer. "
-                "The text so far is kept; ask again to go on."
-            ) from error
-        finally:
-            watch.is_reading = False
+async def _events_of(response: aiohttp.ClientResponse, reader: ChunkReader) -> AsyncGenerator[list[StreamEvent], None]:
+    sse, body = EventReader(), WatchedBody(response, SILENCE_SECONDS)
+    try:
+        while not reader.done:
+            received = await _received(body, reader.source)
+            said, failure = _read_all(sse.feed(received) if received else sse.close(), reader)
+            if reader.has_output:
+                body.heard()
+            if said:
+                yield said
+            if failure is not None:
+                raise failure
+            if not received:
+                return
+    finally:
+        body.end()
 
-    async def _read_json(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
-        try:
-            text = await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise StreamCut(f"The connection to {self._source.name} broke in the middle of the answer.") from error
-        try:
-            answer = parse_upstream_json(text)
-        except ValueError:
-            raise not_json(text, self._source) from None
-        if (problem := error_in(answer)) is not None:
-            raise failure_of(problem, self._source)
-        if not isinstance(answer, dict) or "choices" not in answer:
-            raise UpstreamError(f"{self._source.name} at {self._source.url} did not answer with a chat completion.")
-        return answer
+
+async def _received(body: WatchedBody, source: Source) -> bytes:
+    try:
+        return await body.read()
+    except TimeoutError as error:
+        raise UpstreamTimeout(
+            f"{source.name} fell silent in the middle of its answer. It may still be computing; its log tells more."
+        ) from error
+    except aiohttp.ClientError as error:
+        raise StreamCut(
+            f"The connection to {source.name} broke in the middle of the answer. "
+            "The text so far is kept; ask again to go on."
+        ) from error
 
 
 def _read_all(
     events: Iterable[ServerSentEvent], reader: ChunkReader
 ) -> tuple[list[StreamEvent], ElbowroomError | None]:
-    """Return what the events say up to the first that is a failure: words that came along with it are not lost."""
+    """Return what the events say up to the first failure, and that: words that came along with it are not lost."""
     said: list[StreamEvent] = []
     for event in events:
         try:
@@ -391,3 +335,25 @@ def _read_all(
         except ElbowroomError as failure:
             return said, failure
     return said, None
+
+
+async def read_completion(response: aiohttp.ClientResponse, source: Source) -> dict[str, Any]:
+    """Return the chat completion that a response carries in one piece, as the upstream sent it."""
+    text = await read_body(response, source)
+    try:
+        answer = parse_upstream_json(text)
+    except ValueError:
+        raise not_json(text, source) from None
+    if (problem := error_in(answer)) is not None:
+        raise failure_of(problem, source)
+    if not isinstance(answer, dict) or "choices" not in answer:
+        raise UpstreamError(f"{source.name} at {source.url} did not answer with a chat completion.")
+    return answer
+
+
+async def read_body(response: aiohttp.ClientResponse, source: Source) -> bytes:
+    """Return the whole body of a response."""
+    try:
+        return await response.read()
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise StreamCut(f"The connection to {source.name} broke in the middle of the answer.") from error

@@ -1,4 +1,4 @@
-"""Puts the server together."""
+"""Puts the server together, and stops it in an orderly way."""
 
 import asyncio
 import logging
@@ -14,10 +14,11 @@ from typing import Final
 from aiohttp import web
 
 from elbowroom.agents.offered import SettingsToolbox
+from elbowroom.agents.running import Running
 from elbowroom.agents.tools import Toolbox
 from elbowroom.agents.turn import Shared
 from elbowroom.providers.registry import Providers
-from elbowroom.providers.stream import open_session
+from elbowroom.providers.upstream import open_session
 from elbowroom.server.chat import chat_completions, compact_conversation, input_tokens
 from elbowroom.server.conversations import (
     add_cancel_route,
@@ -26,28 +27,16 @@ from elbowroom.server.conversations import (
     add_live_route,
     add_queue_routes,
 )
-from elbowroom.server.guard import HEALTH, RULES, CurrentRules, Handler, for_own_page, guard, set_up_cors
-from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route, count_requests
-from elbowroom.server.middleware import add_request_id, log_request, translate_failures
+from elbowroom.server.guard import HEALTH, RULES, CurrentRules, for_own_page, guard, set_up_cors
+from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
+from elbowroom.server.middleware import add_request_id, report_requests
 from elbowroom.server.models import health, list_models, show_model
 from elbowroom.server.page import add_page_routes, show_logs
 from elbowroom.server.passing import add_passed_routes
 from elbowroom.server.request import MAX_BODY_BYTES
 from elbowroom.server.responses import add_response_routes
 from elbowroom.server.settings import add_lmstudio_routes, add_settings_routes
-from elbowroom.server.state import (
-    ENVIRONMENT,
-    PROVIDERS,
-    RUNNING,
-    RUNTIME,
-    SETTINGS,
-    SHARED,
-    STARTED,
-    TIMING,
-    AgentRuntime,
-    RunningAnswers,
-    Timing,
-)
+from elbowroom.server.state import ENVIRONMENT, PROVIDERS, SETTINGS, SHARED, STARTED, TIMING, WARM_UP, Timing
 from elbowroom.settings.live import LiveSettings
 from elbowroom.store import open_store
 
@@ -56,6 +45,13 @@ BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
 END = r"{end:/*}"
 LINGERING_SECONDS = 2.0
 """How long the rest of a refused body is read and dropped, so that the client can read why."""
+log = logging.getLogger(__name__)
+FINISHING_SECONDS: Final = 5.0
+"""How long running answers may go on after the server was asked to stop."""
+LONGEST_STOP_SECONDS: Final = 25.0
+"""How long a stop takes at most; it does not wait longer for what hangs, such as a tool in a thread."""
+ASKS_TO_STOP: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+"""Ctrl-C, the system's request, a terminal that is closed, and what Windows' consoles send; each where it exists."""
 
 
 def create_app(
@@ -67,29 +63,29 @@ def create_app(
 ) -> web.Application:
     """Return the application; `environ` holds the secrets that the settings refer to.
 
-    `toolbox` gives agents their tools, in the place of the settings.
+    `toolbox` gives agents their tools instead of the settings.
     """
-    gates = [log_request, count_requests, translate_failures, guard, refuse_while_stopping]
-    app = web.Application(middlewares=gates, client_max_size=MAX_BODY_BYTES)
+    app = web.Application(middlewares=[report_requests, guard], client_max_size=MAX_BODY_BYTES)
     app[SETTINGS] = live
     app[ENVIRONMENT] = environ
     app[RULES] = CurrentRules(live, environ)
     app[TIMING] = timing or Timing()
-    app[RUNNING] = RunningAnswers()
     app[COUNTED] = counted = Metrics()
     store = open_store(live.current().settings.store, environ, counted)
     own_tools = SettingsToolbox(live.current, environ, store.memories)
 
-    def begin() -> None:
-        own_tools.warm_up()
-        store.open_soon()
-
-    app[RUNTIME] = AgentRuntime(begin)
     kept = store.conversations if live.current().settings.store.conversations else None
     app[SHARED] = Shared.over(
         store, toolbox or own_tools, quiet_seconds=app[TIMING].quiet, conversations=kept, observations=counted
     )
     app[STARTED] = int(time.time())
+
+    def warm_up() -> None:
+        _ = app[SHARED].sdk.begin()
+        own_tools.warm_up()
+        store.open_soon()
+
+    app[WARM_UP] = warm_up
 
     async def open_providers(app: web.Application) -> AsyncIterator[None]:
         async with open_session() as http, AsyncExitStack() as closing:
@@ -99,7 +95,7 @@ def create_app(
             yield
 
     async def end_answers(app: web.Application) -> None:
-        app[RUNNING].stop()
+        app[SHARED].running.stop()
 
     app.cleanup_ctx.append(open_providers)
     app.on_shutdown.append(end_answers)
@@ -143,19 +139,10 @@ def create_runner(app: web.Application) -> web.AppRunner:
     )
 
 
-log = logging.getLogger(__name__)
-FINISHING_SECONDS: Final = 5.0
-"""How long answers that are running may go on after the server was asked to stop."""
-LONGEST_STOP_SECONDS: Final = 25.0
-"""How long a stop takes at most: what has not ended by itself then, such as a tool in a thread, is left."""
-ASKS_TO_STOP: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
-"""Ctrl-C, the system's request, a terminal that is closed, and what Windows' consoles send; each where it exists."""
-
-
 class StopRequests:
-    """What the person and the system ask for: `asked` is set at the first signal, `pressed` at the second.
+    """The requests to stop: `asked` is set at the first signal, `pressed` at the second.
 
-    A third one ends the process as a crash would.
+    A third signal ends the process as a crash would.
     """
 
     def __init__(self) -> None:
@@ -164,9 +151,9 @@ class StopRequests:
 
     @classmethod
     def listen(cls) -> "StopRequests":
-        """Take the signals of this process from here on.
+        """Handle the signals of this process from now on.
 
-        To be called before anything is opened, so that everything is closed however early the end comes.
+        Call it before anything is opened, so that everything is closed however early the end comes.
         """
         requests = cls()
         for name in ASKS_TO_STOP:
@@ -198,8 +185,8 @@ def _take(number: signal.Signals, requests: StopRequests) -> None:
         signal.signal(number, from_outside)
 
 
-async def finish_answers(running: RunningAnswers, requests: StopRequests) -> None:
-    """Return once the running answers have finished, or may go on no longer; no new ones are begun meanwhile."""
+async def finish_answers(running: Running, requests: StopRequests) -> None:
+    """Wait until the running answers have finished or their time is over; no new ones begin meanwhile."""
     running.close()
     if not running:
         log.info("Stopping.")
@@ -209,7 +196,7 @@ async def finish_answers(running: RunningAnswers, requests: StopRequests) -> Non
     await _finished(running, requests)
 
 
-async def _finished(running: RunningAnswers, requests: StopRequests) -> None:
+async def _finished(running: Running, requests: StopRequests) -> None:
     waiting = [asyncio.create_task(running.finished()), asyncio.create_task(requests.pressed.wait())]
     try:
         await asyncio.wait(waiting, timeout=FINISHING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -221,7 +208,7 @@ async def _finished(running: RunningAnswers, requests: StopRequests) -> None:
 
 
 def bound_the_stop(seconds: float = LONGEST_STOP_SECONDS) -> None:
-    """End the process after so many seconds, whatever holds it up: threads cannot be stopped from outside."""
+    """End the process after so many seconds, even if a thread hangs: threads cannot be stopped from outside."""
     timer = threading.Timer(seconds, _give_up)
     timer.daemon = True
     timer.start()
@@ -230,11 +217,3 @@ def bound_the_stop(seconds: float = LONGEST_STOP_SECONDS) -> None:
 def _give_up() -> None:
     log.error("The stop took longer than %.0f s; it ends here, with something still running.", LONGEST_STOP_SECONDS)
     os._exit(1)
-
-
-@web.middleware
-async def refuse_while_stopping(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse new requests, but for `/health`, from the moment the server is asked to stop."""
-    if request.path != HEALTH:
-        request.app[RUNNING].check_open()
-    return await handler(request)

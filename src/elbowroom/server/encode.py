@@ -28,11 +28,11 @@ def new_completion_id() -> str:
 class FrameEncoder:
     """Encodes one streamed answer: one id, model and time in all its frames, the role in the first only.
 
-    `notices` is how the person is told what happens beside the answer; a client that `shows_text_only` gets it as a
-    line too where that is left to elbowroom. Such a client is one of Obsidian's plugins, which read streams in ways
-    of their own: none of them stumbles over a comment, misses an error or waits for an end that does not come. One
-    that `keeps_status` shows the last status of an answer for ever, as it came: where a person stops the answer
-    nobody can close that any more, so none is left open.
+    `notices` chooses how the person learns what happens beside the answer; with `auto`, a client that
+    `shows_text_only` also gets it as a line of text. Such clients are Obsidian's plugins, each of which reads streams
+    in its own way: none of them may stumble over a comment, miss an error or wait for an end that does not come. Open
+    WebUI reads the usage at the `finish_reason`, and shows the last status of an answer for ever, as it came: where a
+    person stops the answer nobody can close that any more, so none is left open.
     """
 
     def __init__(
@@ -40,12 +40,14 @@ class FrameEncoder:
         model: str,
         notices: Notices = "auto",
         *,
+        wants_usage: bool = False,
         shows_text_only: bool = False,
-        keeps_status: bool = False,
+        is_open_webui: bool = False,
     ) -> None:
         self._notices = notices
         self._shows_text_only = shows_text_only
-        self._keeps_status = keeps_status
+        self._wants_usage = wants_usage
+        self._is_open_webui = is_open_webui
         self._head = {
             "id": new_completion_id(),
             "object": "chat.completion.chunk",
@@ -59,7 +61,7 @@ class FrameEncoder:
         self._has_begun = False
 
     def events(self, events: Sequence[AnswerEvent]) -> bytes:
-        """Return the frames for what has just been said; none where nothing of it is for this client."""
+        """Return the frames for these events; none where the client is not to see them."""
         frames: list[str] = []
         for event in events:
             match event:
@@ -74,7 +76,7 @@ class FrameEncoder:
         said = "".join(frames)
         return (self._beginning() + said).encode("ascii") if said else b""
 
-    def end(self, answer: Answer, *, wants_usage: bool, usage_at_finish: bool) -> bytes:
+    def end(self, answer: Answer) -> bytes:
         """Return the last frames: the finish_reason, the usage where it is wanted, and [DONE].
 
         A notice that is open is closed first, here and in `failure`.
@@ -84,15 +86,15 @@ class FrameEncoder:
             "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": answer.finish_reason}],
         }
         frames = [self._beginning(), self._closing()]
-        if usage_at_finish and not wants_usage and answer.usage is not None:
+        if self._is_open_webui and not self._wants_usage and answer.usage is not None:
             finish["usage"] = answer.usage
         frames.append(f"data: {to_json(finish)}\n\n")
-        if wants_usage and answer.usage is not None:
+        if self._wants_usage and answer.usage is not None:
             frames.append(f"data: {to_json({**self._head, 'choices': [], 'usage': answer.usage})}\n\n")
         return "".join(frames).encode("ascii") + DONE
 
     def failure(self, error: ElbowroomError) -> bytes:
-        """Return the frames that end a stream which cannot be finished: the error, which clients raise or show.
+        """Return the last frames of a stream that has failed: the error, which clients raise or show.
 
         A client that shows nothing but text may know neither errors nor an end without [DONE]: it gets both in words.
         """
@@ -103,7 +105,7 @@ class FrameEncoder:
         return (self._beginning() + closing + line + frame).encode("ascii") + DONE
 
     def keep_alive(self) -> bytes:
-        """Return what fills a silence: a comment, or an empty text where a client may take every line for JSON."""
+        """Return a frame that fills a silence: a comment, or an empty text where a client takes every line for JSON."""
         if not self._shows_text_only:
             return KEEP_ALIVE
         return (self._beginning() + self._frame('{"content":""}')).encode("ascii")
@@ -130,7 +132,7 @@ class FrameEncoder:
         return self._notice(replace(self._open, text="Stopped.", is_done=True)) if self._open else ""
 
     def _notice(self, notice: Notice) -> str:
-        """Return a notice in the form that was chosen; of progress no line is written, a text would be full of them."""
+        """Return a notice in the chosen form; progress is never written as a line, as it would fill the text."""
         is_progress = notice.progress is not None
         if not is_progress:
             self._open = None if notice.is_done else notice
@@ -149,8 +151,8 @@ class FrameEncoder:
         return self._text(TextDelta(notice_line(text)))
 
     def _statuses(self, notice: Notice) -> str:
-        """Return the status of a notice; one that would stay open is said to be done in the same breath."""
-        if notice.is_done or not self._keeps_status:
+        """Return the status of a notice; for Open WebUI an open one is closed at once."""
+        if notice.is_done or not self._is_open_webui:
             return self._status(notice)
         closed = replace(notice, is_done=True)
         if notice.progress is not None:
@@ -159,7 +161,7 @@ class FrameEncoder:
         return self._status(notice) + self._status(replace(closed, text=notice.text + size))
 
     def _status(self, notice: Notice) -> str:
-        """Return the status chunk: an empty choice, which any client reads, beside the event that Open WebUI shows."""
+        """Return the status chunk: an empty choice, which any client can read, and the event that Open WebUI shows."""
         told = {key: value for key in ("before", "after", "seconds") if (value := getattr(notice, key)) is not None}
         if notice.progress is not None:
             told |= {key: value for key, value in asdict(notice.progress).items() if value}
@@ -205,7 +207,7 @@ def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
 
 
 def comment(text: str) -> str:
-    """Return a comment frame, which no client takes for a part of the answer; in one line of ASCII."""
+    """Return a comment frame, which no client takes for a part of the answer, on one line of ASCII."""
     return f": {' '.join(text.split()).encode('ascii', 'backslashreplace').decode()}\n\n"
 
 
@@ -221,7 +223,7 @@ def _joined(logprobs: list[Any]) -> Any:
 
 
 def to_json(value: Any) -> str:
-    """Return a value as compact JSON in ASCII, with null where an upstream sent a number that JSON does not have."""
+    """Return a value as compact JSON in ASCII; infinite numbers and NaN, which JSON does not have, become null."""
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:

@@ -1,34 +1,57 @@
 """A stream of server-sent events to one client: whole frames, real back-pressure, comments in silence."""
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
+from typing import Final, Protocol, TypeVar
 
 from aiohttp import web
 
+from elbowroom.agents.answer import ClientLeft
+from elbowroom.errors import ElbowroomError
+from elbowroom.logs.request_facts import request_facts
 from elbowroom.server.encode import KEEP_ALIVE
-from elbowroom.server.state import TIMING, ClientLeft
+from elbowroom.server.middleware import unexpected
+from elbowroom.server.state import TIMING
 
-HEADERS = {
+log = logging.getLogger(__name__)
+HEADERS: Final = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",
 }
-CROWDED_BYTES = 16 * 1024
+CROWDED_BYTES: Final = 16 * 1024
 """Less than this, unread and new together, is written without waiting: a paused transport goes on at this mark."""
+Event_contra = TypeVar("Event_contra", contravariant=True)
+Result_contra = TypeVar("Result_contra", contravariant=True)
+Event = TypeVar("Event")
+Result = TypeVar("Result")
+
+
+class Encoder(Protocol[Event_contra, Result_contra]):
+    """Turns an answer into frames, in the dialect of its route."""
+
+    def events(self, events: Sequence[Event_contra], /) -> bytes:
+        """Return the frames for these events; none where the client is not to see them."""
+
+    def end(self, result: Result_contra, /) -> bytes:
+        """Return the last frames of a whole answer."""
+
+    def failure(self, error: ElbowroomError, /) -> bytes:
+        """Return the last frames of an answer that has failed after its first frame."""
 
 
 class EventStream:
-    """The response to a streaming request, used as an async context manager.
+    """The response to one streaming request; `name` is who answers, for the log.
 
-    Its headers go out with the first frame, or with the first comment when the model takes long: until then a
-    failure can still have a status of its own. `keep_alive` returns what fills a silence.
+    Its headers go out with the first frame, or with the first `keep_alive` when the model takes long: until then a
+    failure can still have a status of its own.
     """
 
-    def __init__(self, request: web.Request, keep_alive: Callable[[], bytes] = lambda: KEEP_ALIVE) -> None:
+    def __init__(self, request: web.Request, name: str, keep_alive: Callable[[], bytes] = lambda: KEEP_ALIVE) -> None:
         self._request = request
+        self._name = name
         self._keep_alive = keep_alive
         self._timing = request.app[TIMING]
         self._lock = asyncio.Lock()
@@ -37,15 +60,46 @@ class EventStream:
         self._unsent = b""
         self.response = web.StreamResponse(headers=HEADERS)
 
-    @property
-    def has_begun(self) -> bool:
-        """Tell whether the headers are out."""
-        return self.response.prepared
+    async def answer(
+        self,
+        encoder: Encoder[Event, Result],
+        run: Callable[[Callable[[Sequence[Event]], Awaitable[None]]], Awaitable[Result]],
+    ) -> web.StreamResponse:
+        """Send what `run` hands to its sink and then the end, or the failure, of its result; return the response.
 
-    async def send(self, frames: bytes) -> None:
+        Raises a failure that comes before the first frame. A client that leaves ends the run.
+        """
+
+        async def sink(events: Sequence[Event]) -> None:
+            if frames := encoder.events(events):
+                await self._send(frames)
+
+        ticker = asyncio.create_task(self._fill_silence())
+        try:
+            try:
+                last = encoder.end(await run(sink))
+            except ClientLeft:
+                raise
+            except Exception as error:
+                if not self.response.prepared:
+                    raise
+                last = encoder.failure(self._reported(error))
+            await self._send(last)
+        except ClientLeft:
+            request_facts().error = "client_left"
+            log.info("The client of %s left or stopped reading; its answer was ended.", self._name)
+        finally:
+            await _end(ticker)
+        if self.response.prepared:
+            # Clients close their side as soon as they read [DONE]; that is a normal end.
+            with suppress(ConnectionResetError):
+                await self.response.write_eof()
+        return self.response
+
+    async def _send(self, frames: bytes) -> None:
         """Write whole frames; waits while the client is slow, and raises ClientLeft where it is gone.
 
-        Frames whose turn to be written had not come when this was cancelled go out before the next ones.
+        When this is cancelled before its frames are written, they go out before the next ones.
         """
         self._unsent += frames
         async with self._lock:
@@ -67,23 +121,8 @@ class EventStream:
                 raise ClientLeft from error
             self._last_write = self._clock()
 
-    async def __aenter__(self) -> Self:
-        self._ticker = asyncio.create_task(self._fill_silence())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ticker.cancel()
-        await asyncio.wait([self._ticker])
-        if not self._ticker.cancelled():
-            self._ticker.exception()  # a client that left; whoever writes next is told
-        if kind is None and self.response.prepared:
-            # Clients close their side as soon as they read [DONE]; that is a normal end.
-            with suppress(ConnectionResetError):
-                await self.response.write_eof()
-
     async def _fill_silence(self) -> None:
+        """Send a keep-alive whenever nothing was written for a while."""
         while True:
             silence = self._clock() - self._last_write
             if silence < self._timing.keep_alive:
@@ -91,4 +130,19 @@ class EventStream:
             elif self._lock.locked():
                 await asyncio.sleep(self._timing.keep_alive)
             else:
-                await self.send(self._keep_alive())
+                await self._send(self._keep_alive())
+
+    def _reported(self, error: Exception) -> ElbowroomError:
+        """Log what ended the answer, and return what the client may know of it."""
+        request_facts().failed(error)
+        if not isinstance(error, ElbowroomError):
+            return unexpected(error)
+        log.warning("The answer of %s ended early: %s", self._name, error)
+        return error
+
+
+async def _end(ticker: "asyncio.Task[None]") -> None:
+    ticker.cancel()
+    await asyncio.wait([ticker])
+    if not ticker.cancelled():
+        ticker.exception()  # a client that left; whoever writes next is told

@@ -1,4 +1,4 @@
-"""The gates in front of every route but `/health`, cheapest first: Host, Origin, content type, token.
+"""Who may call: the checks before every route but `/health`, cheapest first: Host, Origin, content type, token.
 
 Host stops DNS rebinding, Origin other people's web pages, the content type forms that need no preflight.
 """
@@ -13,6 +13,7 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from elbowroom.errors import Forbidden, RequestError, Unauthorized, UnsupportedMediaType
+from elbowroom.server.state import SHARED
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.load import LoadedSettings
 
@@ -24,13 +25,22 @@ ALWAYS_ALLOWED_ORIGINS = re.compile(
 )
 METHODS_WITH_BODY = frozenset({hdrs.METH_POST, hdrs.METH_PUT, hdrs.METH_PATCH})
 SITE = "Sec-Fetch-Site"
-"""How browsers say whether a page of another site asks; for images, scripts and links they name no origin."""
+"""The header by which browsers tell that a page of another site asks; images and links have no Origin."""
 HOST_FORM = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(?::(?P<port>[0-9]{1,5}))?")
+Answer = Callable[[web.Request], Awaitable[web.Response]]
+SAME_SITE: Final = "same-origin"
+PAGE: Final = "/"
+PARTS: Final = "/page/"
+CONVERSATION: Final = "X-Conversation-Id"
+REQUEST_ID: Final = "X-Request-Id"
+PREFLIGHT_SECONDS = "600"
+EXPOSED = f"{hdrs.RETRY_AFTER}, {CONVERSATION}, {REQUEST_ID}"
+"""Headers that web pages may read."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """Whom the settings let in."""
+    """Which hosts, origins and token the settings accept."""
 
     hosts: frozenset[str]
     origins: frozenset[str]
@@ -53,7 +63,7 @@ class AccessRules:
 
 
 class CurrentRules:
-    """The rules of the settings that are in force, worked out once for each version of them."""
+    """The rules of the settings in force, worked out once for each version of the settings."""
 
     def __init__(self, live: LiveSettings, environ: Mapping[str, str]) -> None:
         self._live = live
@@ -84,19 +94,26 @@ RULES: web.AppKey[CurrentRules] = web.AppKey("RULES", CurrentRules)
 
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Let a request through all gates, or refuse it before its body is read."""
-    if request.path == HEALTH and request.method != hdrs.METH_OPTIONS:
-        return await handler(request)
-    rules = request.app[RULES].get()
+    """Check a request before its body is read; raise where it may not pass.
+
+    From the moment that the server is asked to stop, everything but `/health` is refused.
+    """
+    if request.path != HEALTH or request.method == hdrs.METH_OPTIONS:
+        _check(request, request.app[RULES].get())
+        if request.method == hdrs.METH_OPTIONS:
+            return web.Response(status=204)
+        request.app[SHARED].running.check_open()
+    return await handler(request)
+
+
+def _check(request: web.Request, rules: AccessRules) -> None:
     _check_host(request, rules)
     if is_page(request.path) and request.method in (hdrs.METH_GET, hdrs.METH_HEAD):
-        return await handler(request)
+        return
     _check_origin(request, rules)
-    if request.method == hdrs.METH_OPTIONS:
-        return web.Response(status=204)
-    _check_content_type(request)
-    _check_token(request, rules)
-    return await handler(request)
+    if request.method != hdrs.METH_OPTIONS:
+        _check_content_type(request)
+        _check_token(request, rules)
 
 
 def _check_host(request: web.Request, rules: AccessRules) -> None:
@@ -132,7 +149,7 @@ def _check_origin(request: web.Request, rules: AccessRules) -> None:
 
 
 def is_own(origin: str, request: web.Request) -> bool:
-    """Tell whether this is the origin of elbowroom's own page, under the name in Host, which was found to be right."""
+    """Tell whether this is the origin of elbowroom's own page, under the name in Host, which was checked."""
     return origin in (f"http://{request.host}", f"https://{request.host}")
 
 
@@ -154,14 +171,10 @@ def _check_token(request: web.Request, rules: AccessRules) -> None:
         raise Unauthorized("This elbowroom asks for its token: send it as Authorization: Bearer <token>.")
 
 
-Answer = Callable[[web.Request], Awaitable[web.Response]]
-SAME_SITE: Final = "same-origin"
-
-
 def for_own_page(answer: Answer) -> Answer:
-    """Refuse requests of web pages that elbowroom has not served itself; programs name no origin and pass.
+    """Refuse requests of web pages other than elbowroom's own; programs name no origin and pass.
 
-    Settings name programs to start and addresses to send keys to: whoever may chat may not change them for that.
+    Settings name programs to start and addresses to send keys to, so a page that may chat may not change them.
     """
 
     @wraps(answer)
@@ -177,24 +190,13 @@ def for_own_page(answer: Answer) -> Answer:
     return checked
 
 
-PAGE: Final = "/"
-PARTS: Final = "/page/"
-CONVERSATION: Final = "X-Conversation-Id"
-REQUEST_ID: Final = "X-Request-Id"
-
-
 def is_page(path: str) -> bool:
-    """Tell whether a path leads to the page or a part of it: what everybody may read, for it holds nobody's data."""
+    """Tell whether a path leads to the page or a part of it, which everybody may read: it holds nobody's data."""
     return path == PAGE or path.startswith(PARTS)
 
 
-PREFLIGHT_SECONDS = "600"
-EXPOSED = f"{hdrs.RETRY_AFTER}, {CONVERSATION}, {REQUEST_ID}"
-"""Headers that web pages may read."""
-
-
 def set_up_cors(app: web.Application) -> None:
-    """Have the headers added when a response is prepared; a middleware would be too late for streams."""
+    """Add the CORS headers when a response is prepared; a middleware would be too late for streams."""
     app.on_response_prepare.append(_add_headers)
 
 

@@ -1,4 +1,4 @@
-"""Listens until it is told to stop, and tells the person where and for which models."""
+"""Runs the server until it is told to stop; tells the person, and the service manager, when it is ready."""
 
 import asyncio
 import errno
@@ -14,7 +14,7 @@ from elbowroom import __version__
 from elbowroom.errors import ElbowroomError, SettingsError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server.app import StopRequests, bound_the_stop, create_app, create_runner, finish_answers
-from elbowroom.server.state import PROVIDERS, RUNNING, RUNTIME, SETTINGS
+from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED, WARM_UP
 from elbowroom.settings.doubts import own_address
 from elbowroom.settings.live import LiveSettings
 
@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 5.0
 TOKENIZERS_KEPT = 3
 HIGHEST_PORT = 65535
+NOTIFY_SOCKET: Final = "NOTIFY_SOCKET"
+Notice = Literal["READY=1", "STOPPING=1"]
 
 
 @asynccontextmanager
@@ -45,7 +47,7 @@ async def listening(live: LiveSettings, environ: Mapping[str, str]) -> AsyncIter
 
 
 async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
-    """Run the server until Ctrl-C or a request to terminate; the process ends soon after, whatever holds it up."""
+    """Run the server until Ctrl-C or a request to terminate; the process ends soon after, even if something hangs."""
     requests = StopRequests.listen()
     async with listening(live, environ) as (app, address):
         loaded = live.current()
@@ -53,7 +55,7 @@ async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
         log.info("elbowroom %s, settings: %s", __version__, where)
         log.info("Paste this into Open WebUI, Obsidian or any OpenAI client:  %s/v1", address)
         log.info("Watch it, and choose agents and settings:  %s/", address)
-        app[RUNTIME].warm_up()
+        app[WARM_UP]()
         async with asyncio.TaskGroup() as watchers:
             tasks = [
                 watchers.create_task(_announce(provider))
@@ -65,11 +67,11 @@ async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
             tell_service_manager("STOPPING=1", environ)
             for task in tasks:
                 task.cancel()
-        await finish_answers(app[RUNNING], requests)
+        await finish_answers(app[SHARED].running, requests)
 
 
 async def _announce(provider: Provider) -> None:
-    """Say once which models a provider has; where it does not answer, say so and wait for it."""
+    """Log once which models a provider has; where it does not answer, log that and wait for it."""
     was_missing = False
     while True:
         try:
@@ -86,7 +88,7 @@ async def _announce(provider: Provider) -> None:
 
 
 async def _warm_up(provider: Provider, models: Sequence[ModelInfo]) -> None:
-    """Load the tokenizers of loaded models, so that the first chat need not wait for them."""
+    """Load the tokenizers of loaded models before the first chat needs them."""
     if not provider.manages_context:
         return
     loaded = [info for info in models if info.loaded_context and info.kind != "embedding"]
@@ -114,12 +116,8 @@ def _why_not(error: OSError | UnicodeError, host: str, port: int) -> str:
     return f"server.host = {host!r}, server.port = {port}: nothing can listen there: {reason}."
 
 
-NOTIFY_SOCKET: Final = "NOTIFY_SOCKET"
-Notice = Literal["READY=1", "STOPPING=1"]
-
-
 def tell_service_manager(notice: Notice, environ: Mapping[str, str]) -> None:
-    """Send a notice to the socket that the environment names; where it names none, nobody waits for it."""
+    """Send a notice to the socket that the environment names, if it names one."""
     address = environ.get(NOTIFY_SOCKET, "")
     if not address or not hasattr(socket, "AF_UNIX"):
         return

@@ -1,7 +1,6 @@
-"""Counts what happens in a server in Prometheus' metrics: numbers only, with labels that have few values."""
+"""Metrics in Prometheus' format: numbers only, with labels that have few values; and the route to read them."""
 
 import collections
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, get_args
@@ -11,17 +10,23 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from elbowroom import __version__
-from elbowroom.agents.conversations import Phase
+from elbowroom.agents.running import Phase
 from elbowroom.agents.turn import Shared
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.observations import Observations
-from elbowroom.server.guard import Handler
 from elbowroom.server.state import SHARED, STARTED
+
+SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
+RATIOS: Final = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0, 1.005, 1.01, 1.02, 1.05, 1.1, 1.25, 2.0)
+ANSWERS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+COMMITS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+METRICS: Final = "/metrics"
+TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
 class StateNow:
-    """Reads it from what the requests share; `started` is in Unix seconds."""
+    """Collects gauges from the state that all requests share; `started` is in Unix seconds."""
 
     shared: Shared
     started: float
@@ -53,12 +58,6 @@ def _single(name: str, told: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"elbowroom_{name}", told, value=value)
 
 
-SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-RATIOS: Final = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0, 1.005, 1.01, 1.02, 1.05, 1.1, 1.25, 2.0)
-ANSWERS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
-COMMITS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
-
-
 class Metrics(Observations):
     """All metrics of one server, in a registry of its own."""
 
@@ -72,16 +71,16 @@ class Metrics(Observations):
         build.labels(__version__).set(1)
 
     def text(self, now: StateNow) -> bytes:
-        """Return all metrics as text, those with what holds at this moment."""
+        """Return all metrics as text, with the gauges of this moment."""
         return generate_latest(_Both(self.registry, now))
 
     def requested(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Take note of an HTTP request; `route` is the pattern of the path, empty for a path that is none."""
+        """Count an HTTP request; `route` is the pattern of its path, empty where no route fits."""
         self._requests.labels(route, method, str(status)).inc()
         self._request_seconds.labels(route).observe(seconds)
 
     def step_used(self, model: str, used: StepUsage, fill: ContextFill | None) -> None:
-        """Count the tokens, and take the fill as one more in the model's histogram."""
+        """Count the tokens of a step, and observe how full the window was."""
         kinds = {"input": used.input, "output": used.output, "cache_read": used.cache_read}
         for kind, tokens in {**kinds, "cache_creation": used.cache_creation}.items():
             self._tokens.labels(model, kind).inc(tokens)
@@ -90,18 +89,18 @@ class Metrics(Observations):
             self._window.labels(model).set(fill.window)
 
     def prompt_counted(self, model: str, ours: int, reported: int) -> None:
-        """Take our count as a share of the upstream's."""
+        """Observe our count of a prompt as a share of the upstream's."""
         if reported:
             self._ratio.labels(model).observe(ours / reported)
 
     def compacted(self, rung: str, seconds: float, freed: int) -> None:
-        """Count a compaction with its time and its gain."""
+        """Count a compaction, with its seconds and the tokens that it freed."""
         self._compactions.labels(rung).inc()
         self._compaction_seconds.labels(rung).observe(seconds)
         self._freed.inc(max(0, freed))
 
     def not_compacted(self) -> None:
-        """Count a compaction that reached nothing."""
+        """Count a compaction that could not shorten its conversation."""
         self._not_compacted.inc()
 
     def restarted(self, times: int) -> None:
@@ -132,7 +131,7 @@ class Metrics(Observations):
             self._first_token.labels(kind).observe(first_token)
 
     def committed(self, seconds: float) -> None:
-        """Take the time of a commit."""
+        """Observe the seconds of a commit."""
         self._commit_seconds.observe(seconds)
 
     def store_failed(self) -> None:
@@ -211,25 +210,21 @@ class Metrics(Observations):
 
 
 class _Both:
-    """What was counted, and what holds now."""
+    """The counted metrics together with the gauges of this moment."""
 
     def __init__(self, counted: CollectorRegistry, now: StateNow) -> None:
         self._counted = counted
         self._now = now
 
     def collect(self) -> Iterable[Metric]:
-        """Return all metrics but the moments at which counters began, which the text format has no place for."""
+        """Return all metrics without the times at which counters began, which the text format does not have."""
         for metric in self._counted.collect():
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
         yield from self._now.collect()
 
 
-METRICS: Final = "/metrics"
-TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 COUNTED: web.AppKey[Metrics] = web.AppKey("COUNTED", Metrics)
-UNSEEN: Final = 499
-"""The status of an answer whose client left before there was one."""
 
 
 def add_metrics_route(app: web.Application) -> None:
@@ -242,23 +237,3 @@ async def show_metrics(request: web.Request) -> web.Response:
     now = StateNow(request.app[SHARED], request.app[STARTED])
     headers = {hdrs.CONTENT_TYPE: TEXT_FORMAT, hdrs.CACHE_CONTROL: "no-store"}
     return web.Response(body=request.app[COUNTED].text(now), headers=headers)
-
-
-@web.middleware
-async def count_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Count a request with its status and its time, whatever becomes of it."""
-    began, status = time.monotonic(), UNSEEN
-    try:
-        response = await handler(request)
-        status = response.status
-        return response
-    finally:
-        route = route_of(request)
-        method = request.method if route else ""
-        request.app[COUNTED].requested(route, method, status, time.monotonic() - began)
-
-
-def route_of(request: web.Request) -> str:
-    """Return the pattern of a request's path, as the documentation writes it; empty where there is no such route."""
-    resource = request.match_info.route.resource
-    return resource.canonical.replace("{base}", "v1/").removesuffix("{end}") if resource is not None else ""

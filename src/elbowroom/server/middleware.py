@@ -1,15 +1,15 @@
-"""The one border where errors become HTTP responses in OpenAI's form."""
+"""The outermost middleware: it turns failures into OpenAI's error objects, and logs and counts every request."""
 
 import logging
 import re
 import time
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Final
 
 from aiohttp import hdrs, web
 
-from elbowroom.agents.answer import Answer
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.running import ServerStopping
 from elbowroom.errors import (
     BodyTooLarge,
     ElbowroomError,
@@ -25,7 +25,8 @@ from elbowroom.logs.redaction import REDACTOR
 from elbowroom.logs.request_facts import RequestFacts, request_facts, requested
 from elbowroom.logs.set_up import ONLY_IN_FILE
 from elbowroom.server.guard import REQUEST_ID, Handler
-from elbowroom.server.state import ENVIRONMENT, SETTINGS, ServerStopping
+from elbowroom.server.metrics import COUNTED
+from elbowroom.server.state import ENVIRONMENT, SETTINGS
 
 log = logging.getLogger(__name__)
 RETRY_AFTER_FORMS = re.compile(r"[0-9]{1,9}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
@@ -35,27 +36,64 @@ ROUTES = (
 )
 
 
+CLIENT_LEFT: Final = 499
+"""The status in log and metrics of a request whose client has left before it was answered."""
+POLLED: Final = frozenset({"/health", "/metrics", "/api/live", "/api/logs", "/api/providers", "/v1/conversations"})
+"""Routes that pages and monitors ask again and again; only their failures are worth a line."""
+UNKNOWN: Final = "(unknown)"
+ID: Final = web.RequestKey("ID", str)
+
+
 @web.middleware
-async def translate_failures(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer every failure with its status and an OpenAI error object."""
-    try:
-        return await handler(request)
-    except ElbowroomError as error:
-        return failure_response(error)
-    except web.HTTPNotFound:
-        return failure_response(NotFound(f"There is nothing at {request.path}. elbowroom answers {ROUTES}."))
-    except web.HTTPMethodNotAllowed as refusal:
-        allowed = ", ".join(sorted(refusal.allowed_methods))
-        response = failure_response(RequestError(f"{request.path} does not take {request.method}, only {allowed}."))
-        response.set_status(405)
-        response.headers[hdrs.ALLOW] = allowed
+async def report_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer every failure with an OpenAI error object, and log and count how the request ended.
+
+    The request has an id, which its answer and all lines about it carry.
+    """
+    REDACTOR.follow(request.app[SETTINGS].current(), request.app[ENVIRONMENT])
+    began, status = time.monotonic(), CLIENT_LEFT
+    with requested() as facts:
+        request[ID] = facts.id
+        try:
+            response = await handler(request)
+            status = response.status
+        except ConnectionResetError:
+            raise
+        except Exception as error:
+            if (refusal := _refusal(request, error)) is None:
+                status = error.status if isinstance(error, web.HTTPException) else status
+                raise
+            response, status = refusal, refusal.status
+        finally:
+            facts.words = None  # the line is made of names and numbers
+            _log(request, facts, status, round((time.monotonic() - began) * 1000))
+            route = route_of(request)
+            method = request.method if route else ""
+            request.app[COUNTED].requested(route, method, status, time.monotonic() - began)
         return response
-    except web.HTTPException:
-        raise
-    except ConnectionResetError:
-        raise
-    except Exception as error:  # noqa: BLE001  # the border: nothing else may reach a client
-        return failure_response(unexpected(error))
+
+
+def _refusal(request: web.Request, error: Exception) -> web.Response | None:
+    """Return the response that tells the client of an error; None for one of aiohttp's that is a response itself."""
+    match error:
+        case ElbowroomError():
+            return failure_response(error)
+        case web.HTTPNotFound():
+            return failure_response(NotFound(f"There is nothing at {request.path}. elbowroom answers {ROUTES}."))
+        case web.HTTPMethodNotAllowed():
+            return _method_refusal(request, error.allowed_methods)
+        case web.HTTPException():
+            return None
+        case _:
+            return failure_response(unexpected(error))
+
+
+def _method_refusal(request: web.Request, methods: Collection[str]) -> web.Response:
+    allowed = ", ".join(sorted(methods))
+    response = failure_response(RequestError(f"{request.path} does not take {request.method}, only {allowed}."))
+    response.set_status(405)
+    response.headers[hdrs.ALLOW] = allowed
+    return response
 
 
 def failure_response(error: ElbowroomError) -> web.Response:
@@ -74,73 +112,34 @@ def failure_response(error: ElbowroomError) -> web.Response:
 
 
 def unexpected(error: Exception) -> ElbowroomError:
-    """Log a mistake of ours with its traceback, and return what the client may know of it."""
+    """Log a mistake of elbowroom with its traceback, and return what the client may know of it."""
     log.error("An unexpected error", exc_info=error)
     return ElbowroomError("elbowroom made a mistake; its log says where. The conversation is as it was.")
 
 
-CLIENT_LEFT: Final = 499
-"""What is logged as the status of a request whose client has left before it was answered."""
-POLLED: Final = frozenset({"/health", "/metrics", "/api/live", "/api/logs", "/api/providers", "/v1/conversations"})
-"""What pages and monitors ask for again and again: only where that fails is it worth a line."""
-UNKNOWN: Final = "(unknown)"
-ID: Final = web.RequestKey("ID", str)
-
-
-@dataclass(slots=True)
-class _Ended:
-    status: int = CLIENT_LEFT
-
-
-@web.middleware
-async def log_request(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give the request an id, which its answer and all lines about it carry, and log how it ended."""
-    REDACTOR.follow(request.app[SETTINGS].current(), request.app[ENVIRONMENT])
-    ended, began = _Ended(), time.monotonic()
-    with requested() as facts:
-        request[ID] = facts.id
-        try:
-            response = await handler(request)
-            ended.status = response.status
-            return response
-        except web.HTTPException as answer:
-            ended.status = answer.status
-            raise
-        finally:
-            facts.words = None  # the line is made of names and numbers
-            _log(request, facts, ended.status, round((time.monotonic() - began) * 1000))
-
-
 async def add_request_id(request: web.Request, response: web.StreamResponse) -> None:
-    """Name the request in its answer; for when the headers are about to be sent."""
+    """Add the request's id to the headers of its answer, just before they are sent."""
     if request_id := request.get(ID):
         response.headers.setdefault(REQUEST_ID, request_id)
 
 
 def note_target(target: Target) -> None:
-    """Have the request's line say who is asked."""
+    """Name the agent and the model in the request's line of the log."""
     facts = request_facts()
     facts.agent = target.agent.id if target.agent else ""
     facts.model = f"{target.provider.id}/{target.model}"
 
 
-def note_answer(answer: Answer) -> None:
-    """Have the request's line say what the answer took."""
-    facts = request_facts()
-    facts.take_usage(answer.usage)
-    facts.steps, facts.finish_reason = answer.steps, answer.finish_reason
-
-
 def route_of(request: web.Request) -> str:
-    """Return the route as it is written down, without what a client has put into it."""
+    """Return the pattern of a request's path, as the documentation writes it; empty where there is no such route."""
     resource = request.match_info.route.resource
     if resource is None:
-        return UNKNOWN
+        return ""
     return resource.canonical.replace("/{base}", "/v1/").removesuffix("{end}")
 
 
 def _log(request: web.Request, facts: RequestFacts, status: int, milliseconds: int) -> None:
-    route = route_of(request)
+    route = route_of(request) or UNKNOWN
     is_polled = status < 400 and (route in POLLED or request.method == hdrs.METH_OPTIONS)
     fields = {
         "event": "request",

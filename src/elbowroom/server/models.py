@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `/v1/models/{id}`."""
+"""`GET /v1/models`, `/v1/models/{id}` and `/health`."""
 
 import asyncio
 from typing import Any
@@ -9,7 +9,9 @@ from elbowroom import __version__
 from elbowroom.agents.catalog import describe
 from elbowroom.errors import ElbowroomError, ModelNotFound
 from elbowroom.providers.base import Provider
-from elbowroom.server.state import PROVIDERS, RUNNING, SETTINGS, STARTED, catalog_of
+from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED, STARTED, catalog_of
+
+PROBE_SECONDS = 1.0
 
 
 async def list_models(request: web.Request) -> web.Response:
@@ -29,14 +31,11 @@ async def show_model(request: web.Request) -> web.Response:
     raise ModelNotFound(f"There is no model {wanted!r}. Available: {there}.")
 
 
-PROBE_SECONDS = 1.0
-
-
 async def health(request: web.Request) -> web.Response:
-    """Answer 200 as long as the server runs, 503 while it stops; an upstream that is down is said, not passed on."""
+    """Answer 200 as long as the server runs, 503 while it stops; the body names upstreams that are down."""
     providers = request.app[PROVIDERS].of(request.app[SETTINGS].current())
     states = await asyncio.gather(*(_state(provider) for provider in providers.values()))
-    status, code = ("stopping", 503) if request.app[RUNNING].is_closed else ("ok", 200)
+    status, code = ("stopping", 503) if request.app[SHARED].running.is_closed else ("ok", 200)
     return web.json_response({"status": status, "version": __version__, "providers": states}, status=code)
 
 

@@ -1,4 +1,4 @@
-"""The page at `/`, where a person sees and changes everything: files of the package, sent as they are."""
+"""The page at `/`, whose files are sent as they stand in the package, and `/api/logs`, which it shows."""
 
 import asyncio
 import hashlib
@@ -34,6 +34,8 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     hdrs.CACHE_CONTROL: "no-cache",
 }
+DEFAULT_LINES = 200
+MOST_LINES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +93,6 @@ def _answer(request: web.Request, name: str) -> web.Response:
 
 def _read(body: bytes, content_type: str) -> PageFile:
     return PageFile(body, content_type, hashlib.sha256(body).hexdigest()[:32])
-
-
-DEFAULT_LINES = 200
-MOST_LINES = 1000
 
 
 async def show_logs(request: web.Request) -> web.Response:

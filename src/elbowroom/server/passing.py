@@ -1,35 +1,36 @@
-"""`POST /v1/embeddings` and `/v1/completions`: passed on to the provider of the model that they name."""
+"""`POST /v1/embeddings` and `/v1/completions`, which are passed on to the provider of their model."""
 
 import base64
 import struct
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.admission import Gate, Ticket
+from elbowroom.agents.admission import Admission, Ticket
 from elbowroom.agents.catalog import Target
-from elbowroom.errors import ContextOverflow, ModelNotFound, RequestError
+from elbowroom.agents.turn import Shared
+from elbowroom.errors import ContextOverflow, ElbowroomError, ModelNotFound, RequestError
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.lmstudio import find_model
-from elbowroom.server.chat import note_client_left, reported
 from elbowroom.server.encode import DONE, to_json
 from elbowroom.server.event_stream import EventStream
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import read_json
-from elbowroom.server.state import RUNNING, SHARED, ClientLeft, catalog_of
+from elbowroom.server.state import SHARED, catalog_of
 from elbowroom.tokens.count import Counter
 
 FIRST_TOKEN: Final = 1
-"""What engines put before a prompt, and no client sees."""
+"""A token that engines put before a prompt, and no client sees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Sizes in tokens: the largest of the prompts, what its continuation may have, and the window."""
+    """Sizes in tokens: of the largest prompt, of the continuation at most, and of the window."""
 
     prompt: int
     answer: int
@@ -37,10 +38,10 @@ class Room:
 
 
 async def room_for(prompt: Any, asked: Any, counter: Counter, window: int) -> Room:
-    """Return how a request fits: where it does not say how long its continuation may be, up to the window's end.
+    """Return the room of a request; without a limit in it, the continuation may fill the window.
 
-    `prompt` is what OpenAI's route takes: a text, a list of texts, tokens, or a list of such lists. A count that may be
-    off is taken at its largest. Raises ContextOverflow where it does not fit, and RequestError.
+    `prompt` is what OpenAI's route takes: a text, a list of texts, tokens, or a list of such lists. An inexact count
+    is taken at its largest. Raises ContextOverflow where the request does not fit, and RequestError.
     """
     sizes = [await _size(one, counter) for one in _prompts(prompt)]
     largest = max(sizes)
@@ -86,7 +87,7 @@ async def _size(prompt: Any, counter: Counter) -> int:
 
 
 def add_passed_routes(app: web.Application, base: str, end: str) -> None:
-    """Add the routes between what may stand before and behind them."""
+    """Add the routes; `base` and `end` are what may stand around a route."""
     app.router.add_post(f"{base}embeddings{end}", embeddings)
     app.router.add_post(f"{base}completions{end}", completions)
 
@@ -96,67 +97,82 @@ async def embeddings(request: web.Request) -> web.Response:
     body = _checked(await read_json(request))
     target = await catalog_of(request.app).resolve(body["model"], embeds=True)
     note_target(target)
-    if target.provider.manages_context:  # such a one may let any model answer for one that it does not know
+    if target.provider.manages_context:  # such an engine may let any model answer for an unknown one
         models = await target.provider.models()
         if find_model(models, target.model) is None:
             there = ", ".join(info.id for info in models if info.kind == "embedding") or "none"
             raise ModelNotFound(f"There is no model {target.model!r} for embeddings. There are: {there}.")
     sent = {**body, "model": target.model}
-    async with request.app[RUNNING].endable(), target.provider.passed("embeddings", sent) as answer:
-        found = await answer.whole()
+    with request.app[SHARED].running.entered():
+        async with target.provider.passed("embeddings", sent) as answer:
+            found = await answer.whole()
     request_facts().take_usage(found.get("usage"))
     found = packed_as_asked(found, body.get("encoding_format"))
     return web.json_response({**found, "model": body["model"]}, dumps=to_json)
 
 
 async def completions(request: web.Request) -> web.StreamResponse:
-    """Pass a prompt on that fits its model's window with its continuation, and answer with that as it comes.
+    """Pass a prompt on, and answer with its continuation as it comes.
 
-    Raises ContextOverflow where it does not: what the engine would do is to leave out a part without a word.
+    Raises ContextOverflow where prompt and continuation do not fit the window: the engine would silently cut them.
     """
     body = _checked(await read_json(request))
     target = await catalog_of(request.app).resolve(body["model"])
     note_target(target)
+    shared = request.app[SHARED]
     if body.get("stream") is True:
-        return await _stream(request, target, body)
-    async with request.app[RUNNING].endable(), aclosing(_passed(request.app, target, body)) as chunks:
-        found = [chunk async for chunk in chunks]
+        stream = EventStream(request, target.name)
+        return await stream.answer(PassedEncoder(body["model"]), partial(_pass_on, shared, target, body))
+    found: list[dict[str, Any]] = []
+
+    async def keep(chunks: Sequence[dict[str, Any]]) -> None:
+        found.extend(chunks)
+
+    await _pass_on(shared, target, body, keep)
     request_facts().take_usage(found[0].get("usage"))
     return web.json_response({**found[0], "model": body["model"]}, dumps=to_json)
 
 
-async def _stream(request: web.Request, target: Target, body: dict[str, Any]) -> web.StreamResponse:
-    async with EventStream(request) as stream:
-        try:
-            try:
-                passed = _passed(request.app, target, body)
-                async with request.app[RUNNING].endable(), aclosing(passed) as chunks:
-                    async for chunk in chunks:
-                        await stream.send(_frame({**chunk, "model": body["model"]}))
-                last = DONE
-            except ClientLeft:
-                raise
-            except Exception as error:
-                if not stream.has_begun:
-                    raise
-                last = _frame(reported(error, target).as_openai())
-            await stream.send(last)
-        except ClientLeft:
-            note_client_left(target)
-    return stream.response
+async def _pass_on(
+    shared: Shared, target: Target, body: dict[str, Any], sink: Callable[[Sequence[dict[str, Any]]], Awaitable[None]]
+) -> None:
+    """Hand the chunks of a continuation to the sink, or the whole of it."""
+    with shared.running.entered():
+        async with aclosing(_passed(shared.admission, target, body)) as chunks:
+            async for chunk in chunks:
+                await sink([chunk])
 
 
-async def _passed(app: web.Application, target: Target, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+@dataclass(frozen=True, slots=True)
+class PassedEncoder:
+    """Encodes the chunks of a continuation under the model's name that the client has sent."""
+
+    model: str
+
+    def events(self, events: Sequence[dict[str, Any]], /) -> bytes:
+        """Return one frame for each chunk."""
+        return b"".join(_frame({**chunk, "model": self.model}) for chunk in events)
+
+    def end(self, _: None, /) -> bytes:
+        """Return the last frame."""
+        return DONE
+
+    def failure(self, error: ElbowroomError, /) -> bytes:
+        """Return the frame from which clients raise the error."""
+        return _frame(error.as_openai())
+
+
+async def _passed(admission: Admission, target: Target, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the chunks of a continuation, or the whole of it.
 
-    All that it may need of a shared window is held meanwhile: it cannot be stopped where it outgrows less.
+    All the tokens that it may need of a shared window are held meanwhile: it cannot be stopped when it outgrows fewer.
     """
     info, room = await _room(target, body)
     sent = {**body, "model": target.model, **({"max_tokens": room.answer} if room else {})}
     entered: AbstractAsyncContextManager[Ticket | None] = nullcontext()
     if room is not None:
-        gate, held = Gate(app[SHARED].admission), room.prompt + room.answer
-        entered = gate.entered(target.provider, info, window=room.window, prompt=room.prompt, tokens=held)
+        held = room.prompt + room.answer
+        entered = admission.entered(target.provider, info, window=room.window, prompt=room.prompt, tokens=held)
     async with entered as ticket, aclosing(_chunks(target, sent)) as chunks:
         async for chunk in chunks:
             if ticket is not None:
@@ -175,7 +191,7 @@ async def _chunks(target: Target, sent: dict[str, Any]) -> AsyncGenerator[dict[s
 
 
 async def _room(target: Target, body: dict[str, Any]) -> tuple[ModelInfo, Room | None]:
-    """Return the model as it is loaded, and where its window is known, how this request fits into it."""
+    """Return the loaded model, and the room of this request where the model's window is known."""
     info = await target.provider.ready(target.model)
     if not target.provider.manages_context or info.loaded_context is None:
         return info, None
@@ -198,10 +214,10 @@ def _frame(value: dict[str, Any]) -> bytes:
 
 
 def packed_as_asked(answer: dict[str, Any], encoding: Any) -> dict[str, Any]:
-    """Return an answer with its vectors as base64 where that was asked for: little-endian floats of 32 bits.
+    """Return an answer with its vectors as base64 of little-endian 32-bit floats, where that was asked for.
 
-    Local engines answer with numbers whatever was asked. `openai` for JavaScript asks for base64 unless told otherwise,
-    and up to version 6 takes numbers for it: its vectors are then short, wrong, and no error.
+    Local engines answer with numbers whatever was asked. `openai` for JavaScript asks for base64 by default, and up
+    to version 6 reads numbers as base64: its vectors are then short and wrong, without an error.
     """
     rows = answer.get("data")
     if encoding != "base64" or not isinstance(rows, list):

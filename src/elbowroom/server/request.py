@@ -1,4 +1,4 @@
-"""Reads a JSON body within limits: size, time, depth."""
+"""Reads a request: its JSON body, within limits of size, time and depth, and who sends it."""
 
 import asyncio
 import base64
@@ -22,6 +22,31 @@ from elbowroom.server.state import SHARED, TIMING
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 128
+USER: Final = "X-Elbowroom-User"
+TASK: Final = "X-Elbowroom-Task"
+OPEN_WEBUI_USER: Final = "X-OpenWebUI-User-Id"
+OPEN_WEBUI_JWT: Final = "X-OpenWebUI-User-Jwt"
+OPEN_WEBUI_CHAT: Final = "X-OpenWebUI-Chat-Id"
+AWAITED_TASKS: Final = frozenset(
+    {
+        "context_compaction",
+        "function_calling",
+        "image_prompt_generation",
+        "moa_response_generation",
+        "query_generation",
+    }
+)
+"""Tasks of Open WebUI for whose answers its chat or its user waits."""
+TASK_PROMPT: Final = "### Task:"
+AWAITED_ORDERS: Final = ("Analyze the chat history to determine", "Summarize the conversation history")
+"""How the second line of such a task begins."""
+TOOL_LIST: Final = "Available Tools: ["
+TOOL_QUESTIONS: Final = ("Query: ", "History:")
+LONGEST_NAME: Final = 128
+NO_BODY: Final[Mapping[str, Any]] = {}
+UNFILLED: Final = re.compile(r"\{\{.*\}\}")
+FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
+"""Headers that proxies add; the sender's address is then the proxy's."""
 
 
 async def read_json(request: web.Request, most: int = MAX_BODY_BYTES) -> Any:
@@ -38,7 +63,7 @@ async def read_json(request: web.Request, most: int = MAX_BODY_BYTES) -> Any:
         raise RequestError(f"The body is not valid JSON: it is not UTF-8 at byte {error.start}.") from None
     except json.JSONDecodeError as error:
         raise RequestError(f"The body is not valid JSON: {error}.") from None
-    except ValueError:  # the one other thing that json.loads refuses
+    except ValueError:  # json.loads raises it for numbers with too many digits
         raise RequestError("The body is not valid JSON for elbowroom: a number in it has too many digits.") from None
     _check_depth(value)
     request_facts().heard(value)
@@ -77,7 +102,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _finite(digits: str) -> float:
-    """Return the number; one that is too large for a float would go upstream as Infinity, which is no JSON."""
+    """Return the number. Raises RequestError where it is too large for a float: Infinity is no JSON."""
     number = float(digits)
     if math.isinf(number):
         raise RequestError(f"The body is not valid JSON for elbowroom: {digits[:40]} is too large a number.")
@@ -98,59 +123,31 @@ def _check_depth(value: Any) -> None:
     raise _too_deep()
 
 
-USER: Final = "X-Elbowroom-User"
-TASK: Final = "X-Elbowroom-Task"
-OPEN_WEBUI_USER: Final = "X-OpenWebUI-User-Id"
-OPEN_WEBUI_JWT: Final = "X-OpenWebUI-User-Jwt"
-OPEN_WEBUI_CHAT: Final = "X-OpenWebUI-Chat-Id"
-
-AWAITED_TASKS: Final = frozenset(
-    {
-        "context_compaction",
-        "function_calling",
-        "image_prompt_generation",
-        "moa_response_generation",
-        "query_generation",
-    }
-)
-"""Tasks of Open WebUI whose answers its chat, or its person, is waiting for."""
-TASK_PROMPT: Final = "### Task:"
-AWAITED_ORDERS: Final = ("Analyze the chat history to determine", "Summarize the conversation history")
-"""How the second line of such a task begins, as far as it has one."""
-TOOL_LIST: Final = "Available Tools: ["
-TOOL_QUESTIONS: Final = ("Query: ", "History:")
-LONGEST_NAME: Final = 128
-NO_BODY: Final[Mapping[str, Any]] = {}
-UNFILLED: Final = re.compile(r"\{\{.*\}\}")
-FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
-"""What proxies add: then the address that a request comes from is theirs."""
-
-
 async def read_chat_request(request: web.Request) -> ChatRequest:
-    """Read the body of a chat request and note who asks. Raises what reading and parsing it raise."""
+    """Read and parse the body of a chat request, and add its caller. Raises RequestError and its kin."""
     return with_caller(request, parse_chat_request(await read_json(request)))
 
 
 def with_caller(request: web.Request, chat: ChatRequest) -> ChatRequest:
-    """Return a parsed chat request with who asks."""
+    """Return a parsed chat request with its caller."""
     caller = caller_of(request.headers, chat)
     return replace(chat, caller=replace(caller, known_by=_known_by(request, caller.owner)))
 
 
 def caller_without_chat(request: web.Request) -> Caller:
-    """Return who asks for something else than a chat, as the headers say."""
+    """Return the caller of a request that is no chat, from its headers."""
     owner = owner_of(request.headers, {})
     return Caller(owner, _chat_id(request.headers, {}), known_by=_known_by(request, owner))
 
 
 def keeper_of(request: web.Request, body: Mapping[str, Any] = NO_BODY) -> str:
-    """Return as whose the conversations of this caller are kept."""
+    """Return the owner of the caller's conversations."""
     owner = owner_of(request.headers, body)
     return Caller(owner, known_by=_known_by(request, owner)).keeps_as
 
 
 def caller_of(headers: Mapping[str, str], chat: ChatRequest) -> Caller:
-    """Return who asks; `headers` are looked up without regard to upper and lower case by the mapping itself."""
+    """Return the caller of a chat; the mapping of `headers` ignores case."""
     owner = owner_of(headers, chat.body)
     is_task = _is_task(headers, chat)
     is_awaited = is_task and _is_awaited(headers, chat)
@@ -158,7 +155,7 @@ def caller_of(headers: Mapping[str, str], chat: ChatRequest) -> Caller:
 
 
 def _known_by(request: web.Request, owner: str) -> KnownBy:
-    """Return how it is known who asks; whoever came through the guard has the token, where there is one."""
+    """Return how the caller is identified; where a token is set, the guard has checked it."""
     only_user = request.app[SHARED].only_user
     only_user.meet(owner)
     if owner:
@@ -182,12 +179,12 @@ def _is_from_here(request: web.Request) -> bool:
 
 
 def conversation_name(name: str) -> str:
-    """Return a client's name for a conversation in the form in which `Caller.chat_id` has it."""
+    """Return a client's name for a conversation in the form of `Caller.chat_id`."""
     return _first_name(name)
 
 
 def owner_of(headers: Mapping[str, str], body: Mapping[str, Any] = NO_BODY) -> str:
-    """Return whose request it is, as far as it says so."""
+    """Return the name of the user who sends a request; empty where the request does not say."""
     claims = _claims(headers.get(OPEN_WEBUI_JWT, ""))
     return _first_name(
         _filled(headers, OPEN_WEBUI_USER),
@@ -206,9 +203,9 @@ def _chat_id(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
 
 
 def _is_task(headers: Mapping[str, str], chat: ChatRequest) -> bool:
-    """Tell a task by its header; only where there is none, by its form.
+    """Tell whether a chat request is a task, by its header, or by its form where it has none.
 
-    What streams has never the form of a task: a chat about a file begins with the same words.
+    A streaming request is never a task by its form: a chat about a file begins with the same words.
     """
     if (named := _filled(headers, TASK)) is not None:
         return bool(named)
@@ -216,7 +213,7 @@ def _is_task(headers: Mapping[str, str], chat: ChatRequest) -> bool:
 
 
 def _is_awaited(headers: Mapping[str, str], task: ChatRequest) -> bool:
-    """Tell whether a chat waits for the answer of a task, by its name; only where it has none, by its form."""
+    """Tell whether a chat waits for a task, by the task's name, or by its form where it has none."""
     if (named := _filled(headers, TASK)) is not None:
         return named in AWAITED_TASKS
     order = text_of(task.messages[-1])
@@ -234,15 +231,15 @@ def _has_form_of_task(chat: ChatRequest) -> bool:
 
 
 def _filled(headers: Mapping[str, str], name: str) -> str | None:
-    """Return a header's value, None where it is not sent or holds a template that the client could not fill in."""
+    """Return a header's value; None where it is missing or is a template that the client did not fill in."""
     value = headers.get(name)
     return None if value is None or UNFILLED.fullmatch(value.strip()) else value.strip()
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """Return what a JSON web token says; nothing where it cannot be read.
+    """Return the claims of a JSON web token; none where it cannot be read.
 
-    Its signature is not looked at: the secret is another server's, and what it says opens nothing here.
+    Its signature is not checked: the secret is another server's, and the claims permit nothing here.
     """
     _, _, rest = token.partition(".")
     payload = rest.partition(".")[0]
@@ -262,9 +259,9 @@ def _first_name(*values: object) -> str:
 
 
 def _bounded(name: str) -> str:
-    """Return a name as it can stand in a log; one that is too long or cannot be printed is replaced by its hash.
+    """Return a name that can stand in a log; a name that is too long or not printable is replaced by its hash.
 
-    Were it cut instead, two callers could become one.
+    A cut name could be the same for two callers.
     """
     if len(name) <= LONGEST_NAME and name.isprintable():
         return name

@@ -1,4 +1,4 @@
-"""`/api/settings`, `/api/agents`, `/api/providers` and `/api/tools`."""
+"""`/api/settings`, `/api/agents`, `/api/providers`, `/api/tools`, and `/api/v1/models` of LM Studio."""
 
 import asyncio
 import logging
@@ -10,8 +10,8 @@ from aiohttp import web
 
 from elbowroom.agents.prompt import LearnedWindows
 from elbowroom.errors import ElbowroomError, NotFound, RequestError
-from elbowroom.providers.base import ModelInfo, Provider
-from elbowroom.providers.lmstudio import LMStudio, find_owner
+from elbowroom.providers.base import ModelInfo, ModelManagement, Provider
+from elbowroom.providers.lmstudio import find_owner
 from elbowroom.server.guard import for_own_page
 from elbowroom.server.request import read_json
 from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED
@@ -24,6 +24,15 @@ from elbowroom.settings.model import ProviderSettings, Settings
 from elbowroom.settings.references import TOOL_DESCRIPTIONS
 
 MAX_SETTINGS_BYTES: Final = 1024 * 1024
+log = logging.getLogger(__name__)
+PROBE_SECONDS: Final = 2.0
+WINDOW_SOURCES: Final[Mapping[str, str]] = {
+    "lmstudio": "LM Studio: the context length of the loaded instance",
+    "ollama": "Ollama: context_length in /api/ps",
+    "openai": "the server: max_model_len in its list of models",
+}
+LEARNED: Final = "learned from what the engine reported, smaller than it says"
+MODELS: Final = "/api/v1/models"
 
 
 def add_settings_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, str]) -> None:
@@ -42,7 +51,7 @@ def add_settings_routes(app: web.Application, live: LiveSettings, environ: Mappi
 class SettingsRoutes:
     """Shows and changes the settings of a running server.
 
-    Changes are made in threads, which go on when the client leaves: each is made wholly or not at all.
+    Each change runs in a thread, which goes on when the client leaves: it is made wholly or not at all.
     """
 
     def __init__(self, live: LiveSettings, environ: Mapping[str, str]) -> None:
@@ -51,7 +60,7 @@ class SettingsRoutes:
         self._changer = SettingsChanger(live, environ)
 
     async def show(self, request: web.Request) -> web.Response:
-        """Answer with the values in force, where each comes from, and what may be set."""
+        """Answer with the values in force, the source of each, and the schema of all settings."""
         loaded = self._live.current()
         return web.json_response(
             {
@@ -72,7 +81,7 @@ class SettingsRoutes:
         return await self.show(request)
 
     async def list_agents(self, request: web.Request) -> web.Response:
-        """List all agents, those that are switched off too."""
+        """List all agents, also those that are switched off."""
         return web.json_response({"data": self._agents()})
 
     async def add_agent(self, request: web.Request) -> web.Response:
@@ -88,7 +97,7 @@ class SettingsRoutes:
         return web.json_response(self._agent(agent_id))
 
     async def remove_agent(self, request: web.Request) -> web.Response:
-        """Remove an agent that nothing needs."""
+        """Remove an agent. Raises where another one refers to it."""
         await asyncio.to_thread(remove_agent, self._changer, request.match_info["id"])
         return web.Response(status=204)
 
@@ -97,7 +106,7 @@ class SettingsRoutes:
         return agents
 
     def _agent(self, agent_id: str) -> dict[str, Any]:
-        """Return an agent that has just been written. Raises NotFound where somebody has removed it since."""
+        """Return an agent that was just written. Raises NotFound where it was removed since."""
         for agent in self._agents():
             if agent["id"] == agent_id:
                 return agent
@@ -122,18 +131,8 @@ def _schema() -> dict[str, Any]:
     return Settings.model_json_schema()
 
 
-log = logging.getLogger(__name__)
-PROBE_SECONDS: Final = 2.0
-WINDOW_SOURCES: Final[Mapping[str, str]] = {
-    "lmstudio": "LM Studio: the context length of the loaded instance",
-    "ollama": "Ollama: context_length in /api/ps",
-    "openai": "the server: max_model_len in its list of models",
-}
-LEARNED: Final = "learned from what the engine reported, smaller than it says"
-
-
 async def list_providers(request: web.Request) -> web.Response:
-    """Ask all providers at once, each for two seconds at most; what fails is said in its row."""
+    """Ask all providers at once, each for two seconds at most; the row of a provider names its failure."""
     loaded = request.app[SETTINGS].current()
     rows = loaded.settings.providers
     try:
@@ -183,11 +182,8 @@ def _model(kind: str, info: ModelInfo, windows: LearnedWindows) -> dict[str, Any
     }
 
 
-MODELS: Final = "/api/v1/models"
-
-
 def add_lmstudio_routes(app: web.Application) -> None:
-    """Add the routes; they stand on the root whatever base address a client has."""
+    """Add LM Studio's own routes, which have no base address before them."""
     app.router.add_get(MODELS, list_downloaded)
     app.router.add_post(f"{MODELS}/load", load)
     app.router.add_post(f"{MODELS}/unload", unload)
@@ -197,25 +193,25 @@ def add_lmstudio_routes(app: web.Application) -> None:
 
 async def list_downloaded(request: web.Request) -> web.Response:
     """`GET /api/v1/models`: LM Studio's own list."""
-    return web.json_response(await _studios(request)[0].management.catalog())
+    return web.json_response(await _studios(request)[0][1].catalog())
 
 
 async def load(request: web.Request) -> web.Response:
     """`POST /api/v1/models/load`: load `model`."""
-    studio, body = await _of_body(request, "model")
-    return web.json_response(await studio.management.load(body))
+    management, body = await _of_body(request, "model")
+    return web.json_response(await management.load(body))
 
 
 async def unload(request: web.Request) -> web.Response:
     """`POST /api/v1/models/unload`: unload the instance `instance_id`."""
-    studio, body = await _of_body(request, "instance_id")
-    return web.json_response(await studio.management.unload(body))
+    management, body = await _of_body(request, "instance_id")
+    return web.json_response(await management.unload(body))
 
 
 async def download(request: web.Request) -> web.Response:
     """`POST /api/v1/models/download`: begin to download `model`, by its name in LM Studio's catalog or its address."""
     body = _checked(await read_json(request), "model")
-    return web.json_response(await _studios(request)[0].management.download(body))
+    return web.json_response(await _studios(request)[0][1].download(body))
 
 
 async def download_status(request: web.Request) -> web.Response:
@@ -223,18 +219,18 @@ async def download_status(request: web.Request) -> web.Response:
     job_id = request.match_info["job_id"]
     if job_id in (".", ".."):  # which a URL takes for another path
         raise NotFound(f"There is no download {job_id!r}.")
-    return web.json_response(await _studios(request)[0].management.download_status(job_id))
+    return web.json_response(await _studios(request)[0][1].download_status(job_id))
 
 
-async def _of_body(request: web.Request, field: str) -> tuple[LMStudio, dict[str, Any]]:
-    """Return the LM Studio that a body means by the name in a field, and the body with its own name for that."""
+async def _of_body(request: web.Request, field: str) -> tuple[ModelManagement, dict[str, Any]]:
+    """Return the LM Studio that the name in a body's field means, and the body with LM Studio's own name."""
     body = _checked(await read_json(request), field)
     studios = _studios(request)
-    for studio in studios:
+    for studio, management in studios:
         name = body[field].removeprefix(f"{studio.id}/")
         if name != body[field] and find_owner(await studio.models(), name) is not None:
-            return studio, {**body, field: name}
-    return studios[0], body
+            return management, {**body, field: name}
+    return studios[0][1], body
 
 
 def _checked(body: Any, field: str) -> dict[str, Any]:
@@ -243,9 +239,9 @@ def _checked(body: Any, field: str) -> dict[str, Any]:
     return body
 
 
-def _studios(request: web.Request) -> list[LMStudio]:
+def _studios(request: web.Request) -> list[tuple[Provider, ModelManagement]]:
     providers = request.app[PROVIDERS].of(request.app[SETTINGS].current()).values()
-    studios = [provider for provider in providers if isinstance(provider, LMStudio)]
+    studios = [(one, management) for one in providers if (management := one.management) is not None]
     if not studios:
         raise NotFound("No provider of the settings is an LM Studio, whose models this route lists and loads.")
     return studios

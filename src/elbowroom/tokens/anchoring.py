@@ -1,6 +1,6 @@
-"""What the engine's own numbers teach about counts: they anchor estimates, correct exact counts, betray truncation.
+"""Corrects estimates of a conversation's size by what the engine has counted of it before.
 
-A count made here and the engine's `usage.prompt_tokens` differ by what the count gets wrong about the messages so far.
+A count made here differs from the engine's `usage.prompt_tokens` by its error about the messages so far.
 As long as these messages stay, that difference stays: the next count of the same conversation, grown by new
 messages, is corrected by it, and can only be wrong about what is new. Everything is added, nothing multiplied: a
 ratio would carry the error of one text over to another. This also holds for templates that rewrite history, because
@@ -19,8 +19,6 @@ from typing import Any, Final
 CAPACITY: Final = 4096
 DIGEST_BYTES: Final = 16
 IN_ORDER: Final = json.JSONEncoder(sort_keys=True, default=str)
-TOLERATED_SHARE: Final = 0.05
-TOLERATED_TOKENS: Final = 64
 
 Key = bytes
 
@@ -50,7 +48,7 @@ class Anchored:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """What a conversation's beginning was counted as here, and how many tokens more it really takes."""
+    """How many tokens a conversation's beginning was counted as here, and how many more it really takes."""
 
     estimate: int
     difference: int
@@ -64,8 +62,8 @@ def conversation_keys(
 ) -> list[Key]:
     """Return a key for every beginning of a conversation, the empty one first: a chain of hashes.
 
-    Messages are alike when they mean the same: role, text without the spaces around it, images, calls by name and
-    arguments. Ids of calls, which clients and servers rewrite, and thinking, which they drop, do not count.
+    Two messages are the same if they have the same role, text without the spaces around it, images, and calls by
+    name and arguments. Ids of calls, which clients and servers rewrite, and thinking, which they drop, do not count.
     """
     keys = [_digest(b"", [model, list(tools or ()), dict(arguments or {})])]
     for message in messages:
@@ -96,7 +94,7 @@ class UsageAnchors:
         return len(self._anchors)
 
     def observe(self, keys: Sequence[Key], estimate: int, usage: Usage) -> None:
-        """Take in what the engine counted for a request whose whole prompt was counted here as `estimate`."""
+        """Learn from the engine's count of a prompt that was counted here as `estimate`."""
         self._remember(keys[-1], Anchor(estimate, usage.prompt_tokens - estimate))
 
     def observe_answer(
@@ -109,11 +107,11 @@ class UsageAnchors:
         *,
         template_strips_reasoning: bool = False,
     ) -> None:
-        """Take in the answer to that request as well, so that its tokens need not be estimated in the next one.
+        """Learn from the answer to that request as well, so that its tokens need not be estimated in the next one.
 
         `answer_estimate` is the count of the answer's text and its end of turn. Where the template strips the
-        thinking of earlier answers, that is taken off what the engine counted; where the engine does not tell how
-        much it was, nothing is learned.
+        thinking of earlier answers, its tokens are subtracted; where the engine does not tell them, nothing is
+        learned.
         """
         reasoning = usage.reasoning_tokens if template_strips_reasoning else 0
         if reasoning is None:
@@ -137,52 +135,8 @@ class UsageAnchors:
             self._anchors.popitem(last=False)
 
 
-class ExactOffsets:
-    """The constant differences between exact counts and what engines report, per model and template arguments.
-
-    LM Studio may add an instruction of its own to every prompt. A difference is taken as constant when two requests
-    in a row show it with prompts of different length; one that looks like truncation is never learned.
-    """
-
-    def __init__(self, *, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
-        self._offsets: OrderedDict[Key, int] = OrderedDict()
-        self._seen: OrderedDict[Key, tuple[int, int]] = OrderedDict()
-
-    def offset(self, model: str, arguments: Mapping[str, Any] | None = None) -> int:
-        """Return the tokens to add to an exact count, 0 as long as nothing is known."""
-        return self._offsets.get(_settings_key(model, arguments), 0)
-
-    def observe(self, model: str, arguments: Mapping[str, Any] | None, exact: int, prompt_tokens: int) -> None:
-        """Take in what the engine reports for a prompt whose exact count, without an offset, is `exact`."""
-        if is_truncated(exact + self.offset(model, arguments), prompt_tokens):
-            return
-        key = _settings_key(model, arguments)
-        difference = prompt_tokens - exact
-        before = self._seen.get(key)
-        if before is not None and before[0] == difference and before[1] != exact:
-            _put(self._offsets, key, difference, self._capacity)
-        _put(self._seen, key, (difference, exact), self._capacity)
-
-
-def is_truncated(exact: int, prompt_tokens: int) -> bool:
-    """Tell whether the engine read so much less than an exact count, offset included, that it must have cut."""
-    return exact - prompt_tokens > max(TOLERATED_SHARE * exact, TOLERATED_TOKENS)
-
-
-def _put(entries: OrderedDict[Key, Any], key: Key, value: Any, capacity: int) -> None:
-    entries[key] = value
-    entries.move_to_end(key)
-    while len(entries) > capacity:
-        entries.popitem(last=False)
-
-
-def _settings_key(model: str, arguments: Mapping[str, Any] | None) -> Key:
-    return _digest(b"", [model, dict(arguments or {})])
-
-
 def _meaning(message: Mapping[str, Any]) -> list[Any]:
-    """Return what makes two messages the same message."""
+    """Return the parts of a message that make it the same as another."""
     content = message.get("content")
     calls = [_mapping(_mapping(call).get("function")) for call in message.get("tool_calls") or ()]
     return [

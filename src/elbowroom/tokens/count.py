@@ -1,23 +1,23 @@
-"""A count of tokens, with how it was got, and what everything that counts offers."""
+"""A count of tokens, and the protocols of the ways to get one."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from elbowroom.errors import ElbowroomError
-from elbowroom.tokens.stream_count import StreamCounter
+from elbowroom.tokens.files import StreamCounter
 
 Method = Literal["exact", "engine", "family", "estimate"]
-"""exact: the model's own tokenizer and template, read here. engine: the program that runs the model was asked.
-family: the vocabulary and template of the model's family. estimate: a vocabulary that comes near."""
+"""exact: by the model's own tokenizer and template, read here. engine: by the program that runs the model.
+family: by the vocabulary and template of the model's family. estimate: by a vocabulary that is near to them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """A size in tokens; `error_bound` is how many it may be off in either direction, in 95 of 100 cases.
+    """A size in tokens, which is off by at most `error_bound` in either direction in 95 of 100 cases.
 
-    `learned` is the part of it that does not come from counting but from what the engine has reported before.
-    `conversation` is the hash of all that was counted where it had to be made, else empty.
+    `learned` is the part of it that comes from earlier reports of the engine, not from counting. `conversation` is
+    the hash of all that was counted where it had to be made, else empty.
     """
 
     tokens: int
@@ -28,12 +28,12 @@ class TokenCount:
 
     @property
     def is_exact(self) -> bool:
-        """Tell whether the number is what the engine will count."""
+        """Whether the engine will count the same number."""
         return self.method in ("exact", "engine") and self.error_bound == 0
 
 
 class CannotCount(ElbowroomError):
-    """This way of counting is not to be had for this request; the message says why, for the log."""
+    """This way cannot count this request; the message says why, for the log."""
 
     code = "cannot_count"
 
@@ -54,7 +54,7 @@ class Counter(Protocol):
 
 @runtime_checkable
 class StreamingCounter(Counter, Protocol):
-    """A way to count that has the tokenizer at hand, so that a growing answer can be counted as it grows."""
+    """A way to count that has the tokenizer here, and so can count an answer while it grows."""
 
     async def stream(self) -> StreamCounter:
         """Return a counter for an answer that grows."""
@@ -62,12 +62,12 @@ class StreamingCounter(Counter, Protocol):
 
 
 Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]], Mapping[str, Any]], Awaitable[str]]
-"""Makes the prompt of messages, tools and template arguments; raises CannotCount, or what the engine would refuse."""
+"""Makes the prompt of messages, tools and template arguments; raises CannotCount, or what the engine would raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptRenderer:
-    """A model's chat template, ready to be asked; `key` is another one as soon as the template is."""
+    """A model's chat template, ready to render; `key` changes when the template does."""
 
     key: str
     render: Render
@@ -75,8 +75,8 @@ class PromptRenderer:
 
 @runtime_checkable
 class RenderingCounter(Counter, Protocol):
-    """A way to count that has the model's chat template at hand."""
+    """A way to count that has the model's chat template here."""
 
     async def prompt_renderer(self) -> PromptRenderer:
-        """Return the template. Raises CannotCount where it is not the one that the engine uses."""
+        """Return the template. Raises CannotCount where the engine uses another one."""
         ...

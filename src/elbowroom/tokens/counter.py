@@ -1,18 +1,18 @@
-"""TokenCounter: the best count there is for one model, corrected by what its engine reports."""
+"""Counts for one model in the best way there is, and corrects counts by what the model's engine reports."""
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 from typing import Any, Final
 
-from elbowroom.tokens.anchoring import ExactOffsets, Key, Usage, UsageAnchors, conversation_keys, is_truncated
+from elbowroom.tokens.anchoring import IN_ORDER, Key, Usage, UsageAnchors, conversation_keys
 from elbowroom.tokens.count import (
     CannotCount,
     Counter,
-    Method,
     PromptRenderer,
     RenderingCounter,
     StreamingCounter,
@@ -20,30 +20,68 @@ from elbowroom.tokens.count import (
 )
 from elbowroom.tokens.families import Family, FamilyCounter, family_of
 from elbowroom.tokens.file_counter import INLINE_CHARACTERS
+from elbowroom.tokens.files import StreamCounter
 from elbowroom.tokens.images import CAUTIOUS_TOKENS, ImageTokens, image_rule_of, images_in
-from elbowroom.tokens.stream_count import StreamCounter
 
 log = logging.getLogger(__name__)
 FAMILIES_KEPT: Final = 3
+OFFSETS_KEPT: Final = 256
+TOLERATED_SHARE: Final = 0.05
+TOLERATED_TOKENS: Final = 64
 END_OF_TURN: Final = 1
 TOOL_CHARACTERS: Final = 700
-"""About what the description of a tool takes."""
+"""About as many characters as the description of a tool has."""
 Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """The engine has read less than it was sent: `counted` tokens were sent, `read` were read."""
+    """The engine has cut a prompt of `counted` tokens, and read `read` tokens of it."""
 
     counted: int
     read: int
 
 
+def is_truncated(exact: int, prompt_tokens: int) -> bool:
+    """Tell whether the engine read so much less than an exact count with its offset that it must have cut."""
+    return exact - prompt_tokens > max(TOLERATED_SHARE * exact, TOLERATED_TOKENS)
+
+
+class ExactOffsets:
+    """The constant differences between exact counts and what the engine reports, by template arguments.
+
+    LM Studio may add an instruction of its own to every prompt. A difference is taken as constant when two requests
+    in a row show it with prompts of different length; a difference that looks like truncation is never learned.
+    """
+
+    def __init__(self) -> None:
+        self._offsets: dict[str, int] = {}
+        self._seen: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+    def offset(self, arguments: Mapping[str, Any]) -> int:
+        """Return the tokens to add to an exact count, 0 as long as nothing is known."""
+        return self._offsets.get(IN_ORDER.encode(arguments), 0)
+
+    def observe(self, arguments: Mapping[str, Any], exact: int, prompt_tokens: int) -> None:
+        """Compare what the engine reports for a prompt with its exact count, without an offset."""
+        if is_truncated(exact + self.offset(arguments), prompt_tokens):
+            return
+        key, difference = IN_ORDER.encode(arguments), prompt_tokens - exact
+        before = self._seen.get(key)
+        if before is not None and before[0] == difference and before[1] != exact:
+            self._offsets[key] = difference
+        self._seen[key] = (difference, exact)
+        self._seen.move_to_end(key)
+        if len(self._seen) > OFFSETS_KEPT:
+            forgotten, _ = self._seen.popitem(last=False)
+            self._offsets.pop(forgotten, None)
+
+
 class TokenCounter:
     """Counts text, whole prompts and growing answers for one model.
 
-    `ways` are the exact ways, best first; where none works the model's family counts, named by its name and
-    architecture. Nothing is downloaded, and long work runs in threads.
+    `ways` are the exact ways, best first; where none works, the model's family counts, which its name and
+    architecture tell. Nothing is downloaded, and long work runs in threads.
     """
 
     def __init__(self, model: str, architecture: str | None, ways: Sequence[Counter] = ()) -> None:
@@ -58,7 +96,7 @@ class TokenCounter:
         self._family_counted_by: FamilyCounter | None = None
 
     async def warm_up(self) -> None:
-        """Load the model's own tokenizer, where it is on this machine, before somebody waits for it."""
+        """Load the model's own tokenizer before somebody waits for it, where its file is on this machine."""
         if any(isinstance(way, StreamingCounter) for way in self._ways):
             await self.count_text("")
 
@@ -71,7 +109,7 @@ class TokenCounter:
                 self._complain(error)
         family = await self._family_counter()
         tokens = await asyncio.to_thread(family.count_text, text)
-        return TokenCount(tokens, _method(family.family), ceil(tokens * family.family.error.p95))
+        return self.family.counted(tokens)
 
     async def count_chat(
         self,
@@ -91,7 +129,7 @@ class TokenCounter:
             except CannotCount as error:
                 self._complain(error)
                 continue
-            offset = self._offsets.offset(self.model, arguments)
+            offset = self._offsets.offset(arguments)
             count = TokenCount(max(0, count.tokens + offset), count.method, count.error_bound, offset)
             return self._with_media(messages, tools, arguments, count) if _has_media(messages) else count
         return await self._count_by_family(messages, tools, arguments)
@@ -107,7 +145,7 @@ class TokenCounter:
         return StreamCounter((await self._family_counter()).tokenizer)
 
     async def text_counter(self) -> Callable[[str], int]:
-        """Return what counts bare texts at once, without asking anybody: for many small texts in a row."""
+        """Return a function that counts bare texts here, without awaiting: for many small texts in a row."""
         for way in self._ways:
             if isinstance(way, StreamingCounter):
                 try:
@@ -137,21 +175,16 @@ class TokenCounter:
         answer: str = "",
         has_reasoning: bool = False,
     ) -> Truncation | None:
-        """Learn from what the engine reports for a request that was counted here; tell if it has cut the prompt.
+        """Learn from the usage that the engine reports for a counted request; return how it cut the prompt, if it did.
 
-        `answer` is the text of an answer that was nothing but text, `has_reasoning` tells whether it was thought
-        about first: its tokens are known then, too, and need not be estimated in the next request.
+        `answer` is the text of an answer without tool calls, so that its tokens need not be estimated in the next
+        request; `has_reasoning` says whether the model thought before it.
         """
-        raw = count.tokens - count.learned
-        if pictures := len(list(images_in(messages))):
-            text = raw - self._images.count(self.model, messages, self._image_rule)
-            self._images.observe(self.model, pictures, usage.prompt_tokens - text)
-            raw = text + self._images.count(self.model, messages, self._image_rule)
+        raw = self._observe_pictures(messages, count.tokens - count.learned, usage.prompt_tokens)
         if count.method in ("exact", "engine"):
-            self._offsets.observe(self.model, arguments, raw, usage.prompt_tokens)
-            if is_truncated(count.tokens, usage.prompt_tokens):
-                return Truncation(count.tokens, usage.prompt_tokens)
-            return None
+            self._offsets.observe(arguments, raw, usage.prompt_tokens)
+            is_cut = is_truncated(count.tokens, usage.prompt_tokens)
+            return Truncation(count.tokens, usage.prompt_tokens) if is_cut else None
         keys = [count.conversation] if count.conversation else self._keys(messages, tools, arguments)
         self._anchors.observe(keys, raw, usage)
         if answer:
@@ -160,6 +193,15 @@ class TokenCounter:
             said = {"role": "assistant", "content": answer}
             self._anchors.observe_answer(keys, said, raw, size, usage, template_strips_reasoning=has_reasoning)
         return None
+
+    def _observe_pictures(self, messages: Sequence[Message], raw: int, reported: int) -> int:
+        """Learn how many tokens pictures take, and return the count with what they take by that."""
+        pictures = len(list(images_in(messages))) if _has_media(messages) else 0
+        if not pictures:
+            return raw
+        text = raw - self._images.count(self.model, messages, self._image_rule)
+        self._images.observe(self.model, pictures, reported - text)
+        return text + self._images.count(self.model, messages, self._image_rule)
 
     async def _count_by_family(
         self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]
@@ -174,7 +216,7 @@ class TokenCounter:
             tokens += self._images.count(self.model, messages, self._image_rule)
         keys = self._keys(messages, tools, arguments)
         anchored = self._anchors.corrected(keys, tokens)
-        bound = ceil(anchored.estimated * counted.error.p95)
+        bound = ceil(anchored.estimated * self.family.error.p95)
         if has_media:
             bound += self._media_bound(messages, keys)
         return TokenCount(anchored.tokens, counted.method, bound, anchored.tokens - tokens, keys[-1])
@@ -186,7 +228,7 @@ class TokenCounter:
         arguments: Mapping[str, Any],
         count: TokenCount,
     ) -> TokenCount:
-        """Add what pictures take to a count of text: by the model's rule, corrected by what was reported before."""
+        """Add the tokens of pictures to a count of text, by the model's rule and corrected by earlier reports."""
         tokens = count.tokens + self._images.count(self.model, messages, self._image_rule)
         keys = self._keys(messages, tools, arguments)
         anchored = self._anchors.corrected(keys, tokens)
@@ -194,7 +236,7 @@ class TokenCounter:
         return TokenCount(anchored.tokens, "estimate", bound, count.learned + anchored.tokens - tokens)
 
     def _media_bound(self, messages: Sequence[Message], keys: Sequence[Key]) -> int:
-        """Return how far off media may be, 0 where an engine has reported the size of a prompt with them all."""
+        """Return how far off the count of media may be, 0 where an engine has counted a prompt with all of them."""
         places = [place for place, message in enumerate(messages) if _media_in(message)]
         is_known = self._anchors.corrected(keys[places[-1] + 1 :], 1).estimated == 0
         return 0 if is_known else sum(map(_media_in, messages)) * CAUTIOUS_TOKENS
@@ -216,10 +258,6 @@ class TokenCounter:
 @lru_cache(maxsize=FAMILIES_KEPT)
 def _family_counter(family: Family) -> FamilyCounter:
     return FamilyCounter(family)
-
-
-def _method(family: Family) -> Method:
-    return "family" if family.has_vocabulary else "estimate"
 
 
 def _rough_size(message: Message) -> int:

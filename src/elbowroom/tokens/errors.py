@@ -1,14 +1,12 @@
-"""What can go wrong between a model's file on disk and an exact count.
+"""The errors of counting: a model's files that cannot be read, and chat templates that give no prompt.
 
     ElbowroomError
     └── TokenizerError             500  the model's own files give no exact count
         ├── UnreadableModelFile    500  missing, truncated, damaged, hostile, or not a model at all
         └── UnsupportedTokenizer   500  sound, but of a kind that elbowroom does not know
 
-Both name the file. Whoever asked for the count can fall back to another way of counting on `TokenizerError`.
+Both name the file. After a `TokenizerError` another way of counting may still work.
 """
-
-from __future__ import annotations
 
 from elbowroom.errors import ElbowroomError, RequestError
 

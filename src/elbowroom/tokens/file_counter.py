@@ -1,16 +1,16 @@
-"""Counts with the model's own files: its chat template renders the whole prompt, its tokenizer cuts it."""
+"""Counts with the model's own files: its chat template renders the prompt, its tokenizer cuts it into tokens."""
 
 import asyncio
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from elbowroom.tokens.count import CannotCount, PromptRenderer, TokenCount
 from elbowroom.tokens.errors import TemplateFailed, TokenizerError
-from elbowroom.tokens.files import LoadedModel, TokenizerLoader
+from elbowroom.tokens.files import LoadedModel, StreamCounter, TokenizerLoader
 from elbowroom.tokens.renderer import TemplateRenderer
-from elbowroom.tokens.stream_count import StreamCounter
 from elbowroom.tokens.templates import ChatPrompt, ChatRequest
 
 INLINE_CHARACTERS: Final = 20_000
@@ -21,11 +21,31 @@ WITHOUT_TEMPLATE: Final = """\
 {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"""
-"""What llama.cpp uses where a model has no chat template of its own."""
+"""The template that llama.cpp uses for a model without a chat template."""
+
+
+TEMPLATE_SECONDS = 2.0
+"""How long a chat waits for an unknown template, twice at most; an honest template takes a twentieth of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountingTools:
+    """The loaded tokenizers and the renderer of chat templates that all counters of an event loop share.
+
+    Nothing is loaded or started before it is needed.
+    """
+
+    loader: TokenizerLoader = field(default_factory=TokenizerLoader)
+    renderer: TemplateRenderer = field(default_factory=lambda: TemplateRenderer(deadline=TEMPLATE_SECONDS))
+
+    async def aclose(self) -> None:
+        """End the renderer's worker and forget the tokenizers."""
+        await self.renderer.aclose()
+        await self.loader.aclose()
 
 
 class FileCounter:
-    """The counter of one GGUF file or model folder; both are read when they are first needed, and when they change."""
+    """The counter of one GGUF file or model folder, which is read when it is first needed and when it has changed."""
 
     def __init__(self, path: Path, loader: TokenizerLoader, renderer: TemplateRenderer) -> None:
         self.path = path
@@ -50,7 +70,7 @@ class FileCounter:
     async def count_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
     ) -> TokenCount:
-        """Return the size of the whole prompt, 0 tokens off; a part of what was counted before costs little."""
+        """Return the exact size of the whole prompt; parts that were counted before cost little."""
         model = await self.load()
         text = await self.render(model, messages, tools, arguments)
         if len(text) <= INLINE_CHARACTERS:

@@ -5,8 +5,6 @@ the limits that its `clip.cpp` sets for each kind of projector, the way its `mtm
 them, and the tokens that its `mtmd.cpp` puts around. Mistral's agrees with its own package, mistral-common.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import math
@@ -68,7 +66,7 @@ def _size(data: bytes) -> ImageSize | None:
 
 
 def _jpeg_size(data: bytes) -> ImageSize | None:
-    """Go from segment to segment up to the one that begins the frame."""
+    """Read the segments up to the first one of a frame, which has the size."""
     position = 2
     while data[position] == 0xFF:
         marker = data[position + 1]
@@ -100,15 +98,15 @@ def _webp_size(data: bytes) -> ImageSize | None:
 
 
 LIKELY_SIZE: Final = ImageSize(1024, 1024)
-"""Taken for pictures whose size cannot be seen, such as those behind a link."""
+"""Taken for pictures whose size cannot be seen, such as those that a link names."""
 CAUTIOUS_TOKENS: Final = 1024
-"""Taken for every picture of a model of which nothing is known."""
+"""Taken for every picture of a model without a rule that has reported nothing yet."""
 CAPACITY: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class FixedImages:
-    """Every picture takes as many tokens as any other."""
+    """All pictures take the same number of tokens."""
 
     tokens: int
 
@@ -169,7 +167,7 @@ RULES: Final = tuple(
         (r"llava", LLAVA),
     )
 )
-"""What to look for in a model's name or architecture."""
+"""Patterns in a model's name or architecture, and the rule of the models that have them."""
 
 
 def image_rule_of(name: str, architecture: str | None = None) -> ImageRule | None:
@@ -182,7 +180,7 @@ def image_rule_of(name: str, architecture: str | None = None) -> ImageRule | Non
 
 
 def images_in(messages: Sequence[Mapping[str, Any]]) -> Iterator[ImageSize | None]:
-    """Yield the size of every picture in OpenAI-style messages, None where it cannot be seen."""
+    """Yield the size of every picture in OpenAI-style messages, None where it is not in the message."""
     for message in messages:
         content = message.get("content")
         for part in content if isinstance(content, list) else ():
@@ -193,7 +191,7 @@ def images_in(messages: Sequence[Mapping[str, Any]]) -> Iterator[ImageSize | Non
 
 
 class ImageTokens:
-    """Counts the pictures of conversations; what engines report teaches it models without a rule."""
+    """Counts the pictures of conversations; learns from the engine's reports for models without a rule."""
 
     def __init__(self) -> None:
         self._learned: OrderedDict[str, float] = OrderedDict()
@@ -206,7 +204,7 @@ class ImageTokens:
         return sum(rule.count(size or LIKELY_SIZE) for size in sizes)
 
     def observe(self, model: str, images: int, tokens: int) -> None:
-        """Take in that so many pictures took so many tokens: what a prompt had beyond the count of its text."""
+        """Learn from a prompt whose pictures took so many tokens: the engine's number without the count of the text."""
         if images <= 0 or tokens <= 0:
             return
         self._learned[model] = tokens / images

@@ -1,41 +1,34 @@
-"""Renders prompts without ever blocking the event loop or trusting a template that nobody knows.
+"""Renders prompts without blocking the event loop or trusting a template that is not known.
 
-A template known by its hash renders in this process. Any other renders in one warm worker process, which has its
-memory limited where the system can do that, and which is killed and replaced when a template takes too long.
+A template known by its hash renders in this process. Any other renders in a worker process with limited memory
+(where the system has such limits), which is killed and replaced when a template takes too long.
 """
-
-from __future__ import annotations
 
 import asyncio
 import json
 import os
 import sys
+from asyncio import StreamReader, StreamWriter
+from asyncio.subprocess import Process
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from elbowroom.tokens.errors import ConversationNotContinuable, TemplateFailed, TemplateOverran
-from elbowroom.tokens.templates import KNOWN_TEMPLATES, canonical_messages, canonical_tools
+from elbowroom.tokens.templates import KNOWN_TEMPLATES, ChatPrompt, ChatRequest, canonical_messages, canonical_tools
 from elbowroom.tokens.worker import ERROR, ERRORS, LENGTH_BYTES, TEXT
-
-if TYPE_CHECKING:
-    from asyncio import StreamReader, StreamWriter
-    from asyncio.subprocess import Process
-    from collections.abc import Collection
-    from types import TracebackType
-
-    from elbowroom.tokens.templates import ChatPrompt, ChatRequest
 
 INLINE_MESSAGES: Final = 64
 """A known template renders this many messages in about a millisecond; more go to a thread."""
 CHANCES: Final = 2
-"""How often a template may be killed before it is given up: once may be the machine's fault."""
+"""How often a template may be killed before it is not tried again: once may be the machine's fault."""
 
 
 class TemplateRenderer:
-    """Renders prompts for one event loop; close it with `aclose` or use it in `async with`.
+    """Renders prompts for one event loop; close it with `aclose`.
 
-    `deadline` is the time in seconds that a template nobody knows may take, `start_deadline` the time its worker may
-    take to start, `memory` the bytes that worker may have. `known` are the hashes of templates that are trusted.
+    `deadline` is the time in seconds that an unknown template may take, `start_deadline` the time that its worker may
+    take to start, `memory` the bytes that the worker may have. `known` are the hashes of templates that are trusted.
     """
 
     def __init__(
@@ -53,19 +46,6 @@ class TemplateRenderer:
         self._turn = asyncio.Lock()
         self._worker: WorkerProcess | None = None
         self._kills: dict[str, int] = {}
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    @property
-    def worker_id(self) -> int | None:
-        """The process id of the worker, None while there is none."""
-        return self._worker.process.pid if self._worker else None
 
     async def render(self, prompt: ChatPrompt, request: ChatRequest) -> str:
         """Return the prompt for a request; the request is only read.
@@ -110,7 +90,7 @@ class TemplateRenderer:
         self._kills.pop(prompt.sha256, None)
         return text_from(reply, prompt.name)
 
-    async def _ready_worker(self, name: str) -> WorkerProcess:
+    async def _ready_worker(self, name: str) -> "WorkerProcess":
         if self._worker is not None and self._worker.is_running:
             return self._worker
         try:
@@ -154,7 +134,7 @@ def order_for(prompt: ChatPrompt, request: ChatRequest, deadline: float) -> byte
 
 
 def parsed(reply: bytes) -> str | dict[str, str]:
-    """Return the text of a reply, or what it says of an error. Raises `ValueError` where it is neither."""
+    """Return the text of a reply, or its error object. Raises `ValueError` where it is neither."""
     if reply.startswith(TEXT):
         return reply[len(TEXT) :].decode("utf-8", "surrogatepass")
     error: dict[str, str] = json.loads(reply.removeprefix(ERROR))
@@ -162,7 +142,7 @@ def parsed(reply: bytes) -> str | dict[str, str]:
 
 
 def text_from(reply: str | dict[str, str], name: str) -> str:
-    """Return the text of a reply, or raise the error that it tells of."""
+    """Return the text of a reply, or raise its error."""
     if isinstance(reply, str):
         return reply
     reason = reply["reason"]
@@ -173,7 +153,7 @@ def text_from(reply: str | dict[str, str], name: str) -> str:
 
 LONGEST_REPLY: Final = 128 * 2**20
 BUFFERED: Final = 2**20
-"""Bytes of a reply that are taken in one go."""
+"""Bytes of a reply that are buffered."""
 ENVIRONMENT: Final = (
     "PATH",
     "LD_LIBRARY_PATH",
@@ -183,12 +163,12 @@ ENVIRONMENT: Final = (
     "SYSTEMROOT",
     "TEMP",
 )
-"""What the worker sees of this process's environment: enough to start Python, no tokens and keys."""
+"""The environment variables that the worker gets: enough to start Python, no tokens and keys."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkerProcess:
-    """A running worker. Whoever gives up in the middle of `ask` has to `kill` it: its reply would still come."""
+    """A running worker. After a cancelled `ask` it has to be killed: its reply would still come."""
 
     process: Process
     orders: StreamWriter
@@ -211,7 +191,7 @@ class WorkerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process is running."""
         return self.process.returncode is None
 
     async def ready(self) -> None:

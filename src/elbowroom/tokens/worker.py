@@ -1,12 +1,10 @@
-"""The program of the worker process: renders chat templates that nobody vouches for, one request at a time.
+"""The program of the worker process: renders chat templates that are not known, one request at a time.
 
 Frames go both ways over its stdin and stdout: four bytes of length, big-endian, and that many bytes. An order is JSON;
-a reply begins with its kind, and is a prompt's text or the JSON of an error. It ends when its stdin does, so never
+a reply begins with its kind, and is a prompt's text or the JSON of an error. It ends when its stdin does, so it never
 outlives the process that started it; stuck in a template it ends itself. Run it with
 `python -m elbowroom.tokens.worker BYTES`, the memory it may take.
 """
-
-from __future__ import annotations
 
 import contextlib
 import faulthandler
@@ -15,15 +13,13 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from elbowroom.errors import ElbowroomError
 from elbowroom.tokens.errors import ConversationNotContinuable, TemplateFailed, TemplateOverran, TemplateRefused
 from elbowroom.tokens.templates import ChatPrompt, ChatRequest, environment
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LENGTH_BYTES = 4
 TEXT, ERROR, READY = b"t", b"e", b"r"
@@ -92,7 +88,7 @@ def write_frame(stream: BinaryIO, frame: bytes) -> None:
 
 
 def answer(frame: bytes, nowhere: int) -> bytes:
-    """Render what a request asks for: its text, or `{error, reason}` for whoever asked to raise."""
+    """Return the rendered prompt, or the JSON `{error, reason}` that the caller raises."""
     try:
         order = json.loads(frame)
         # Needs neither the interpreter's lock nor a living parent, unlike the deadline on the other side.

@@ -7,7 +7,7 @@ from admitted_requests import MODEL, WINDOW, Request, new_admission, requests
 from manual_clock import settle
 from waiting import until
 
-from elbowroom.agents.admission.admission import Admission, Priority
+from elbowroom.agents.admission import Admission, Priority
 from elbowroom.agents.admission.pool import Pool
 from elbowroom.errors import TooManyRequests
 

@@ -7,7 +7,7 @@ import pytest
 from admitted_requests import MODEL, WINDOW, Request, new_admission, requests
 from manual_clock import ManualClock, settle
 
-from elbowroom.agents.admission.admission import Admission
+from elbowroom.agents.admission import Admission
 from elbowroom.agents.admission.pool import DEFAULT_RATE, LONGEST
 from elbowroom.errors import UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
 

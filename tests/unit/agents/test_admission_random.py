@@ -8,7 +8,7 @@ import pytest
 from admitted_requests import MODEL
 from manual_clock import ManualClock, settle
 
-from elbowroom.agents.admission.admission import Admission, Priority, Ticket
+from elbowroom.agents.admission import Admission, Priority, Ticket
 from elbowroom.errors import TooManyRequests, UpstreamRejected
 
 WINDOW = 8000
@@ -82,7 +82,7 @@ class Crowd:
             if priority is Priority.TASK:
                 await self.admission.before_task(key)
             if priority is Priority.CHAT:
-                with self.admission.chat(key):
+                with self.admission.running.chat(key):
                     await self._ask(priority)
             else:
                 await self._ask(priority)

@@ -6,7 +6,8 @@ import pytest
 from admitted_requests import MODEL, WINDOW, Request, new_admission, requests
 from manual_clock import settle
 
-from elbowroom.agents.admission.admission import LONGEST_TASK_WAIT, MOST_WAYS_GIVEN, TASK_PATIENCE, Admission, ChatKey
+from elbowroom.agents.admission.admission import LONGEST_TASK_WAIT, MOST_WAYS_GIVEN, TASK_PATIENCE, Admission
+from elbowroom.agents.running import ChatKey
 from elbowroom.errors import TooManyRequests
 
 CHAT: ChatKey = (*MODEL, "chat-1")
@@ -25,7 +26,7 @@ async def test_a_task_waits_for_a_chat_that_comes_a_little_later() -> None:
     admission, clock = new_admission()
     task = begin(admission, CHAT)
     await clock.elapse(0.13)
-    with admission.chat(CHAT):
+    with admission.running.chat(CHAT):
         await clock.elapse(60)
         assert not task.done()
     await clock.elapse(TASK_PATIENCE)
@@ -46,7 +47,7 @@ async def test_a_task_goes_on_after_a_moment_where_no_chat_runs(key: ChatKey) ->
 async def test_a_task_waits_for_its_own_chat_alone() -> None:
     """Other chats of the model and unnamed ones do not concern one that names its chat."""
     admission, clock = new_admission()
-    with admission.chat(OTHER_CHAT), admission.chat(UNNAMED):
+    with admission.running.chat(OTHER_CHAT), admission.running.chat(UNNAMED):
         task = begin(admission, CHAT)
         await clock.elapse(0.4)
         assert task.done()
@@ -55,7 +56,7 @@ async def test_a_task_waits_for_its_own_chat_alone() -> None:
 async def test_a_task_waits_for_its_own_chat_with_whatever_model() -> None:
     """A client may have the titles of all chats written by a model of its choice, on the same machine."""
     admission, clock = new_admission()
-    with admission.chat(OTHER_MODEL):
+    with admission.running.chat(OTHER_MODEL):
         task = begin(admission, CHAT)
         await clock.elapse(5)
         assert not task.done()
@@ -66,7 +67,7 @@ async def test_a_task_waits_for_its_own_chat_with_whatever_model() -> None:
 async def test_what_a_task_calls_its_model_is_not_remembered() -> None:
     """Nobody has looked yet whether there is such a model; metrics would have a line for each name, for ever."""
     admission, clock = new_admission()
-    with admission.chat(CHAT):
+    with admission.running.chat(CHAT):
         tasks = [begin(admission, (MODEL[0], f"no-such-{number}", CHAT[2])) for number in range(3)]
         await clock.elapse(1)
         assert admission.waiting((MODEL[0], "no-such-1")) == 1
@@ -79,7 +80,7 @@ async def test_what_a_task_calls_its_model_is_not_remembered() -> None:
 async def test_a_chat_without_an_end_is_not_waited_for_without_one() -> None:
     """An agent may be at work for an hour; the title of its chat comes before that."""
     admission, clock = new_admission()
-    with admission.chat(CHAT):
+    with admission.running.chat(CHAT):
         task = begin(admission, CHAT)
         await clock.elapse(LONGEST_TASK_WAIT - 1)
         assert not task.done()
@@ -93,8 +94,8 @@ async def test_a_chat_without_an_end_is_not_waited_for_without_one() -> None:
 async def test_a_task_that_names_no_chat_waits_for_all_of_the_model(running: ChatKey) -> None:
     """Those of other models do not concern it."""
     admission, clock = new_admission()
-    with admission.chat(OTHER_MODEL):
-        with admission.chat(running):
+    with admission.running.chat(OTHER_MODEL):
+        with admission.running.chat(running):
             task = begin(admission, UNNAMED)
             await clock.elapse(5)
             assert not task.done()
@@ -105,15 +106,15 @@ async def test_a_task_that_names_no_chat_waits_for_all_of_the_model(running: Cha
 async def test_a_chat_that_begins_meanwhile_is_waited_for_too() -> None:
     """Also where it begins when the one before it ends, or a moment after, and where one chat runs twice."""
     admission, clock = new_admission()
-    with admission.chat(CHAT):
+    with admission.running.chat(CHAT):
         task = begin(admission, CHAT)
         await clock.elapse(1)
-        second = admission.chat(CHAT)
+        second = admission.running.chat(CHAT)
         second.__enter__()
     await settle()
     assert not task.done()
     second.__exit__(None, None, None)
-    with admission.chat(CHAT):
+    with admission.running.chat(CHAT):
         await clock.elapse(5)
         assert not task.done()
     await clock.elapse(TASK_PATIENCE)
@@ -125,7 +126,7 @@ async def test_the_rounds_of_a_clients_tools_are_one_chat() -> None:
     admission, clock = new_admission()
     task = begin(admission, CHAT)
     for _ in range(5):
-        with admission.chat(CHAT):
+        with admission.running.chat(CHAT):
             await clock.elapse(1)
         await clock.elapse(TASK_PATIENCE - 0.1)
         assert not task.done()
@@ -139,7 +140,7 @@ async def test_a_chat_that_fails_has_ended() -> None:
     task = begin(admission, CHAT)
 
     async def fail() -> None:
-        with admission.chat(CHAT):
+        with admission.running.chat(CHAT):
             await clock.sleep(1)
             raise ConnectionResetError
 
@@ -154,7 +155,7 @@ async def test_a_chat_that_fails_has_ended() -> None:
 async def test_waiting_tasks_count_for_the_queue() -> None:
     """The next task that would have to wait is refused, and the next chat too; one with room for it is not."""
     admission, clock = new_admission(max_waiting=2)
-    with admission.chat(CHAT):
+    with admission.running.chat(CHAT):
         waiting = [begin(admission, CHAT) for _ in range(2)]
         await clock.elapse(1)
         assert admission.waiting(MODEL) == 2
@@ -173,7 +174,7 @@ async def test_waiting_tasks_count_for_the_queue() -> None:
 async def test_a_task_that_gives_up_leaves_no_trace() -> None:
     """Neither while it waits for a moment nor while it waits for its chat."""
     admission, clock = new_admission()
-    with admission.chat(CHAT):
+    with admission.running.chat(CHAT):
         first, second = begin(admission, CHAT), begin(admission, UNNAMED)
         await settle()
         first.cancel()
@@ -215,7 +216,7 @@ async def test_a_task_at_work_gives_way(chat: ChatKey) -> None:
     work = Work()
     task = work.for_task(admission, CHAT)
     await settle()
-    with admission.chat(chat):
+    with admission.running.chat(chat):
         await clock.elapse(5)
         assert work.cancelled == 1
         assert work.begun == (1 if chat in (CHAT, OTHER_MODEL) else 2)
@@ -248,7 +249,7 @@ async def test_a_task_gives_way_so_often_and_no_more() -> None:
     task = work.for_task(admission, CHAT)
     for _ in range(10):
         await clock.elapse(TASK_PATIENCE)
-        with admission.chat(OTHER_CHAT), admission.chat(UNNAMED):
+        with admission.running.chat(OTHER_CHAT), admission.running.chat(UNNAMED):
             await settle()
     assert work.cancelled == MOST_WAYS_GIVEN
     work.end.set()
@@ -262,7 +263,7 @@ async def test_a_task_that_may_not_leave_stays() -> None:
     work.may_leave = False
     task = work.for_task(admission, CHAT)
     await settle()
-    with admission.chat(OTHER_CHAT):
+    with admission.running.chat(OTHER_CHAT):
         await settle()
         assert work.cancelled == 0
     work.end.set()
@@ -275,7 +276,7 @@ async def test_who_leaves_is_not_begun_anew() -> None:
     work = Work()
     task = work.for_task(admission, CHAT)
     await settle()
-    with admission.chat(OTHER_CHAT):
+    with admission.running.chat(OTHER_CHAT):
         task.cancel()
         await asyncio.wait([task])
     assert task.cancelled()
@@ -291,7 +292,7 @@ async def test_who_leaves_is_not_begun_anew() -> None:
 async def test_chats_do_not_wait_for_chats() -> None:
     """Marking a chat as running holds nobody up but its tasks."""
     admission, _ = new_admission()
-    with admission.chat(CHAT), admission.chat(CHAT):
+    with admission.running.chat(CHAT), admission.running.chat(CHAT):
         request = Request(admission, WINDOW)
         await settle()
         assert request.is_admitted

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from chatting import eventually
 
-from elbowroom.agents.admission.admission import Admission, Priority
-from elbowroom.agents.admission.jobs import Background, Gate, Job
+from elbowroom.agents.admission import Admission, Priority
+from elbowroom.agents.admission.jobs import Background, Job
 from elbowroom.agents.answer import AnswerEvent, Notice
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.context.compaction.division import Compaction
@@ -45,22 +45,24 @@ def compacting(release: asyncio.Event) -> Callable[[Job], Awaitable[None]]:
 
 async def test_a_turn_does_not_wait_for_work_that_has_given_way() -> None:
     """Between finding the work and waiting for it another request may have ended it: the turn goes on at once."""
-    background = Background(Admission(), quiet_seconds=0.01)
+    admission = Admission()
+    background = Background(admission.background_may_start, quiet_seconds=0.01)
     release = asyncio.Event()
     background.begin("key", POOL, compacting(release))
     job = background._jobs["key"]
     await eventually(lambda: job.is_compacting, "nothing is compacted")
     assert background.taken_up(["key"]) is job
     job.give_way()
-    with background.admission.chat((*POOL, "other")):
-        async with background.admission.admitted(POOL, capacity=100, tokens=100, prompt=1, priority=Priority.CHAT):
+    with admission.running.chat((*POOL, "other")):
+        async with admission.admitted(POOL, capacity=100, tokens=100, prompt=1, priority=Priority.CHAT):
             assert await asyncio.wait_for(job.awaited(), 1) is None
     await background.aclose()
 
 
 async def test_work_that_two_wait_for_does_not_give_way_when_one_leaves() -> None:
     """Two windows show the same conversation; one is closed."""
-    background = Background(Admission(), quiet_seconds=0.01)
+    admission = Admission()
+    background = Background(admission.background_may_start, quiet_seconds=0.01)
     release = asyncio.Event()
     background.begin("key", POOL, compacting(release))
     job = background._jobs["key"]
@@ -79,7 +81,8 @@ async def test_work_that_two_wait_for_does_not_give_way_when_one_leaves() -> Non
 
 async def test_work_gives_way_as_soon_as_nobody_waits_for_it_any_more() -> None:
     """Another chat asks for the model while a turn waits for the work, and the turn is stopped."""
-    background = Background(Admission(), quiet_seconds=0.01)
+    admission = Admission()
+    background = Background(admission.background_may_start, quiet_seconds=0.01)
     background.begin("key", POOL, compacting(asyncio.Event()))
     job = background._jobs["key"]
     await eventually(lambda: job.is_compacting, "nothing is compacted")
@@ -98,22 +101,23 @@ async def test_work_gives_way_as_soon_as_nobody_waits_for_it_any_more() -> None:
 
 async def test_a_turn_does_not_wait_behind_others_for_work_of_a_lower_rank() -> None:
     """Another chat has the model between two requests of the work, which ask for it as work in the background."""
-    background = Background(Admission(), quiet_seconds=0.01)
+    admission = Admission()
+    background = Background(admission.background_may_start, quiet_seconds=0.01)
     may_go_on = asyncio.Event()
+    provider, model = cast("Any", Manages()), cast("Any", Model())
 
     async def work(job: Job) -> None:
-        gate = Gate(background.admission, job)
         for _ in range(2):
-            async with gate.entered(cast("Any", Manages()), cast("Any", Model()), window=100, prompt=90, tokens=90):
+            async with admission.entered(provider, model, window=100, prompt=90, tokens=90, job=job):
                 pass
             await may_go_on.wait()
 
     background.begin("key", POOL, work)
     job = background._jobs["key"]
     await eventually(lambda: job.is_compacting, "nothing is compacted")
-    async with background.admission.admitted(POOL, capacity=100, tokens=100, prompt=1, priority=Priority.CHAT):
+    async with admission.admitted(POOL, capacity=100, tokens=100, prompt=1, priority=Priority.CHAT):
         may_go_on.set()
-        await eventually(lambda: background.admission.waiting(POOL), "it asks for nothing more")
+        await eventually(lambda: admission.waiting(POOL), "it asks for nothing more")
         assert await asyncio.wait_for(job.awaited(), 5) is None
     await background.aclose()
 
@@ -128,5 +132,5 @@ async def test_work_that_is_given_up_is_not_said_to_have_failed() -> None:
     unused = cast("Any", None)
     job = Job("key", asyncio.get_running_loop().create_future())
     job.compacted(None)
-    assert not await Compactor(unused, unused, tell, Gate(Admission())).await_job(job)
+    assert not await Compactor(unused, unused, tell).await_job(job)
     assert [event.kind for event in told if isinstance(event, Notice)] == ["compacting"]

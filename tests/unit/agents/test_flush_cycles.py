@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from elbowroom.agents.tools.memory import FlushedBefore, cycle_of
+from elbowroom.agents.tools import ByConversation
+from elbowroom.agents.turn.flush import cycle_of
 from elbowroom.context.compaction.division import summary_message
 from elbowroom.context.ledger import Chain
 
@@ -36,44 +37,44 @@ def test_a_cycle_is_known_by_what_stands_for_the_rest() -> None:
 
 def test_what_goes_on_from_there_is_done_and_nothing_else() -> None:
     """Longer conversations and other ends of it are; those that left before, and other people's, are not."""
-    before = FlushedBefore()
-    before.note_done(chain("a", "b", "c").keys[-1], BEFORE)
-    assert before.is_done(chain("a", "b", "c"), BEFORE)
-    assert before.is_done(chain("a", "b", "c", "d", "e"), BEFORE)
-    assert not before.is_done(chain("a", "b"), BEFORE)
-    assert not before.is_done(chain("a", "b", "other", "d"), BEFORE)
-    assert not before.is_done(chain("a", "b", "c", owner="bob"), BEFORE)
+    before: ByConversation[str | None] = ByConversation()
+    before.keep(chain("a", "b", "c").keys[-1], BEFORE)
+    assert before.find(chain("a", "b", "c")) == BEFORE
+    assert before.find(chain("a", "b", "c", "d", "e")) == BEFORE
+    assert before.find(chain("a", "b")) != BEFORE
+    assert before.find(chain("a", "b", "other", "d")) != BEFORE
+    assert before.find(chain("a", "b", "c", owner="bob")) != BEFORE
 
 
 def test_a_compaction_begins_the_next_cycle() -> None:
     """Also where its summary has the very words of the one before, and where it has left no summary at all."""
-    before = FlushedBefore()
-    before.note_done(chain("a").keys[-1], BEFORE)
-    before.note_compacted(chain("a").keys[-1])
-    assert not before.is_done(chain("a", "b", "c"), BEFORE)
-    before.note_done(chain("a", "b", "c").keys[-1], "one")
-    assert before.is_done(chain("a", "b", "c", "d"), "one")
-    assert not before.is_done(chain("a", "b", "c", "d"), "two")
-    before.note_compacted(chain("a", "b", "c", "d", "e").keys[-1])
-    assert not before.is_done(chain("a", "b", "c", "d", "e", "f"), "one")
-    assert before.is_done(chain("a", "b", "c", "edited"), "one")
+    before: ByConversation[str | None] = ByConversation()
+    before.keep(chain("a").keys[-1], BEFORE)
+    before.keep(chain("a").keys[-1], None)
+    assert before.find(chain("a", "b", "c")) != BEFORE
+    before.keep(chain("a", "b", "c").keys[-1], "one")
+    assert before.find(chain("a", "b", "c", "d")) == "one"
+    assert before.find(chain("a", "b", "c", "d")) != "two"
+    before.keep(chain("a", "b", "c", "d", "e").keys[-1], None)
+    assert before.find(chain("a", "b", "c", "d", "e", "f")) != "one"
+    assert before.find(chain("a", "b", "c", "edited")) == "one"
 
 
 def test_an_edited_question_behind_a_compaction_is_in_its_cycle() -> None:
     """What was flushed before a compaction says nothing about a conversation that stands on its summary."""
-    before = FlushedBefore()
-    before.note_done(chain("a", "b", "c").keys[-1], BEFORE)
-    before.note_compacted(chain("a", "b", "c", "d", "e").keys[-1])
-    assert not before.is_done(chain("a", "b", "c", "d", "edited"), "one")
+    before: ByConversation[str | None] = ByConversation()
+    before.keep(chain("a", "b", "c").keys[-1], BEFORE)
+    before.keep(chain("a", "b", "c", "d", "e").keys[-1], None)
+    assert before.find(chain("a", "b", "c", "d", "edited")) != "one"
 
 
 def test_it_is_bounded() -> None:
     """The conversation that was noted longest ago goes first; noting it again renews it."""
-    before = FlushedBefore(most_keys=2)
+    before: ByConversation[str | None] = ByConversation(most_keys=2)
     keys = {name: chain(name) for name in "abc"}
-    before.note_done(keys["a"].keys[-1], BEFORE)
-    before.note_done(keys["b"].keys[-1], BEFORE)
-    before.note_done(keys["a"].keys[-1], BEFORE)
-    before.note_done(keys["c"].keys[-1], BEFORE)
-    assert [name for name in "abc" if before.is_done(keys[name], BEFORE)] == ["a", "c"]
-    assert not before.is_done(chain(), BEFORE)
+    before.keep(keys["a"].keys[-1], BEFORE)
+    before.keep(keys["b"].keys[-1], BEFORE)
+    before.keep(keys["a"].keys[-1], BEFORE)
+    before.keep(keys["c"].keys[-1], BEFORE)
+    assert [name for name in "abc" if before.find(keys[name]) == BEFORE] == ["a", "c"]
+    assert before.find(chain()) != BEFORE

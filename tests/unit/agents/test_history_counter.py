@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from counted_models import CHATML, write_counted_model
 from demanding_templates import TEMPLATES, render_with
+from demands_by_rendering import demands_of
 from sample_chat import READ_NOTE
 
 from elbowroom.agents.prompt.counters import (
@@ -21,7 +22,7 @@ from elbowroom.agents.prompt.counters import (
     found_demands,
     found_thinking_switch,
 )
-from elbowroom.context.templates.demands import TemplateDemands, demands_of
+from elbowroom.context.templates.demands import TemplateDemands
 from elbowroom.context.templates.normalise import normalise
 from elbowroom.tokens.count import CannotCount, PromptRenderer
 from elbowroom.tokens.counter import TokenCounter
@@ -60,7 +61,7 @@ def renderer_of(source: str) -> PromptRenderer:
 async def file_counter(path: Path, template: str) -> AsyncIterator[TokenCounter]:
     """Count with a file that has this template, rendered in this process."""
     write_counted_model(path, template)
-    async with TemplateRenderer(known={sha256_of(template)}) as renderer:
+    async with aclosing(TemplateRenderer(known={sha256_of(template)})) as renderer:
         yield TokenCounter("m", None, [FileCounter(path, TokenizerLoader(), renderer)])
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from elbowroom.agents.prompt.windows import GUESSES_LAST, LearnedWindows
+from elbowroom.agents.prompt.size import GUESSES_LAST, LearnedWindows
 from elbowroom.providers.base import ModelInfo
 from elbowroom.tokens.counter import Truncation
 

@@ -7,10 +7,10 @@ from elbowroom.agents.turn.managed_step import LiveFill, Unwatched
 from elbowroom.context.budget import Budget, Measure
 from elbowroom.context.conversation import ContextFill
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.tokens.files import StreamCounter
 from elbowroom.tokens.files.gguf import read_gguf_header
 from elbowroom.tokens.files.gguf_tokenizer import build_tokenizer
 from elbowroom.tokens.files.tokenizer import Tokenizer
-from elbowroom.tokens.stream_count import StreamCounter
 
 WORDS = "The last ferry leaves from the ninth pier. " * 20
 

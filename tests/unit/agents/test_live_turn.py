@@ -8,7 +8,7 @@ from noted_changes import NotedConversations, kinds_of
 from waiting import until
 
 from elbowroom.agents.answer import ToolCall
-from elbowroom.agents.conversations.recording import HANDED_OVER, MOST_WAITING, LiveTurn, Pace
+from elbowroom.agents.conversations.recording import HANDED_OVER, MOST_WAITING, Pace, TurnRecorder
 from elbowroom.context.conversation import (
     Added,
     CompactionNoted,
@@ -35,9 +35,9 @@ PACE = 0.0123
 CALLS = [ToolCall("aaaaaaaaa", "read_note", '{"path": "a.md"}'), ToolCall("bbbbbbbbb", "list", "{}")]
 
 
-def begun(conversations: NotedConversations, pace: Pace | None = None) -> LiveTurn:
+def begun(conversations: NotedConversations, pace: Pace | None = None) -> TurnRecorder:
     """Return a turn of a conversation that is known; without a pace words are noted only when something else is."""
-    live = LiveTurn(conversations, pace or Pace(NEVER), "conv_1", "", "writer", CHAIN)
+    live = TurnRecorder(conversations, pace or Pace(NEVER), "conv_1", "", "writer", CHAIN)
     known = ConversationBegun("conv_1", "", "", "writer", 0.0)
     conversations.note([known, TurnBegun(live.id, "conv_1", live.parent, "writer", 0.0)])
     conversations.changes.clear()
@@ -282,7 +282,7 @@ async def test_a_turn_that_was_handed_over_is_not_put_back() -> None:
 
 async def test_without_a_store_nothing_is_kept() -> None:
     """A turn whose conversation is not kept takes everything, and has nothing hidden."""
-    live = LiveTurn(None, Pace(NEVER), "conv_1", "", "writer", CHAIN)
+    live = TurnRecorder(None, Pace(NEVER), "conv_1", "", "writer", CHAIN)
     live.step_began()
     live.said(words(MOST_WAITING))
     live.called(CALLS)

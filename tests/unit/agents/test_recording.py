@@ -9,7 +9,7 @@ import pytest
 from noted_changes import NotedConversations, kinds_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.conversations.recording import LiveTurn, Recording
+from elbowroom.agents.conversations.recording import Recording, TurnRecorder
 from elbowroom.agents.request import Caller, own_request
 from elbowroom.context.conversation import Conversation, Heard
 from elbowroom.context.ledger import Chain
@@ -23,13 +23,13 @@ SECOND: Json = {"role": "user", "content": "And tomorrow?"}
 WRITER = Target("writer", cast("Provider", None), "m")  # nothing is asked of a provider here
 
 
-async def begin(recording: Recording, *messages: Json, caller: Caller | None = None) -> LiveTurn:
+async def begin(recording: Recording, *messages: Json, caller: Caller | None = None) -> TurnRecorder:
     """Begin the turn of a request with these messages."""
     request = replace(own_request("writer", messages), caller=caller or Caller(known_by="nobody else"))
     return await recording.begin(WRITER, request)
 
 
-async def answered(recording: Recording, *messages: Json, caller: Caller | None = None) -> LiveTurn:
+async def answered(recording: Recording, *messages: Json, caller: Caller | None = None) -> TurnRecorder:
     """Begin such a turn and answer it."""
     live = await begin(recording, *messages, caller=caller)
     live.step_began()
@@ -39,7 +39,7 @@ async def answered(recording: Recording, *messages: Json, caller: Caller | None 
     return live
 
 
-async def kept_of(conversations: NotedConversations, live: LiveTurn) -> Conversation:
+async def kept_of(conversations: NotedConversations, live: TurnRecorder) -> Conversation:
     """Return the conversation of a turn as it is kept."""
     kept = await conversations.read(live.owner, live.conversation)
     assert kept is not None

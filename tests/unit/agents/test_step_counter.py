@@ -8,7 +8,7 @@ from elbowroom.context.templates.demands import TemplateDemands
 from elbowroom.context.transcript import Message
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter
-from elbowroom.tokens.stream_count import StreamCounter
+from elbowroom.tokens.files import StreamCounter
 
 USER: Message = {"role": "user", "content": "Which harbour?"}
 ANSWER: Message = {"role": "assistant", "content": "The old one."}

@@ -12,10 +12,10 @@ from elbowroom.agents.turn.stream import StreamWatch
 from elbowroom.context.budget import Budget
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.seam import StopFinder
+from elbowroom.tokens.files import StreamCounter
 from elbowroom.tokens.files.gguf import read_gguf_header
 from elbowroom.tokens.files.gguf_tokenizer import build_tokenizer
 from elbowroom.tokens.files.tokenizer import Tokenizer
-from elbowroom.tokens.stream_count import StreamCounter
 
 WINDOW = 1000
 PROMPT = 400

@@ -17,7 +17,15 @@ from elbowroom.agents.turn.state import RunSettings, Shared
 from elbowroom.context.budget import Budget
 from elbowroom.context.seam import notice_line
 from elbowroom.errors import ContextOverflow, EmptyReply, RequestError
-from elbowroom.providers.base import Finished, ModelInfo, PassedAnswer, StreamEvent, TextDelta, UsageReport
+from elbowroom.providers.base import (
+    Finished,
+    ModelInfo,
+    ModelManagement,
+    PassedAnswer,
+    StreamEvent,
+    TextDelta,
+    UsageReport,
+)
 from elbowroom.settings.model import (
     AgentSettings,
     CompactionSettings,
@@ -63,6 +71,8 @@ class Engine:
 
     id: str = "engine"
     manages_context: bool = True
+    has_own_tool_format: bool = False
+    management: ModelManagement | None = None
     window: int = WINDOW
     ruler: Words = field(default_factory=Words)
     refusals: list[Exception] = field(default_factory=list)

@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 from memory_stores import MemoryMemories
 
-from elbowroom.agents.tools.memory import INTRODUCTION, MOST_MISFITS, ToldBefore, TurnMemories, fitting, told
+from elbowroom.agents.tools.memory import INTRODUCTION, MOST_MISFITS, ByConversation, ToldMemories, fitting, told
 from elbowroom.context.ledger import Chain
 from elbowroom.context.memories import Memory
 from elbowroom.settings.model import MemorySettings
 
 FIRST, DAY = 1_767_225_600.0, 86_400.0  # midnight at the beginning of 2026
+
+Told = ByConversation[tuple[Memory, ...]]
 
 
 class CountedMemories(MemoryMemories):
@@ -34,7 +36,7 @@ class Talk:
     def __init__(
         self,
         memories: CountedMemories,
-        told_before: ToldBefore,
+        told_before: Told,
         owner: str = "",
         agent: str = "writer",
         **settings: Any,
@@ -54,7 +56,7 @@ class Talk:
     async def answered(self, *, is_compacted: bool = False) -> str:
         """Answer the last question, perhaps once more; return what the agent was told."""
         chain = Chain.of(self._owner, self._agent, self.messages)
-        turn = TurnMemories(self._memories, self._told_before, self._owner, self._agent, self._settings)
+        turn = ToldMemories(self._memories, self._told_before, self._owner, self._agent, self._settings)
         text = await turn.text(chain, len)
         if is_compacted:
             await turn.refresh(chain, len)
@@ -71,9 +73,9 @@ def memories() -> CountedMemories:
 
 
 @pytest.fixture
-def told_before() -> ToldBefore:
+def told_before() -> Told:
     """Return what a server knows that has just started."""
-    return ToldBefore()
+    return ByConversation()
 
 
 def test_memories_stand_in_a_fence_with_their_days() -> None:
@@ -136,7 +138,7 @@ def test_not_every_memory_is_measured() -> None:
 
 
 async def test_a_conversation_is_told_the_same_bytes_in_every_turn(
-    memories: CountedMemories, told_before: ToldBefore
+    memories: CountedMemories, told_before: Told
 ) -> None:
     """What is saved in between waits, although every turn is a request of its own; a new conversation is told it."""
     await memories.save("", "writer", "old", FIRST)
@@ -150,7 +152,7 @@ async def test_a_conversation_is_told_the_same_bytes_in_every_turn(
 
 
 async def test_a_conversation_that_began_with_nothing_is_told_nothing(
-    memories: CountedMemories, told_before: ToldBefore
+    memories: CountedMemories, told_before: Told
 ) -> None:
     """Nothing is something, too: it stays the same."""
     talk = Talk(memories, told_before)
@@ -159,16 +161,14 @@ async def test_a_conversation_that_began_with_nothing_is_told_nothing(
     assert await talk.turn("And now?") == ""
 
 
-async def test_the_same_first_question_opens_a_new_conversation(
-    memories: CountedMemories, told_before: ToldBefore
-) -> None:
+async def test_the_same_first_question_opens_a_new_conversation(memories: CountedMemories, told_before: Told) -> None:
     """Who asks "What is my name?" in a new chat is answered by what was saved since the last one."""
     assert await Talk(memories, told_before).turn("What is my name?") == ""
     await memories.save("", "writer", "The user is called Ana.", FIRST)
     assert "Ana" in await Talk(memories, told_before).turn("What is my name?")
 
 
-async def test_a_compaction_refreshes(memories: CountedMemories, told_before: ToldBefore) -> None:
+async def test_a_compaction_refreshes(memories: CountedMemories, told_before: Told) -> None:
     """From then on the conversation is told what there was at its compaction."""
     await memories.save("", "writer", "old", FIRST)
     talk = Talk(memories, told_before)
@@ -181,9 +181,7 @@ async def test_a_compaction_refreshes(memories: CountedMemories, told_before: To
     assert await talk.turn("Yet more") == after
 
 
-async def test_an_answer_that_is_asked_for_again_is_told_the_same(
-    memories: CountedMemories, told_before: ToldBefore
-) -> None:
+async def test_an_answer_that_is_asked_for_again_is_told_the_same(memories: CountedMemories, told_before: Told) -> None:
     """Regenerating, also behind a compaction in that very turn, and editing an earlier question keep the prefix."""
     talk = Talk(memories, told_before)
     await talk.turn("Hello")
@@ -198,7 +196,7 @@ async def test_an_answer_that_is_asked_for_again_is_told_the_same(
 
 
 async def test_what_is_saved_again_changes_nothing_before_a_compaction(
-    memories: CountedMemories, told_before: ToldBefore
+    memories: CountedMemories, told_before: Told
 ) -> None:
     """A renewed memory keeps its place and its day where it has been told already."""
     await memories.save("", "writer", "one", FIRST)
@@ -212,7 +210,7 @@ async def test_what_is_saved_again_changes_nothing_before_a_compaction(
     assert after.index("one\n") < after.index("two\n")
 
 
-async def test_what_is_deleted_is_not_told_any_more(memories: CountedMemories, told_before: ToldBefore) -> None:
+async def test_what_is_deleted_is_not_told_any_more(memories: CountedMemories, told_before: Told) -> None:
     """Only its line goes, and nothing that was saved later takes its place."""
     await memories.save("", "writer", "keep", FIRST)
     unwanted = await memories.save("", "writer", "forget", FIRST + DAY)
@@ -225,7 +223,7 @@ async def test_what_is_deleted_is_not_told_any_more(memories: CountedMemories, t
     assert await talk.turn("Even more") == after
 
 
-async def test_owners_and_agents_are_apart(memories: CountedMemories, told_before: ToldBefore) -> None:
+async def test_owners_and_agents_are_apart(memories: CountedMemories, told_before: Told) -> None:
     """The same words to another agent, or of another owner, are another conversation with other memories."""
     told_to = {("ana", "writer"): "one", ("bob", "writer"): "two", ("ana", "coder"): "three"}
     talks = [Talk(memories, told_before, owner, agent) for owner, agent in told_to]
@@ -237,14 +235,14 @@ async def test_owners_and_agents_are_apart(memories: CountedMemories, told_befor
             assert [text for text in told_to.values() if f": {text}\n" in block] == [own]
 
 
-async def test_nothing_is_told_where_memory_is_off(memories: CountedMemories, told_before: ToldBefore) -> None:
+async def test_nothing_is_told_where_memory_is_off(memories: CountedMemories, told_before: Told) -> None:
     """Turned off, nothing is read, and a conversation goes on without."""
     await memories.save("", "writer", "old", FIRST)
     assert await Talk(memories, told_before, enabled=False).turn("Hello") == ""
     assert memories.reads == 0
 
 
-async def test_the_limit_of_the_settings_holds(memories: CountedMemories, told_before: ToldBefore) -> None:
+async def test_the_limit_of_the_settings_holds(memories: CountedMemories, told_before: Told) -> None:
     """`max_tokens` bounds the lines together."""
     for number in range(100):
         await memories.save("", "writer", f"Fact {number}", FIRST + number)
@@ -254,9 +252,9 @@ async def test_the_limit_of_the_settings_holds(memories: CountedMemories, told_b
     assert len(lines) == 4
 
 
-async def test_one_turn_reads_once(memories: CountedMemories, told_before: ToldBefore) -> None:
+async def test_one_turn_reads_once(memories: CountedMemories, told_before: Told) -> None:
     """A turn of many steps is told the same by the first answer of the store."""
-    turn = TurnMemories(memories, told_before, "", "writer", MemorySettings(enabled=True))
+    turn = ToldMemories(memories, told_before, "", "writer", MemorySettings(enabled=True))
     chain = Chain.of("", "writer", [{"role": "user", "content": "Hello"}])
     texts = set()
     for number in range(3):
@@ -268,7 +266,7 @@ async def test_one_turn_reads_once(memories: CountedMemories, told_before: ToldB
 
 async def test_what_conversations_were_told_is_bounded(memories: CountedMemories) -> None:
     """The conversation that nobody went on with for longest is told anew, the others go on as they were."""
-    told_before = ToldBefore(most_keys=6)
+    told_before: Told = ByConversation(most_keys=6)
     forgotten, lasting = Talk(memories, told_before), Talk(memories, told_before)
     await forgotten.turn("First")
     await lasting.turn("Second")
@@ -277,15 +275,15 @@ async def test_what_conversations_were_told_is_bounded(memories: CountedMemories
         await Talk(memories, told_before).turn(f"Other {number}")
         assert await lasting.turn(f"Question {number}") == ""
     assert "new" in await forgotten.turn("More")
-    assert len(told_before._told) == 6
+    assert len(told_before._values) == 6
 
 
-async def test_a_restart_tells_anew(memories: CountedMemories, told_before: ToldBefore) -> None:
+async def test_a_restart_tells_anew(memories: CountedMemories, told_before: Told) -> None:
     """A server that has just started knows no conversation: the memories there are now are told from then on."""
     talk = Talk(memories, told_before)
     await talk.turn("Hello")
     await memories.save("", "writer", "new", FIRST)
-    restarted = ToldBefore()
+    restarted: Told = ByConversation()
     talk._told_before = restarted
     block = await talk.turn("More")
     assert "new" in block

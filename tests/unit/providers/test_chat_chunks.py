@@ -4,15 +4,16 @@ import json
 from typing import Any
 
 import pytest
+from cases import case
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable, StreamCut, UpstreamError
 from elbowroom.providers.base import Finished, ReasoningDelta, StreamEvent, TextDelta, ToolCallDelta, UsageReport
+from elbowroom.providers.failures import Source
 from elbowroom.providers.stream import ChunkReader, ServerSentEvent
-from elbowroom.providers.upstream import Overflow, Source
 
-SOURCE = Source("LM Studio", "http://127.0.0.1:1234", "Put in a key.")
+SOURCE = Source("LM Studio", "http://127.0.0.1:1234", key_hint="Put in a key.")
 
 
 def chunk(delta: Any = None, finish_reason: Any = None, **fields: Any) -> dict[str, Any]:
@@ -50,9 +51,9 @@ def test_a_plain_answer() -> None:
     reader.judge_end()
 
 
-@pytest.mark.parametrize(
-    ("delta", "events"),
-    [
+def test_every_form_of_a_delta() -> None:
+    """Reasoning under either name, tool calls with and without index, and what says nothing."""
+    cases: list[tuple[Any, list[StreamEvent]]] = [
         ({"reasoning_content": "hm"}, [ReasoningDelta("hm", "reasoning_content")]),
         ({"reasoning": "hm"}, [ReasoningDelta("hm", "reasoning")]),
         ({"reasoning_content": "", "reasoning": "hm"}, [ReasoningDelta("hm", "reasoning")]),
@@ -78,16 +79,15 @@ def test_a_plain_answer() -> None:
             {"tool_calls": [{"function": {"name": "f"}}, {"function": {"name": "g"}}]},
             [ToolCallDelta(0, "f", ""), ToolCallDelta(1, "g", "")],
         ),
-    ],
-)
-def test_every_form_of_a_delta(delta: Any, events: list[StreamEvent]) -> None:
-    """Reasoning under either name, tool calls with and without index, and what says nothing."""
-    assert read(chunk(delta))[1] == events
+    ]
+    for delta, events in cases:
+        with case(delta):
+            assert read(chunk(delta))[1] == events
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_a_chunk_that_says_nothing_is_nothing() -> None:
+    """Unknown fields, empty lists and null are not failures, and not an answer either."""
+    cases: list[Any] = [
         {},
         {"choices": None},
         {"choices": {}},
@@ -101,14 +101,13 @@ def test_every_form_of_a_delta(delta: Any, events: list[StreamEvent]) -> None:
         {"error": ""},
         {"model": None},
         {"event": {"type": "status"}},
-    ],
-)
-def test_a_chunk_that_says_nothing_is_nothing(data: Any) -> None:
-    """Unknown fields, empty lists and null are not failures, and not an answer either."""
-    reader, events = read(data)
-    assert events == []
-    with pytest.raises(StreamCut):
-        reader.judge_end()
+    ]
+    for data in cases:
+        with case(data):
+            reader, events = read(data)
+            assert events == []
+            with pytest.raises(StreamCut):
+                reader.judge_end()
 
 
 def test_usage_is_taken_wherever_it_stands() -> None:
@@ -119,9 +118,9 @@ def test_usage_is_taken_wherever_it_stands() -> None:
     assert reader.usage == {"prompt_tokens": 5, "x": 1}
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
+def test_every_shape_of_an_error_is_raised() -> None:
+    """Objects, strings, nested ones, with and without choices beside: raised in its own words, of its own kind."""
+    cases: list[tuple[Any, type[ElbowroomError]]] = [
         ({"error": {"message": "M"}, "message": "M"}, UpstreamError),
         ({"error": "M"}, UpstreamError),
         ({"error": {"error": {"message": "M"}}}, UpstreamError),
@@ -137,12 +136,11 @@ def test_usage_is_taken_wherever_it_stands() -> None:
         ({"error": {"message": "M. Model is unloaded."}}, ModelUnavailable),
         ({"error": "M: The model has crashed without additional information. (Exit code: 6)"}, ModelUnavailable),
         ({"error": {"message": "M: Channel Error"}}, ModelUnavailable),
-    ],
-)
-def test_every_shape_of_an_error_is_raised(error: Any, kind: type[ElbowroomError]) -> None:
-    """Objects, strings, nested ones, with and without choices beside: raised in its own words, of its own kind."""
-    with pytest.raises(kind, match="M"):
-        read(error)
+    ]
+    for error, kind in cases:
+        with case(error):
+            with pytest.raises(kind, match="M"):
+                read(error)
 
 
 @pytest.mark.parametrize("data", [b'{"message": "M"}', b'"M"', b"M", b'["M"]', b"M: not { JSON", b"7 M"])
@@ -216,20 +214,23 @@ def test_nothing_said_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("usage", "overflow"),
+    ("usage", "told"),
     [
-        ({"prompt_tokens": 4096}, Overflow(4096, 4096)),
-        ({"prompt_tokens": 3892}, Overflow(4096, 3892)),
+        ({"prompt_tokens": 4096}, 4096),
+        ({"prompt_tokens": 3892}, 3892),
         ({"prompt_tokens": 3890}, None),
         ({"prompt_tokens": "4096"}, None),
         ({"prompt_tokens": None}, None),
         ({}, None),
     ],
 )
-def test_an_empty_answer_near_the_window_is_an_overflow(usage: dict[str, Any], overflow: Overflow | None) -> None:
+def test_an_empty_answer_near_the_window_is_an_overflow(usage: dict[str, Any], told: int | None) -> None:
     """From 95 % of the window on, an answer without a word means that the prompt did not fit."""
     reader, _ = read(chunk({}, "stop", usage=usage))
-    assert reader.prompt_reached(4096) == overflow
+    with pytest.raises(ContextOverflow if told else EmptyReply) as failure:
+        reader.judge_end(4096)
+    if isinstance(failure.value, ContextOverflow):
+        assert (failure.value.window, failure.value.prompt_tokens) == (4096, told)
 
 
 def test_an_answer_in_one_piece() -> None:

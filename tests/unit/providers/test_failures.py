@@ -13,10 +13,10 @@ from elbowroom.errors import (
     UpstreamError,
     UpstreamRejected,
 )
-from elbowroom.providers.upstream import Source, error_text, failure_of, failure_of_response
+from elbowroom.providers.failures import Source, error_text, failure_of, failure_of_response
 
 KEY = "sk-lm-abcdefgh:0123456789abcdefghij"
-SOURCE = Source("LM Studio", "http://127.0.0.1:1234", "Put a token into api_key.", KEY)
+SOURCE = Source("LM Studio", "http://127.0.0.1:1234", "Start it.", "Put a token into api_key.", KEY)
 
 
 def failure(status: int, body: bytes = b"", **headers: str) -> ElbowroomError:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.providers.base import ModelInfo
-from elbowroom.providers.lmstudio.models import find_model, find_owner, parse_v0_models, parse_v1_models
+from elbowroom.providers.lmstudio.provider import find_model, find_owner, parse_v0_models, parse_v1_models
 
 V1_ROW: dict[str, Any] = {
     "type": "llm",

@@ -4,6 +4,7 @@ import collections
 import itertools
 
 import pytest
+from cases import case
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,9 +67,9 @@ def test_lines_of_data_are_joined(texts: list[str], end: str) -> None:
     assert read(stream.encode()) == [ServerSentEvent("\n".join(texts).encode())]
 
 
-@pytest.mark.parametrize(
-    ("stream", "data"),
-    [
+def test_every_spelling_is_understood() -> None:
+    """Comments, missing spaces, other fields, blank lines in a row, and an end without its blank line."""
+    cases: list[tuple[bytes, list[bytes]]] = [
         (b"data: {}\n\n", [b"{}"]),
         (b"data:{}\n\n", [b"{}"]),
         (b"data:  {}\n\n", [b" {}"]),
@@ -85,11 +86,10 @@ def test_lines_of_data_are_joined(texts: list[str], end: str) -> None:
         (b"datum: {}\n\n", []),
         (b"event: error\n\n", []),
         (b"", []),
-    ],
-)
-def test_every_spelling_is_understood(stream: bytes, data: list[bytes]) -> None:
-    """Comments, missing spaces, other fields, blank lines in a row, and an end without its blank line."""
-    assert [event.data for event in read(stream)] == data
+    ]
+    for stream, data in cases:
+        with case(stream):
+            assert [event.data for event in read(stream)] == data
 
 
 def test_a_name_belongs_to_one_event() -> None:

@@ -26,10 +26,10 @@ def stream_of(
     *batches: list[AnswerEvent], model: str = "writer", usage: Any = None, wants: bool = False, at_finish: bool = False
 ) -> bytes:
     """Return a whole stream with these events."""
-    encoder = FrameEncoder(model)
+    encoder = FrameEncoder(model, wants_usage=wants, is_open_webui=at_finish)
     sent = [encoder.events(batch) for batch in batches]
     answer = Answer(usages=[usage] if usage else [], steps=1)
-    return b"".join([*sent, encoder.end(answer, wants_usage=wants, usage_at_finish=at_finish)])
+    return b"".join([*sent, encoder.end(answer)])
 
 
 @settings(deadline=None, max_examples=50)
@@ -59,7 +59,7 @@ def test_any_text_reaches_readers_that_cut_at_the_mark(texts: list[str]) -> None
     """For a client that shows text only, `data: ` stands once in each frame, and the text stays what it was."""
     encoder = FrameEncoder("m", shows_text_only=True)
     sent = [encoder.keep_alive(), *(encoder.events([TextDelta(text)]) for text in texts)]
-    stream = b"".join([*sent, encoder.end(Answer(), wants_usage=False, usage_at_finish=False)])
+    stream = b"".join([*sent, encoder.end(Answer())])
     assert all(frame.count(b"data: ") == 1 for frame in stream.split(b"\n\n")[:-1])
     assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks_of(stream)) == "".join(texts)
 

@@ -44,7 +44,7 @@ def test_progress_is_an_update_of_the_open_status() -> None:
 
 def test_no_status_is_left_open_where_it_would_stay_so() -> None:
     """Wherever an answer is stopped, the last status that the client has got is done; only the first one is not."""
-    encoder = FrameEncoder("m", keeps_status=True)
+    encoder = FrameEncoder("m", is_open_webui=True)
     shown = [
         [(told["description"], told["done"]) for told in statuses_of(encoder.events([notice]))]
         for notice in (OPENING, HALF, CLOSING)
@@ -54,7 +54,7 @@ def test_no_status_is_left_open_where_it_would_stay_so() -> None:
         [(HALF.text, True)],
         [(CLOSING.text, True)],
     ]
-    assert statuses_of(encoder.end(Answer(), wants_usage=False, usage_at_finish=False)) == []
+    assert statuses_of(encoder.end(Answer())) == []
 
 
 @pytest.mark.parametrize("notices", ALL)
@@ -63,7 +63,7 @@ def test_progress_is_never_a_line_of_text(notices: Notices, *, shows_text_only: 
     """However often it is told, the text has at most the opening and the closing."""
     encoder = FrameEncoder("m", notices, shows_text_only=shows_text_only)
     sent = encoder.events([OPENING, *[HALF] * 20, CLOSING, TextDelta("Yes.")])
-    stream = sent + encoder.end(Answer(), wants_usage=False, usage_at_finish=False)
+    stream = sent + encoder.end(Answer())
     text = "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks_of(stream))
     has_lines = notices == "content" or (notices in ("auto", "event") and shows_text_only)
     assert text.count("> *elbowroom: ") == (2 if has_lines else 0)
@@ -77,9 +77,7 @@ def test_what_is_for_nobody_begins_no_stream() -> None:
     """A notice that a client is not told is no reason to send the headers: an error may still have its status."""
     encoder = FrameEncoder("m", "off")
     assert encoder.events([OPENING, HALF, CLOSING]) == b""
-    [first, *_] = chunks_of(
-        encoder.events([TextDelta("Yes.")]) + encoder.end(Answer(), wants_usage=False, usage_at_finish=False)
-    )
+    [first, *_] = chunks_of(encoder.events([TextDelta("Yes.")]) + encoder.end(Answer()))
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
 
 
@@ -97,7 +95,7 @@ def test_normal_end_closes_an_open_notice(told: list[Notice]) -> None:
     """The closing comes before the finish; one that was closed already is not closed again."""
     for closed, times in (([], 1), ([CLOSING], 1)):
         encoder = FrameEncoder("m")
-        stream = encoder.events([*told, *closed]) + encoder.end(Answer(), wants_usage=False, usage_at_finish=False)
+        stream = encoder.events([*told, *closed]) + encoder.end(Answer())
         assert stream.count(b'"done":true') == times
         assert chunks_of(stream)[-1]["choices"][0]["finish_reason"] == "stop"
 

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from elbowroom.tokens.anchoring import (
     Anchored,
-    ExactOffsets,
     Usage,
     UsageAnchors,
     conversation_keys,
-    is_truncated,
     next_key,
 )
+from elbowroom.tokens.counter import ExactOffsets, is_truncated
 
 Message = dict[str, Any]
 SYSTEM: Message = {"role": "system", "content": "Answer briefly."}
@@ -147,35 +146,35 @@ def test_constant_errors_vanish(size: int, wrong_by: int, answer: int, new: int)
 def test_constant_difference_becomes_an_offset() -> None:
     """Two prompts of different length with the same difference make it an offset, for their arguments only."""
     offsets = ExactOffsets()
-    offsets.observe("m", None, 100, 137)
-    assert offsets.offset("m") == 0
-    offsets.observe("m", None, 100, 137)
-    assert offsets.offset("m") == 0
-    offsets.observe("m", None, 250, 287)
-    assert offsets.offset("m") == 37
-    assert offsets.offset("m", {"enable_thinking": False}) == offsets.offset("other") == 0
+    offsets.observe({}, 100, 137)
+    assert offsets.offset({}) == 0
+    offsets.observe({}, 100, 137)
+    assert offsets.offset({}) == 0
+    offsets.observe({}, 250, 287)
+    assert offsets.offset({}) == 37
+    assert offsets.offset({"enable_thinking": False}) == 0
 
 
 def test_offset_follows_a_new_constant() -> None:
     """Where the difference has changed for good, so does the offset; a single stray number leaves it."""
     offsets = ExactOffsets()
     for exact in (100, 200):
-        offsets.observe("m", None, exact, exact + 10)
-    offsets.observe("m", None, 300, 323)
-    assert offsets.offset("m") == 10
-    offsets.observe("m", None, 400, 410)
-    assert offsets.offset("m") == 10
+        offsets.observe({}, exact, exact + 10)
+    offsets.observe({}, 300, 323)
+    assert offsets.offset({}) == 10
+    offsets.observe({}, 400, 410)
+    assert offsets.offset({}) == 10
     for exact in (500, 600):
-        offsets.observe("m", None, exact, exact)
-    assert offsets.offset("m") == 0
+        offsets.observe({}, exact, exact)
+    assert offsets.offset({}) == 0
 
 
 def test_truncation_is_never_learned() -> None:
     """An engine that cuts every prompt to the same size, or by the same number of tokens, teaches no offset."""
     offsets = ExactOffsets()
     for exact in (5000, 6000, 7000):
-        offsets.observe("m", None, exact, exact - 1000)
-    assert offsets.offset("m") == 0
+        offsets.observe({}, exact, exact - 1000)
+    assert offsets.offset({}) == 0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from template_chats import CHATS, Chat
+from template_chats import CHATS, Chat, rendered
 
 from elbowroom.tokens.errors import TemplateFailed, TemplateOverran, TemplateRefused
 from elbowroom.tokens.templates.template import ChatTemplate, sha256_of
@@ -76,31 +76,31 @@ def test_renders_as_transformers_does(feature: str) -> None:
             expected = oracle(template.source, chat, **arguments)
         except Exception as error:  # noqa: BLE001 - whatever the oracle makes of it
             with pytest.raises(TemplateFailed, match=same_words(error)):
-                template.render(chat.messages, chat.tools or None, **arguments)
+                rendered(template, chat.messages, chat.tools or None, **arguments)
         else:
-            assert template.render(list(chat.messages), list(chat.tools) or None, **arguments) == expected
+            assert rendered(template, list(chat.messages), list(chat.tools) or None, **arguments) == expected
 
 
 def test_generation_prompt_can_be_left_out() -> None:
     """`add_generation_prompt` decides whether the prompt ends with the opening of an answer."""
     template = ChatTemplate(CHATML)
     messages = [{"role": "user", "content": "hi"}]
-    assert template.render(messages) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-    assert template.render(messages, add_generation_prompt=False) == "<|im_start|>user\nhi<|im_end|>\n"
+    assert rendered(template, messages) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    assert rendered(template, messages, add_generation_prompt=False) == "<|im_start|>user\nhi<|im_end|>\n"
 
 
 def test_date_comes_from_the_given_clock() -> None:
     """A template that writes the date writes the clock's, in macros as well."""
     source = "{% macro today() %}{{ strftime_now('%d %b %Y') }}{% endmacro %}{{ today() }}{{ strftime_now('%H') }}"
     template = ChatTemplate(source, clock=lambda: datetime(2024, 2, 29, 7, tzinfo=UTC))
-    assert template.render([]) == "29 Feb 202407"
+    assert rendered(template, []) == "29 Feb 202407"
 
 
 def test_refusal_carries_the_templates_own_words() -> None:
     """`raise_exception` is told apart from a broken template, and names template and reason."""
     template = ChatTemplate("{{ raise_exception('System role not supported') }}", name="gemma-2")
     with pytest.raises(TemplateRefused) as caught:
-        template.render([])
+        rendered(template, [])
     assert caught.value.template == "gemma-2"
     assert caught.value.reason == "System role not supported"
     assert str(caught.value) == "The chat template of gemma-2 refuses these messages: System role not supported"
@@ -126,7 +126,7 @@ def test_broken_or_prying_template_fails_with_its_cause(source: str, reason: str
     """A template that cannot be read, breaks, or reaches for Python fails with one error that says why."""
     template = ChatTemplate(source, name="odd-model")
     with pytest.raises(TemplateFailed, match=reason) as caught:
-        template.render([{"role": "user", "content": "hi"}])
+        rendered(template, [{"role": "user", "content": "hi"}])
     assert type(caught.value) is TemplateFailed
     assert "odd-model" in caught.value.message
 
@@ -135,20 +135,20 @@ def test_text_without_an_end_is_stopped() -> None:
     """A template that writes more than any window holds is stopped while it writes."""
     source = "{% for i in range(99999) %}{% for j in range(99999) %}{{ 'a' * 10000 }}{% endfor %}{% endfor %}"
     with pytest.raises(TemplateOverran, match="16,000,000 characters"):
-        ChatTemplate(source).render([])
+        rendered(ChatTemplate(source), [])
 
 
 def test_recursion_without_an_end_is_stopped() -> None:
     """A macro that calls itself for ever ends with an error, not with the process."""
     with pytest.raises(TemplateOverran, match="calls itself"):
-        ChatTemplate("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}").render([])
+        rendered(ChatTemplate("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), [])
 
 
 def test_callers_messages_are_never_changed() -> None:
     """Rendering leaves messages and tools as they are."""
     for chat in CHATS.values():
         messages, tools = copy.deepcopy(chat.messages), copy.deepcopy(chat.tools)
-        ChatTemplate(CHATML).render(messages, tools)
+        rendered(ChatTemplate(CHATML), messages, tools)
         assert (messages, tools) == (chat.messages, chat.tools)
 
 
@@ -163,7 +163,7 @@ def test_import_loads_nothing_heavy() -> None:
         "import sys, elbowroom.tokens.templates.prompt, elbowroom.tokens.renderer as r\n"
         "from elbowroom.tokens.templates.template import ChatTemplate as T\n"
         "assert 'jinja2' not in sys.modules\n"
-        "T('x').render([])\n"
+        "T('x').evaluate({})\n"
         "assert 'jinja2' in sys.modules and 'transformers' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env=os.environ, timeout=60)
@@ -173,7 +173,7 @@ def test_a_message_may_have_keys_with_the_names_of_methods() -> None:
     """A dot finds a dict's method first and then its items; what is missing is undefined."""
     message = {"role": "user", "items": "mine", "content": {"nested": 1}}
     source = "{{ m.items() | length }}{{ m['items'] }}{{ m.content.nested }}{{ m.nothing is defined }}"
-    assert ChatTemplate(source).render([], m=message) == "3mine1False"
+    assert rendered(ChatTemplate(source), [], m=message) == "3mine1False"
 
 
 class Basket:
@@ -187,7 +187,7 @@ def test_what_one_kind_of_object_may_do_another_may_not() -> None:
     template = ChatTemplate("{% for v in values %}{{ v.pop is defined }},{{ v.copy is defined }};{% endfor %}")
     values: list[Any] = ["text", [1], Basket(), {"a": 1}]
     once = "False,False;False,True;True,False;False,True;"
-    assert template.render([], values=values) == once
-    assert template.render([], values=[*values, *values]) == once + once
+    assert rendered(template, [], values=values) == once
+    assert rendered(template, [], values=[*values, *values]) == once + once
     with pytest.raises(TemplateFailed):
-        ChatTemplate("{{ v.pop() }}").render([], v=[1])
+        rendered(ChatTemplate("{{ v.pop() }}"), [], v=[1])

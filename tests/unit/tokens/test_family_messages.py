@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from cases import case
 from template_chats import PLACE, answer, call, parts, result, system, user
 
 from elbowroom.tokens.templates.messages import (
@@ -18,13 +18,14 @@ from elbowroom.tokens.templates.prompt import FAMILIES, ORDINARY, family_of
 THOUGHT = answer("Hi.", reasoning_content="Hm.")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_family_is_known_by_its_signs(family: object) -> None:
+def test_family_is_known_by_its_signs() -> None:
     """A template with all signs of a family is of that family; one without any is ordinary."""
-    known = next(one for one in FAMILIES if one is family)
-    assert known.wrote(" ".join(known.signs))
-    assert not any(known.wrote(f"{' '.join(known.signs)} {sign}") for sign in known.counter_signs)
-    assert family_of("{% for message in messages %}{{ message.content }}{% endfor %}") is ORDINARY
+    for family in FAMILIES:
+        with case(family):
+            known = next(one for one in FAMILIES if one is family)
+            assert known.wrote(" ".join(known.signs))
+            assert not any(known.wrote(f"{' '.join(known.signs)} {sign}") for sign in known.counter_signs)
+            assert family_of("{% for message in messages %}{{ message.content }}{% endfor %}") is ORDINARY
 
 
 def test_reasoning_gets_its_other_name() -> None:

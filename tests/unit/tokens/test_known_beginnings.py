@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-import pytest
+from cases import case
 
 from elbowroom.tokens.files.segments import LONG, Beginning, KnownBeginnings, PartlyRead, SegmentCounter
 from elbowroom.tokens.files.tokenizer import Tokenizer
@@ -57,17 +57,20 @@ def prompt(chance: random.Random, messages: int) -> str:
     )
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_prompts_that_begin_alike_are_counted_as_new_ones(seed: int) -> None:
+def test_prompts_that_begin_alike_are_counted_as_new_ones() -> None:
     """Whatever stands behind a known beginning, even half a special token, the count is the tokenizer's own."""
-    chance = random.Random(seed)
-    letters = tokenizer()
-    counter = SegmentCounter(letters)
-    text = prompt(chance, 80)
-    for _ in range(12):
-        assert counter.count(text) == letters.count(text)
-        kept = chance.choice([len(text), len(text) - chance.randint(0, 40), chance.randint(0, len(text))])
-        text = text[:kept] + chance.choice(["", "<end>", "<s>", "x", "d"]) + prompt(chance, chance.randint(0, 4))
+    for seed in range(30):
+        with case(seed):
+            chance = random.Random(seed)
+            letters = tokenizer()
+            counter = SegmentCounter(letters)
+            text = prompt(chance, 80)
+            for _ in range(12):
+                assert counter.count(text) == letters.count(text)
+                kept = chance.choice([len(text), len(text) - chance.randint(0, 40), chance.randint(0, len(text))])
+                text = (
+                    text[:kept] + chance.choice(["", "<end>", "<s>", "x", "d"]) + prompt(chance, chance.randint(0, 4))
+                )
 
 
 def test_a_special_token_that_only_the_next_prompt_has_is_found() -> None:

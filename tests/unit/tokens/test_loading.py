@@ -31,7 +31,7 @@ import elbowroom.tokens
 import elbowroom.tokens.files.gguf
 import elbowroom.tokens.files.loading
 import elbowroom.tokens.files.segments
-import elbowroom.tokens.stream_count
+import elbowroom.tokens.files.tokenizer
 print(sorted({"tokenizers", "tiktoken", "regex", "jinja2", "numpy"} & sys.modules.keys()))
 """
 

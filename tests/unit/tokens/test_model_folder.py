@@ -59,15 +59,6 @@ def test_list_of_templates_is_read(tmp_path: Path) -> None:
     assert read_model_folder(folder).chat_templates == {"default": "one", "rag": "two"}
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_context_length_is_read(nested: bool, tmp_path: Path) -> None:
-    """The trained context length is found at the top of the configuration or in its part for text."""
-    config = {"max_position_embeddings": 32768}
-    text = json.dumps({"text_config": config} if nested else config)
-    folder = write_folder(tmp_path, byte_level_tokenizer(), {}, config__json=text)
-    assert read_model_folder(folder).context_length == 32768
-
-
 def test_tokens_may_stand_in_the_special_tokens_map(tmp_path: Path) -> None:
     """BOS and EOS that only the special tokens map names are found there."""
     named = json.dumps({"bos_token": "<s>", "eos_token": {"content": "</s>"}})

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -34,24 +35,29 @@ PROMPT = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
 GENEROUS = 30.0  # seconds, for work that takes some milliseconds on an idle machine
 
 
+def worker_id(renderer: TemplateRenderer) -> int | None:
+    """Return the process id of a renderer's worker, None while there is none."""
+    return renderer._worker.process.pid if renderer._worker else None
+
+
 @pytest.fixture
 async def renderer() -> AsyncIterator[TemplateRenderer]:
     """A renderer that knows no template and waits long."""
-    async with TemplateRenderer(deadline=GENEROUS, known=()) as running:
+    async with aclosing(TemplateRenderer(deadline=GENEROUS, known=())) as running:
         yield running
 
 
 @pytest.fixture
 async def strict_renderer() -> AsyncIterator[TemplateRenderer]:
     """A renderer that knows no template and soon loses patience."""
-    async with TemplateRenderer(deadline=2.0, known=()) as running:
+    async with aclosing(TemplateRenderer(deadline=2.0, known=())) as running:
         yield running
 
 
 async def test_unknown_template_renders_in_the_worker(renderer: TemplateRenderer) -> None:
     """The text is the one that this process would write, for every conversation."""
     prompt = ChatPrompt(CHATML, bos_token="<s>", clock=lambda: datetime(2024, 2, 29, tzinfo=UTC))
-    assert renderer.worker_id is None
+    assert worker_id(renderer) is None
     for name, chat in CHATS.items():
         request = ChatRequest(chat.messages, chat.tools, chat.arguments)
         if name in ("ends with a call", "ends with two"):
@@ -59,7 +65,7 @@ async def test_unknown_template_renders_in_the_worker(renderer: TemplateRenderer
                 await renderer.render(prompt, request)
         else:
             assert await renderer.render(prompt, request) == prompt.text(request)
-    assert renderer.worker_id is not None
+    assert worker_id(renderer) is not None
 
 
 async def test_clock_reaches_the_worker(renderer: TemplateRenderer) -> None:
@@ -79,13 +85,13 @@ async def test_lone_surrogates_and_nested_data_pass(renderer: TemplateRenderer) 
 
 async def test_known_template_renders_in_this_process() -> None:
     """A template on the list needs no worker, be the conversation short or long."""
-    async with TemplateRenderer(known={sha256_of(CHATML)}) as renderer:
+    async with aclosing(TemplateRenderer(known={sha256_of(CHATML)})) as renderer:
         prompt = ChatPrompt(CHATML + "\n")
         assert await renderer.render(prompt, HELLO) == PROMPT
         assert await renderer.render(prompt, HELLO) == PROMPT
         long = ChatRequest([user("Hello")] * (INLINE_MESSAGES + 1))
         assert await renderer.render(prompt, long) == prompt.text(long)
-        assert renderer.worker_id is None
+        assert worker_id(renderer) is None
 
 
 def test_list_of_known_templates_is_a_list_of_hashes() -> None:
@@ -109,13 +115,13 @@ def test_list_of_known_templates_is_a_list_of_hashes() -> None:
 async def test_template_that_takes_too_long_is_killed(strict_renderer: TemplateRenderer, source: str) -> None:
     """It ends at the deadline with an error that names it, and the next template renders in a new worker."""
     assert await strict_renderer.render(ChatPrompt(CHATML), HELLO) == PROMPT
-    first = strict_renderer.worker_id
+    first = worker_id(strict_renderer)
     with pytest.raises(TemplateOverran, match=r"of evil-7b was stopped: it took more than 2 seconds"):
         await strict_renderer.render(ChatPrompt(source, name="evil-7b"), HELLO)
     assert first is not None
     assert not psutil.pid_exists(first)
     assert await strict_renderer.render(ChatPrompt(CHATML), HELLO) == PROMPT
-    assert strict_renderer.worker_id != first
+    assert worker_id(strict_renderer) != first
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process's memory")
@@ -155,30 +161,30 @@ async def test_errors_of_the_worker_are_the_templates(
 ) -> None:
     """What goes wrong there is raised here with class, name and reason, and the worker lives on."""
     await renderer.render(ChatPrompt(CHATML), HELLO)
-    worker = renderer.worker_id
+    worker = worker_id(renderer)
     with pytest.raises(TemplateFailed, match=reason) as caught:
         await renderer.render(ChatPrompt(source, name="odd-model"), HELLO)
     assert type(caught.value) is kind
     assert caught.value.template == "odd-model"
-    assert renderer.worker_id == worker
+    assert worker_id(renderer) == worker
 
 
 async def test_template_that_was_killed_twice_is_given_up() -> None:
     """It costs no third deadline; other templates are not concerned."""
-    async with TemplateRenderer(deadline=0.5, known=()) as renderer:
+    async with aclosing(TemplateRenderer(deadline=0.5, known=())) as renderer:
         for _ in range(CHANCES):
             with pytest.raises(TemplateOverran, match="took more than"):
                 await renderer.render(ChatPrompt(ENDLESS), HELLO)
         with pytest.raises(TemplateOverran, match="not tried again"):
             await renderer.render(ChatPrompt(ENDLESS), HELLO)
-        assert renderer.worker_id is None
+        assert worker_id(renderer) is None
 
 
 async def test_worker_that_died_is_replaced(renderer: TemplateRenderer) -> None:
     """A worker that something else has killed costs at most one request."""
     prompt = ChatPrompt(CHATML)
     await renderer.render(prompt, HELLO)
-    first = renderer.worker_id
+    first = worker_id(renderer)
     assert first is not None
     psutil.Process(first).kill()
     try:
@@ -186,7 +192,7 @@ async def test_worker_that_died_is_replaced(renderer: TemplateRenderer) -> None:
     except TemplateOverran:
         text = await renderer.render(prompt, HELLO)
     assert text == PROMPT
-    assert renderer.worker_id != first
+    assert worker_id(renderer) != first
 
 
 async def test_requests_at_the_same_time_share_one_worker(renderer: TemplateRenderer) -> None:
@@ -195,7 +201,7 @@ async def test_requests_at_the_same_time_share_one_worker(renderer: TemplateRend
     names = [str(number) for number in range(20)]
     texts = await asyncio.gather(*(renderer.render(prompt, ChatRequest([user(name)])) for name in names))
     assert texts == names
-    assert renderer.worker_id is not None
+    assert worker_id(renderer) is not None
     workers = [child for child in psutil.Process().children() if "tokens.worker" in " ".join(child.cmdline())]
     assert len(workers) == 1
 
@@ -203,7 +209,7 @@ async def test_requests_at_the_same_time_share_one_worker(renderer: TemplateRend
 async def test_cancelled_request_leaves_nothing_behind(renderer: TemplateRenderer) -> None:
     """Whoever goes away in the middle takes the busy worker along; the next request gets its own answer."""
     await renderer.render(ChatPrompt(CHATML), HELLO)
-    busy = renderer.worker_id
+    busy = worker_id(renderer)
     assert busy is not None
     task = asyncio.create_task(renderer.render(ChatPrompt(ENDLESS), HELLO))
     await asyncio.sleep(0.2)
@@ -233,11 +239,11 @@ async def test_close_ends_the_worker_and_a_later_request_starts_one() -> None:
     await renderer.aclose()
     for _ in range(2):
         assert await renderer.render(ChatPrompt(CHATML), HELLO) == PROMPT
-        worker = renderer.worker_id
+        worker = worker_id(renderer)
         assert worker is not None
         await renderer.aclose()
         assert not psutil.pid_exists(worker)
-        assert renderer.worker_id is None
+        assert worker_id(renderer) is None
 
 
 async def test_worker_that_does_not_start_is_a_failed_template(
@@ -255,8 +261,8 @@ async def test_worker_sees_no_secrets(renderer: TemplateRenderer, monkeypatch: p
     """Tokens and keys of this process's environment are not in the worker's."""
     monkeypatch.setenv("LM_API_TOKEN", "canary")
     await renderer.render(ChatPrompt(CHATML), HELLO)
-    assert renderer.worker_id is not None
-    assert "LM_API_TOKEN" not in psutil.Process(renderer.worker_id).environ()
+    assert worker_id(renderer) is not None
+    assert "LM_API_TOKEN" not in psutil.Process(worker_id(renderer)).environ()
 
 
 PARENT = """
@@ -268,7 +274,7 @@ async def main():
     renderer = TemplateRenderer(deadline=float(sys.argv[2]), known=())
     hello = ChatRequest([{"role": "user", "content": "hi"}])
     await renderer.render(ChatPrompt("{{ 1 }}"), hello)
-    print(renderer.worker_id, flush=True)
+    print(renderer._worker.process.pid, flush=True)
     await renderer.render(ChatPrompt(sys.argv[1]), hello)
     await asyncio.sleep(600)
 
@@ -298,7 +304,7 @@ async def test_messages_nested_too_deeply_are_refused(source: str) -> None:
         nested = [nested]
     called = {**call(PLACE), "function": {"name": "f", "arguments": nested}}
     request = ChatRequest([user(), {"role": "assistant", "tool_calls": [called]}, user()])
-    async with TemplateRenderer(known={sha256_of(CHATML)}) as renderer:
+    async with aclosing(TemplateRenderer(known={sha256_of(CHATML)})) as renderer:
         with pytest.raises(TemplateFailed, match="nested too deeply"):
             await renderer.render(ChatPrompt(source), request)
 

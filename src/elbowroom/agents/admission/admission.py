@@ -1,8 +1,8 @@
 """Who may use a model's context now: requests of one loaded model share its window, and too many at once all fail.
 
-One `Admission` for the server, on its event loop. Whoever sends a request to a model asks for its place first:
+One `Admission` for the server, on its event loop. Each request to a model has to be admitted first:
 
-    with admission.chat((provider.id, model, chat_id)):          # a chat: from its arrival to its end
+    with running.chat((provider.id, model, chat_id)):            # a chat: from its arrival to its end
         async with admission.admitted(
             (provider.id, model), capacity=window, tokens=prompt + reserve, prompt=prompt,
             priority=Priority.CHAT, on_wait=tell,
@@ -22,101 +22,21 @@ request - has the chat's priority, after or before the chat's own ticket.
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
 
-from elbowroom.agents.admission.pool import Clock, Pool, Priority, Ticket
+from elbowroom.agents.admission.jobs import Job
+from elbowroom.agents.admission.pool import Clock, Pool, PoolKey, Priority, Ticket
+from elbowroom.agents.running import ChatKey, Running
 from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
-
-ChatKey = tuple[str, str, str]
-"""A provider's id, a model's, and a chat's; an empty one is a chat that nobody has named."""
-
-
-class RunningChats:
-    """Chats by their keys, each perhaps several times."""
-
-    def __init__(self) -> None:
-        self._running: Counter[ChatKey] = Counter()
-        self._waiting: Counter[tuple[str, str]] = Counter()
-        self._sleepers: list[asyncio.Future[None]] = []
-        self._at_work: dict[Callable[[], object], ChatKey] = {}
-
-    @contextmanager
-    def chat(self, key: ChatKey) -> Iterator[None]:
-        """Let a chat run until this is left; tasks that are in its way leave."""
-        self.make_way(key)
-        self._running[key] += 1
-        try:
-            yield
-        finally:
-            self._running[key] -= 1
-            if not self._running[key]:
-                del self._running[key]
-            self._wake()
-
-    @contextmanager
-    def at_work(self, task: ChatKey, leave: Callable[[], object]) -> Iterator[None]:
-        """Let a task run; `leave` is called, perhaps several times, when a chat begins that it is in the way of."""
-        self._at_work[leave] = task
-        try:
-            yield
-        finally:
-            del self._at_work[leave]
-
-    def make_way(self, chat: ChatKey) -> None:
-        """Ask the tasks to leave that are in the way of a chat: those with its model, and its own."""
-        *model, chat_id = chat
-        for leave, (*its_model, its_chat) in list(self._at_work.items()):
-            if its_model == model or (chat_id and its_chat == chat_id):
-                leave()
-
-    def concerns(self, task: ChatKey) -> bool:
-        """Tell whether a chat runs that this task has to wait for: its own, or any of the model where it has none.
-
-        Its own may be with another model: a client may have titles written by one of its choice.
-        """
-        *model, chat_id = task
-        return any(key[2] == chat_id if chat_id else [*key[:2]] == model for key in self._running)
-
-    def waiting(self, provider: str, model: str) -> int:
-        """Return how many tasks wait for chats of a model."""
-        return self._waiting[provider, model]
-
-    @contextmanager
-    def task_waits(self, task: ChatKey) -> Iterator[None]:
-        """Count a task among those that wait until this is left."""
-        model = task[:2]
-        self._waiting[model] += 1
-        try:
-            yield
-        finally:
-            self._waiting[model] -= 1
-            if not self._waiting[model]:
-                del self._waiting[model]
-
-    async def ended(self, task: ChatKey) -> None:
-        """Wait until no chat runs that concerns this task, those that begin meanwhile included."""
-        while self.concerns(task):
-            woken = asyncio.get_running_loop().create_future()
-            self._sleepers.append(woken)
-            await woken
-
-    def _wake(self) -> None:
-        for woken in self._sleepers:
-            if not woken.done():
-                woken.set_result(None)
-        self._sleepers.clear()
-
-
-__all__ = ["Admission", "ChatKey", "Clock", "PoolKey", "Priority", "Ticket"]
+from elbowroom.providers.base import ModelInfo, Provider
 
 log = logging.getLogger(__name__)
 MAX_WAITING: Final = 128
 QUIET_SECONDS: Final = 0.3
-"""Who waits no longer than this is not told that he waits."""
+"""A person is not told of a wait that is no longer."""
 TASK_PATIENCE: Final = 0.3
 """Seconds: a client asks for a new chat's title up to 130 ms before it sends the chat."""
 LONGEST_TASK_WAIT: Final = 120.0
@@ -124,19 +44,52 @@ LONGEST_TASK_WAIT: Final = 120.0
 MOST_WAYS_GIVEN: Final = 3
 """How often a task begins anew for the sake of chats."""
 
-PoolKey = tuple[str, str]
-"""A provider's id and a model's."""
 Done = TypeVar("Done")
 
 
 class Admission:
     """The pools of all models. At most `max_waiting` requests wait for each; it may be changed at any time."""
 
-    def __init__(self, *, max_waiting: int = MAX_WAITING, clock: Clock | None = None) -> None:
+    def __init__(
+        self, running: Running | None = None, *, max_waiting: int = MAX_WAITING, clock: Clock | None = None
+    ) -> None:
         self.max_waiting = max_waiting
         self._given_clock = clock
         self._pools: dict[PoolKey, Pool] = {}
-        self._chats = RunningChats()
+        self.running = running if running is not None else Running()  # an empty one is false
+
+    @asynccontextmanager
+    async def entered(
+        self,
+        provider: Provider,
+        info: ModelInfo,
+        *,
+        window: int,
+        prompt: int,
+        tokens: int,
+        on_wait: Callable[[int], Awaitable[None]] | None = None,
+        job: Job | None = None,
+    ) -> AsyncIterator[Ticket | None]:
+        """Hold `tokens` of the model's `window` for one request, as `admitted` does.
+
+        A request of a background `job` has the job's rank. The job is told when it has the model, when it waits for
+        it, and when it is in somebody's way. Where a provider manages the context of its model by itself, nothing is
+        held and nobody waits. Raises TooManyRequests.
+        """
+        if not provider.manages_context:
+            yield None
+            return
+        priority = job.priority if job is not None else Priority.CHAT
+        if job is not None and priority is Priority.BACKGROUND:
+            on_wait = job.has_to_wait
+        pool_key = (provider.id, info.id)
+        async with self.admitted(
+            pool_key, capacity=window, tokens=tokens, prompt=prompt, priority=priority, on_wait=on_wait
+        ) as ticket:
+            if job is not None:
+                ticket.on_preempt = job.give_way
+                job.has_model()
+            yield ticket
 
     @asynccontextmanager
     async def admitted(
@@ -151,17 +104,17 @@ class Admission:
     ) -> AsyncIterator[Ticket]:
         """Hold `tokens` of the model's `capacity`, the whole of it at most, as soon as there is room for them.
 
-        Who waits is admitted by priority, then in the order of arrival, and nobody overtakes one who needs more room.
-        `on_wait` is called once by who waits for longer than a moment, with how many requests are before this one: 0
-        where only the prompt of a cancelled one is read to its end. Raises TooManyRequests where too many wait.
+        Requests are admitted by priority, then in the order of arrival; none overtakes another that needs more room.
+        `on_wait` is called once after a moment of waiting, with the number of requests before this one: 0 where the
+        engine only reads the prompt of a cancelled request to its end. Raises TooManyRequests where too many wait.
 
-        Everything is given back at the end. Only where the block is left by a cancellation, or by an error that the
-        upstream does not know of, before the ticket's `first_token`, the tokens stay held as long as the engine
-        takes to read `prompt`: it does not stop in the middle of one.
+        Everything is given back at the end. Where the block is left before the ticket's `first_token` by a
+        cancellation, or by an error that the upstream does not know of, the tokens stay held until the engine has
+        read `prompt`: it does not stop in the middle of one.
         """
         pool = self._pool(pool_key)
         if priority is Priority.CHAT:
-            self._chats.make_way((*pool_key, ""))
+            self.running.make_way((*pool_key, ""))
         ticket = pool.ask(capacity, priority, tokens, prompt)
         try:
             if ticket.state == "waiting":
@@ -182,24 +135,20 @@ class Admission:
         """Tell whether background work is in nobody's way: nobody waits for the model, and no chat holds any of it."""
         return not self.waiting(pool_key) and not self._pool(pool_key).is_busy_with_chats
 
-    def chat(self, chat_key: ChatKey) -> AbstractContextManager[None]:
-        """Mark a chat as running, from the arrival of its request to its end."""
-        return self._chats.chat(chat_key)
-
     async def before_task(self, chat_key: ChatKey) -> None:
-        """Wait until the task's chat has not run for a moment: any chat of the model where it names none.
+        """Wait until the task's chat has not run for a moment, or any chat of the model where the task names none.
 
-        Between two rounds of a client's tools a chat does not run for as long as the tools take. One that goes on for
-        minutes is not waited for. Raises TooManyRequests where it would have to wait and too many do.
+        A chat does not run while a client runs its tools. A chat that goes on for minutes is not waited for. Raises
+        TooManyRequests where the task would have to wait and too many do.
         """
         until = self._clock.time() + LONGEST_TASK_WAIT
         await self._sleep(TASK_PATIENCE)
-        if not self._chats.concerns(chat_key):
+        if not self.running.delays(chat_key):
             return
         self._check_queue(chat_key[:2], self.waiting(chat_key[:2]))
-        with self._chats.task_waits(chat_key):
-            while self._chats.concerns(chat_key) and (left := until - self._clock.time()) > 0:
-                ended = asyncio.ensure_future(self._chats.ended(chat_key))
+        with self.running.task_waiting(chat_key):
+            while self.running.delays(chat_key) and (left := until - self._clock.time()) > 0:
+                ended = asyncio.ensure_future(self.running.chats_ended(chat_key))
                 try:
                     await self._sleep(left, ended)
                 finally:
@@ -209,16 +158,16 @@ class Admission:
     async def giving_way(
         self, chat_key: ChatKey, work: Callable[[], Awaitable[Done]], *, may_leave: Callable[[], bool] = lambda: True
     ) -> Done:
-        """Return what a task's work comes to, which is cancelled and begun anew where a chat begins that it hinders.
+        """Do a task's work and return its result; cancel it and begin anew where it is in the way of a new chat.
 
-        Only as long as it `may_leave`, and only so often: a task is answered at last. Raises what the work raises,
-        and what `before_task` does.
+        That happens only while the work `may_leave`, and a few times at most: a task is answered at last. Raises what
+        the work and `before_task` raise.
         """
         for _ in range(MOST_WAYS_GIVEN):
             way = asyncio.timeout(None)
             try:
                 async with way:
-                    with self._chats.at_work(chat_key, partial(_leave_by, way, may_leave)):
+                    with self.running.task_at_work(chat_key, partial(_leave_by, way, may_leave)):
                         return await work()
             except TimeoutError:
                 if not way.expired():
@@ -228,7 +177,7 @@ class Admission:
         return await work()
 
     def forget(self, pool_key: PoolKey) -> None:
-        """Give back what is held for cancelled requests: the model was unloaded or loaded anew, and reads nothing."""
+        """Give back the tokens of cancelled requests: the model was unloaded or loaded anew, and reads nothing."""
         if pool_key in self._pools:
             self._pools[pool_key].forget()
 
@@ -240,10 +189,10 @@ class Admission:
         """Return how many requests wait for the model, tasks that wait for their chats included."""
         # No pool is made here: a task may name a model that does not exist, and metrics have a line for each pool.
         in_pool = self._pools[pool_key].waiting if pool_key in self._pools else 0
-        return in_pool + self._chats.waiting(*pool_key)
+        return in_pool + self.running.waiting_tasks(*pool_key)
 
     def close(self) -> None:
-        """Let no timer run on."""
+        """End all timers."""
         for pool in self._pools.values():
             pool.forget()
 
@@ -272,7 +221,7 @@ class Admission:
         await asyncio.wait([ticket.admitted])
 
     def _leave(self, key: PoolKey, pool: Pool, ticket: Ticket, error: BaseException) -> None:
-        """Give a ticket back that was left by an error. An upstream that has fallen silent may be reading yet."""
+        """Give a ticket back after an error. A silent upstream may still be reading the prompt."""
         if isinstance(error, ElbowroomError) and not isinstance(error, UpstreamTimeout):
             pool.free(ticket)
         elif seconds := pool.abandon(ticket):
@@ -289,7 +238,7 @@ class Admission:
 
 
 def _leave_by(way: asyncio.Timeout, may_leave: Callable[[], bool]) -> None:
-    """Have the block of a timeout left as soon as the loop comes to it, unless that is under way."""
+    """Leave the block of a timeout at the loop's next turn, if it may be left and is not being left."""
     if way.when() is None and may_leave():
         way.reschedule(0)
 

@@ -1,20 +1,18 @@
-"""Work for a conversation while its person reads the answer: it keeps out of the way of whoever asks for the model."""
+"""Work in the background, done for a conversation while its person reads the answer: any chat goes before it."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from elbowroom.agents.admission.admission import Admission, PoolKey, Priority, Ticket
+from elbowroom.agents.admission.pool import PoolKey, Priority
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.errors import ElbowroomError
-from elbowroom.providers.base import ModelInfo, Provider
 
 log = logging.getLogger(__name__)
 QUIET_SECONDS: Final = 1.0
-"""How long nobody may have asked for the model before work begins: titles and tags are asked for behind an answer."""
+"""How long nobody may have asked for the model before work begins: clients ask for titles and tags after an answer."""
 MOST_TRIES: Final = 5
 PATIENCE_SECONDS: Final = 900.0
 
@@ -23,11 +21,11 @@ Outcome = Compaction | Cannot
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """The work behind one answer: a compaction, whose `outcome` the next turn may wait for, and what follows it.
+    """The work after one answer: a compaction, whose `outcome` the next turn may wait for, and warming up the engine.
 
-    `conversation` is its id, as far as it has one.
-    `waiting` is how many turns wait: an answer that is asked for anew waits beside the one before it. While it
-    `is_flushing`, before the compaction, nobody waits for it: who goes on with the conversation ends it.
+    `conversation` is the conversation's id, empty where it has none. `waiting` counts the turns that wait: a person
+    may ask for the same answer twice. While the job `is_flushing`, before the compaction, no turn waits for it: the
+    next turn of the conversation ends it.
     """
 
     key: str
@@ -41,43 +39,43 @@ class Job:
     _is_in_the_way: bool = False
 
     def cancel(self) -> None:
-        """End the work; who waits for the outcome is told that there is none."""
+        """End the work; turns that wait for the outcome get None."""
         if self.task is not None:
             self.task.cancel()
 
     def leave_out(self) -> None:
-        """End the work for a conversation that goes on without it, unless another turn waits for it."""
+        """End the work since its conversation goes on without it, unless another turn waits for it."""
         if not self.waiting:
             self.cancel()
 
     @property
     def priority(self) -> Priority:
-        """Return how its requests rank: as those of the person who waits for it, if one does."""
+        """Return the rank of its requests: that of a chat while a turn waits for it."""
         return Priority.CHAT if self.waiting else Priority.BACKGROUND
 
     def has_model(self) -> None:
-        """Take note that a request of its is let in: from now on it is worth waiting for."""
+        """Note that one of its requests was admitted: from now on a turn may wait for it."""
         self.is_compacting = not self.is_flushing and not self.outcome.done()
         self._is_in_the_way = False
 
     async def has_to_wait(self, before: int) -> None:
-        """Take note that others have the model: no turn waits for this now, but does the work by itself at its rank."""
+        """Note that others have the model: a turn that waits stops waiting, and compacts by itself at its own rank."""
         self.is_compacting = False
         if self.waiting:
             self.cancel()
 
     def give_way(self) -> None:
-        """Let somebody else have the model, and try again later; as long as a person waits for this, nobody else."""
+        """Leave the model to others and try again later; not while a turn waits for this job."""
         self._is_in_the_way = bool(self.waiting)
         if self.attempt is not None and not self.waiting:
             self.is_compacting = False
             self.attempt.cancel()
 
     async def awaited(self) -> Outcome | None:
-        """Return what the compaction came to, None where it was given up.
+        """Wait for the compaction and return its outcome, None where it was given up.
 
-        One that has had to give way meanwhile, or to wait for others, is given up: it would go on only when nobody
-        needs the model, and now somebody does.
+        A job that has given way to others, or waits for them, is given up: it would go on only when nobody needs the
+        model, and the turn that asks here needs it now.
         """
         if not self.is_compacting and not self.outcome.done():
             self.cancel()
@@ -102,14 +100,17 @@ Work = Callable[[Job], Awaitable[None]]
 
 @dataclass(slots=True)
 class Background:
-    """The jobs of one server, by the key of the conversation with the answer that they began behind."""
+    """The jobs of one server, by the key of their conversation up to the answer after which they began.
 
-    admission: Admission
+    `may_start` tells whether background work with a model would be in nobody's way.
+    """
+
+    may_start: Callable[[PoolKey], bool]
     quiet_seconds: float = QUIET_SECONDS
     _jobs: dict[str, Job] = field(default_factory=dict)
 
     def begin(self, key: str, pool: PoolKey, work: Work, conversation: str = "") -> None:
-        """Begin `work` once the model is quiet; where somebody needs the model, it is cancelled and tried again."""
+        """Begin `work` once the model is quiet; it is cancelled where others need the model, and tried again later."""
         if (before := self._jobs.get(key)) is not None:
             before.cancel()
         job = Job(key, asyncio.get_running_loop().create_future(), conversation)
@@ -117,7 +118,7 @@ class Background:
         job.task = asyncio.create_task(self._run(job, pool, work))
 
     def taken_up(self, keys: Iterable[str]) -> Job | None:
-        """Return the job whose compaction is under way for a conversation that goes on; all else for it is ended."""
+        """Return the job that compacts a conversation which goes on now, if one does; end all its other jobs."""
         found = None
         for key in keys:
             if (job := self._jobs.get(key)) is None:
@@ -129,7 +130,7 @@ class Background:
         return found
 
     async def end(self, conversation: str) -> None:
-        """End what is under way for the conversation with this id, because a person has stopped it."""
+        """End the jobs of the conversation with this id, because a person has stopped it."""
         await _ended(job for job in self._jobs.values() if job.conversation == conversation)
 
     async def aclose(self) -> None:
@@ -144,7 +145,7 @@ class Background:
                 if await self._attempted(job, work):
                     break
         except TimeoutError:
-            log.info("The background work behind an answer of %s is given up: others need the model.", pool[1])
+            log.info("The background work after an answer of %s is given up: others need the model.", pool[1])
         finally:
             if self._jobs.get(job.key) is job:
                 del self._jobs[job.key]
@@ -165,7 +166,7 @@ class Background:
         """Wait until nobody has used the model or waited for it for a moment."""
         was_free = False
         while True:
-            is_free = self.admission.background_may_start(pool)
+            is_free = self.may_start(pool)
             if is_free and was_free:
                 return
             was_free = is_free
@@ -184,52 +185,6 @@ async def _logged(work: Awaitable[None]) -> None:
     try:
         await work
     except ElbowroomError as error:
-        log.info("The background work behind an answer was given up: %s", error)
+        log.info("The background work after an answer was given up: %s", error)
     except Exception:
-        log.exception("The background work behind an answer failed; the next turn does without it.")
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """Lets requests in by the rank of whom they are made for; for background work that is the `job`'s.
-
-    A job is told when it has the model, when it waits for it, and when it is in somebody's way.
-    """
-
-    admission: Admission
-    job: Job | None = None
-
-    @asynccontextmanager
-    async def entered(
-        self,
-        provider: Provider,
-        info: ModelInfo,
-        *,
-        window: int,
-        prompt: int,
-        tokens: int,
-        on_wait: Callable[[int], Awaitable[None]] | None = None,
-    ) -> AsyncIterator[Ticket | None]:
-        """Hold `tokens` of the model's `window` for one request with such a prompt, as soon as there is room for it.
-
-        Where a provider manages the context of its model by itself, nothing is held and nobody waits. Raises
-        TooManyRequests.
-        """
-        if not provider.manages_context:
-            yield None
-            return
-        priority = self.job.priority if self.job else Priority.CHAT
-        if self.job is not None and priority is Priority.BACKGROUND:
-            on_wait = self.job.has_to_wait
-        async with self.admission.admitted(
-            (provider.id, info.id),
-            capacity=window,
-            tokens=tokens,
-            prompt=prompt,
-            priority=priority,
-            on_wait=on_wait,
-        ) as ticket:
-            if self.job is not None:
-                ticket.on_preempt = self.job.give_way
-                self.job.has_model()
-            yield ticket
+        log.exception("The background work after an answer failed; the next turn does without it.")

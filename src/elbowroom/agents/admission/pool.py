@@ -16,10 +16,26 @@ from typing import Final, Literal, Protocol
 RECENT: Final = 16
 USUAL_HOLD: Final = 10.0  # seconds; what a request is taken to need while none has ended
 LONGEST_RETRY: Final = 300
+DEFAULT_RATE: Final = 200.0
+"""Tokens per second, assumed while nothing is known: those of a small model on a slow laptop's graphics.
+
+On better hardware a request waits some seconds too long, once: the first answer corrects the rate. A processor alone
+may be slower: then a prompt that takes longer than expected corrects it.
+"""
+FASTEST: Final = 2000.0  # a window of 8192 tokens is held for four seconds at least
+LEAST_PROMPT: Final = 256  # a shorter prompt tells how long a request takes to begin
+SAMPLES: Final = 32
+QUANTILE: Final = 10  # one prompt in ten may be slower; of ten or fewer the slowest counts
+LONGEST: Final = 300.0  # seconds
+STILL_TO_COME: Final = 1.25  # of the time that has passed
+
+
+PoolKey = tuple[str, str]
+"""A provider's id and a model's."""
 
 
 class Priority(IntEnum):
-    """Who goes first. What is done for somebody who waits, a pruning request for one, ranks as that one."""
+    """Who goes first. A request on behalf of another that waits, such as a pruning request, ranks as that one."""
 
     CHAT = 0
     TASK = 1
@@ -27,14 +43,14 @@ class Priority(IntEnum):
 
 
 class Timer(Protocol):
-    """What has been set to happen."""
+    """A callback that is due at some time."""
 
     def cancel(self) -> None:
-        """Let it not happen."""
+        """Cancel the callback."""
 
 
 class Clock(Protocol):
-    """The part of an event loop that tells the time, in seconds, and keeps appointments."""
+    """The part of an event loop that tells the time, in seconds, and calls back at a given time."""
 
     def time(self) -> float:
         """Return the time now."""
@@ -44,9 +60,9 @@ class Clock(Protocol):
 
 
 class Ticket:
-    """A request's share of a pool; `tokens` is what it holds, 0 while it waits and after its end.
+    """A request's share of a pool; `tokens` are those that it holds, 0 while it waits and after its end.
 
-    `prompt` is the size of its prompt. `admitted` is done as soon as it holds something.
+    `prompt` is the size of its prompt. `admitted` is done as soon as it holds tokens.
     """
 
     def __init__(self, pool: "Pool", priority: Priority, tokens: int, prompt: int) -> None:
@@ -64,7 +80,7 @@ class Ticket:
         self._is_preempted = False
         self._on_preempt: Callable[[], object] | None = None
         self.settled: Callable[[], int] | None = None
-        """Tells how many tokens are really needed, by one who holds more than that so as not to count each time."""
+        """Counts the tokens that are really needed, where the request holds more in order not to count each time."""
 
     @property
     def is_prefilling(self) -> bool:
@@ -93,7 +109,7 @@ class Ticket:
 
     @property
     def on_preempt(self) -> Callable[[], object] | None:
-        """What is called, once, when background work has to make room; it cancels the work, and raises nothing."""
+        """The callback, called once, by which background work is cancelled to make room; it raises nothing."""
         return self._on_preempt
 
     @on_preempt.setter
@@ -103,7 +119,7 @@ class Ticket:
             callback()
 
     def preempt(self) -> None:
-        """Ask the holder to leave; one who says only later how to be asked is asked then."""
+        """Ask the holder to leave, now or as soon as it has set `on_preempt`."""
         if self._is_preempted:
             return
         self._is_preempted = True
@@ -180,9 +196,9 @@ class Pool:
     def _has_room(
         self, tokens: int, *, beside: Ticket | None = None, sparing: Ticket | None = None, insists: bool = True
     ) -> bool:
-        """Tell whether so many fit beside what others hold, or nobody else holds any.
+        """Tell whether so many tokens fit beside those of other holders, or nobody else holds any.
 
-        They may have to settle first, all but the one that is spared.
+        With `insists` the others settle one by one until there is room, all but the one that is `sparing`.
         """
         others = [holder for holder in self._holders if holder is not beside]
         for holder in (None, *others) if insists else (None,):
@@ -194,7 +210,7 @@ class Pool:
         return False
 
     def free(self, ticket: Ticket) -> None:
-        """Take back everything from a ticket, wherever it stands; nothing happens where that was done."""
+        """Take back everything from a ticket in any state; nothing happens at a second time."""
         if ticket.state == "waiting":
             self._waiting.remove(ticket)
         elif ticket.state != "free":
@@ -207,7 +223,7 @@ class Pool:
         self._admit()
 
     def abandon(self, ticket: Ticket) -> float:
-        """Take back everything when the prompt, on which nobody waits any more, has been read to its end.
+        """Take back everything once the engine has read a cancelled prompt to its end.
 
         Return how many seconds that takes.
         """
@@ -223,7 +239,7 @@ class Pool:
         return seconds
 
     def forget(self) -> None:
-        """Take back what is held for cancelled requests, and forget how fast the model was."""
+        """Take back the tokens of cancelled requests, and forget how fast the model was."""
         self.rate = PrefillRate()
         for ticket in [ticket for ticket in self._holders if ticket.state == "lingering"]:
             self.free(ticket)
@@ -234,9 +250,9 @@ class Pool:
         return max(1, min(LONGEST_RETRY, ceil(usual / max(1, len(self._holders)))))
 
     def _admit(self, *, sparing: Ticket | None = None) -> None:
-        """Admit those who wait in their order, up to the first for whom there is no room.
+        """Admit waiting requests in their order, up to the first for which there is no room.
 
-        One that has just grown is spared from giving that back.
+        The holder that is `sparing`, which has just grown, need not settle.
         """
         while self._waiting:
             ticket = self._waiting[0]
@@ -249,27 +265,15 @@ class Pool:
             ticket.admitted.set_result(None)
 
 
-DEFAULT_RATE: Final = 200.0
-"""Assumed while nothing is known: what a small model does on the graphics of a slow laptop. Better ones are several
-times faster: there a request waits some seconds too long, once, as the first answer corrects it. A processor alone may
-be slower, and is found out by a prompt that takes longer than this says."""
-FASTEST: Final = 2000.0  # a window of 8192 tokens is held for four seconds at least
-LEAST_PROMPT: Final = 256  # a shorter prompt tells how long a request takes to begin
-SAMPLES: Final = 32
-QUANTILE: Final = 10  # one prompt in ten may be slower; of ten or fewer the slowest counts
-LONGEST: Final = 300.0  # seconds
-STILL_TO_COME: Final = 1.25  # of the time that has passed
-
-
 class PrefillRate:
-    """What is known about one model on one machine."""
+    """How fast one model on one machine reads prompts."""
 
     def __init__(self) -> None:
         self._rates: deque[float] = deque(maxlen=SAMPLES)
 
     @property
     def tokens_per_second(self) -> float:
-        """Return the rate that may be relied on."""
+        """Return a rate, in tokens per second, that hardly any prompt falls below."""
         rates = sorted(self._rates)
         return rates[(len(rates) - 1) // QUANTILE] if rates else DEFAULT_RATE
 
@@ -279,10 +283,10 @@ class PrefillRate:
             self._rates.append(min(prompt / seconds, FASTEST))
 
     def give_up(self, prompt: int, seconds: float) -> float:
-        """Return how long the model goes on reading a prompt on which nobody waits any more after so many seconds.
+        """Return how long the model goes on reading a prompt that was cancelled after so many seconds.
 
-        One that should be at its end and is not shows that the model is slower than it was taken for: it is expected
-        to take a quarter longer still. Nothing is expected to be read for more than five minutes.
+        A prompt that should have been read by then shows that the model is slower than expected: it is taken to need
+        a quarter longer still. No prompt is taken to need more than five minutes.
         """
         expected = prompt / self.tokens_per_second
         if seconds > expected:

@@ -1,27 +1,13 @@
-"""What is kept of a conversation, which turns run now, and what waits in their queues?"""
+"""What is kept of a conversation, and what waits in its queue?"""
 
 from elbowroom.agents.conversations.queue import STEER, Intake, MessageQueue
-from elbowroom.agents.conversations.recording import HANDED_OVER, LiveTurn, Recording
-from elbowroom.agents.conversations.running import (
-    GRACE_SECONDS,
-    ConversationStatus,
-    Phase,
-    RunningTurn,
-    RunningTurns,
-    stoppable,
-)
+from elbowroom.agents.conversations.recording import HANDED_OVER, Recording, TurnRecorder
 
 __all__ = [
-    "GRACE_SECONDS",
     "HANDED_OVER",
     "STEER",
-    "ConversationStatus",
     "Intake",
-    "LiveTurn",
     "MessageQueue",
-    "Phase",
     "Recording",
-    "RunningTurn",
-    "RunningTurns",
-    "stoppable",
+    "TurnRecorder",
 ]

@@ -1,4 +1,4 @@
-"""Messages that wait until a turn of their conversation takes them in."""
+"""Messages that wait for a turn of their conversation, and how a running turn takes them in."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from elbowroom.agents.answer import Notice, Sink
-from elbowroom.agents.conversations.recording import LiveTurn
+from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.context.conversation import Change, Queued, QueuedMessage, QueueDropped, QueueMode, QueueTaken
 from elbowroom.context.outputs import one_line
 from elbowroom.context.transcript import Message, text_of
@@ -21,27 +21,33 @@ ANY: Final = STEER | FOLLOW_UP
 MOST_WAITING: Final = 1_000
 MOST_BYTES: Final = 1024 * 1024
 LOADING_SECONDS: Final = 2.0
-"""How long what an earlier process has left is waited for, by all who use the queue together."""
+"""How long all users of the queue together wait for what an earlier process has left in it."""
+LONGEST_BEGINNING: Final = 60  # characters
+REFUSED: Final = frozenset({400, 413, 422})
+"""Statuses by which an upstream refuses a message."""
+MOST_TOLD: Final = 5
+MODES_AFTER: Final[dict[str, frozenset[QueueMode]]] = {"tool": STEER, "assistant": frozenset()}
+"""Which messages a turn begins with, by the role of the client's last message; a begun answer takes none."""
 
 
 class KeptQueue(Protocol):
-    """What a queue needs of the `Conversations` that keep it."""
+    """The part of `Conversations` that a queue needs."""
 
     def note(self, changes: Sequence[Change]) -> None:
         """Take changes in, to be written soon and in this order."""
         ...
 
     async def settled(self) -> bool:
-        """Wait until all that was noted before is durable, or cannot be made so; tell whether it is."""
+        """Wait until all that was noted before is durable or has failed to become so; tell whether it is."""
         ...
 
     async def queue(self) -> list[QueuedMessage]:
-        """Return all that waits, in order; what was taken by a turn that has not ended waits again."""
+        """Return all waiting messages in order, also those that an unended turn has taken."""
         ...
 
 
 class QueueFull(RequestError):
-    """As many messages wait in a conversation as may."""
+    """A conversation has as many waiting messages as it may have."""
 
     status = 429
     type = "rate_limit_error"
@@ -56,10 +62,7 @@ class QueueFull(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A message that was put in the queue, at this place among those that wait, counted from 1.
-
-    `is_stored` tells whether it outlives this process.
-    """
+    """A message that was put in the queue; `position` counts from 1, `is_stored` says that it survives a restart."""
 
     id: str
     position: int
@@ -67,10 +70,10 @@ class Accepted:
 
 
 class MessageQueue:
-    """What waits in all conversations, in order; each message is handed to one turn.
+    """The waiting messages of all conversations, in order; each message is handed to one turn.
 
-    What a turn has taken is either `delivered` or given back. `conversations` keep it all beyond this process; where
-    they cannot, or are None, it is kept here.
+    Messages that a turn has taken are either `delivered` or given back. `conversations` keep them beyond this
+    process; where they cannot, or are None, the queue is kept in memory alone.
     """
 
     def __init__(self, conversations: KeptQueue | None, clock: Callable[[], float] = time.time) -> None:
@@ -94,7 +97,7 @@ class MessageQueue:
         return sum(map(len, self._waiting.values()))
 
     async def load(self) -> None:
-        """Take up what an earlier process has left, once; where that takes too long, it comes in later."""
+        """Load what an earlier process has left, once; after a while it goes on loading in the background."""
         if self._conversations is None or self._seen is None:
             return
         now = asyncio.get_running_loop().time()
@@ -104,7 +107,7 @@ class MessageQueue:
         await asyncio.wait([self._loading], timeout=max(0.0, self._waits_until - now))
 
     async def add(self, conversation: str, message: Message, mode: QueueMode) -> Accepted:
-        """Put a message behind all others, and return once it is durable or cannot be made so.
+        """Put a message after all others, and return once it is durable or has failed to become so.
 
         Raises QueueFull, or BodyTooLarge where it is too large.
         """
@@ -124,7 +127,7 @@ class MessageQueue:
         return Accepted(item.id, position, await self.settled())
 
     def take(self, conversation: str, turn: str, modes: Collection[QueueMode]) -> list[QueuedMessage]:
-        """Hand the messages of these modes to a turn, in order; nobody else gets them while it has them."""
+        """Hand the messages of these modes to a turn, in order; no other turn gets them while it has them."""
         taken = self._cut(conversation, lambda item: item.mode in modes and item.id not in self._held)
         if taken:
             self._taken.setdefault(turn, []).extend(taken)
@@ -132,11 +135,11 @@ class MessageQueue:
         return taken
 
     def delivered(self, turn: str) -> None:
-        """Let go what a turn has taken: the model has read it."""
+        """Drop the messages that a turn has taken: the model has read them."""
         self._drop(self._taken.pop(turn, []))
 
     def give_back(self, turn: str, ids: Collection[str] | None = None) -> None:
-        """Let what a turn has taken, and no model has read, wait again in its old place; with `ids` only these."""
+        """Put what a turn has taken, and no model has read, back in its old place; with `ids` only these."""
         taken = self._taken.pop(turn, [])
         items = taken if ids is None else [item for item in taken if item.id in ids]
         if left := [item for item in taken if item not in items]:
@@ -148,29 +151,29 @@ class MessageQueue:
             self._note(QueueTaken("", tuple(item.id for item in items)))
 
     def hold(self, ids: Collection[str]) -> None:
-        """Let these wait where they are until they are removed: no turn is handed them any more."""
+        """Hand these messages to no turn any more; they stay in the queue until they are removed."""
         self._held.update(ids)
 
     def waiting(self, conversation: str) -> list[QueuedMessage]:
-        """Return what waits in a conversation, in order."""
+        """Return the waiting messages of a conversation, in order."""
         return list(self._waiting.get(conversation, ()))
 
     def taken(self, conversation: str) -> list[QueuedMessage]:
-        """Return what turns of a conversation have taken in and no model has read yet."""
+        """Return the messages that turns of a conversation have taken and no model has read yet."""
         return [item for items in self._taken.values() for item in items if item.conversation == conversation]
 
     def remove(self, conversation: str, ids: Collection[str]) -> list[QueuedMessage]:
-        """Remove those of these messages that wait, and return them."""
+        """Remove these messages as far as they wait, and return the removed ones."""
         return self._drop(self._cut(conversation, lambda item: item.id in ids))
 
     def clear(self, conversation: str) -> list[QueuedMessage]:
-        """Remove all that waits in a conversation, and return it."""
+        """Remove all waiting messages of a conversation, and return them."""
         return self._drop(self._cut(conversation, lambda _: True))
 
     async def settled(self) -> bool:
-        """Wait until what has happened so far is durable, or cannot be made so; tell whether it is.
+        """Wait until all changes so far are durable or have failed to become so; tell whether they are.
 
-        Those who ask while others are waiting for this are answered together.
+        One wait of the store serves all callers that ask meanwhile.
         """
         if self._conversations is None:
             return False
@@ -212,7 +215,7 @@ class MessageQueue:
         return sorted(items, key=lambda item: self._numbers[item.id])
 
     def _cut(self, conversation: str, is_meant: Callable[[QueuedMessage], bool]) -> list[QueuedMessage]:
-        """Take out of those that wait what is meant, and return it."""
+        """Take the meant messages out of those that wait, and return them."""
         waiting = self._waiting.get(conversation, [])
         cut = [item for item in waiting if is_meant(item)]
         if len(cut) == len(waiting):
@@ -234,21 +237,13 @@ def _bytes_of(message: Message) -> int:
     return len(json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
-LONGEST_BEGINNING: Final = 60  # characters
-REFUSED: Final = frozenset({400, 413, 422})
-"""Statuses by which an upstream says that it takes no such message."""
-MOST_TOLD: Final = 5
-MODES_BEHIND: Final[dict[str, frozenset[QueueMode]]] = {"tool": STEER, "assistant": frozenset()}
-"""What a turn begins with behind the client's last message; in the middle of an answer nothing fits."""
-
-
 class Intake:
-    """The messages from the queue that one run has taken in, at their places among what the run itself has added.
+    """The messages from the queue that one run has taken in, at their places among the messages of the run.
 
-    Where `live` is None, the run belongs to no conversation and nothing is ever taken in.
+    Where `live` is None, the run belongs to no conversation and never takes in anything.
     """
 
-    def __init__(self, queue: MessageQueue, live: LiveTurn | None, sink: Sink) -> None:
+    def __init__(self, queue: MessageQueue, live: TurnRecorder | None, sink: Sink) -> None:
         self._queue = queue
         self._live = live
         self._sink = sink
@@ -256,22 +251,22 @@ class Intake:
         self._left_out: list[QueuedMessage] = []
 
     async def begin(self, of_client: Sequence[Message]) -> None:
-        """Take in what has waited for a turn; where the client is in the middle of an answer, that is ended first."""
+        """Take in what has waited for this turn; an answer that the client has begun is ended first."""
         if self._live is not None:
             await self._queue.load()
-            await self.take(0, MODES_BEHIND.get(str(of_client[-1].get("role")), ANY))
+            await self.take(0, MODES_AFTER.get(str(of_client[-1].get("role")), ANY))
 
     async def take(self, place: int, modes: Collection[QueueMode]) -> bool:
-        """Take in what waits, behind so many messages of the run; tell whether it was anything."""
+        """Take in waiting messages after so many messages of the run; tell whether there were any."""
         items = self._taken(modes)
         self._put(place, items)
         await self._tell(items)
         return bool(items)
 
-    async def take_behind(self, place: int, reply: dict[str, Any]) -> bool:
-        """Take in what waits behind a reply that is not among the messages of the run; tell whether it was anything.
+    async def take_after(self, place: int, reply: dict[str, Any]) -> bool:
+        """Take in waiting messages after a reply that is not among the run's messages; tell whether there were any.
 
-        What is to follow the answer comes once nothing is left that steers it.
+        Messages that follow the answer come once no message is left that steers it.
         """
         items = self._taken(STEER) or self._taken(FOLLOW_UP)
         if items and reply.get("content") and self._added[-1:] != [(place, reply)]:
@@ -281,7 +276,7 @@ class Intake:
         return bool(items)
 
     def merged(self, appended: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the messages of the run with what was taken in, each where it was when it came."""
+        """Return the messages of the run with those that were taken in, each where it came in."""
         merged: list[dict[str, Any]] = []
         before = 0
         for place, message in self._added:
@@ -290,7 +285,7 @@ class Intake:
         return [*merged, *appended[before:]]
 
     def note_read(self) -> None:
-        """Let those leave the queue for good that a model has begun to answer."""
+        """Drop the messages from the queue that a model has begun to answer."""
         if self._live is not None:
             self._live.hand_on()
             if not self._live.unread:
@@ -298,14 +293,14 @@ class Intake:
 
     @property
     def has_unread(self) -> bool:
-        """Tell whether something was taken in that no model has begun to answer."""
+        """Tell whether a message was taken in that no model has begun to answer."""
         return self._live is not None and bool(self._live.unread)
 
     async def leave_out(self, error: ElbowroomError) -> bool:
-        """Let some of what may have caused a failure wait again; tell whether there was anything to leave out.
+        """Put messages back that may have caused a failure; tell whether there were any.
 
-        Of several messages it is the later half, which a next step may take in. One alone is left out of all turns,
-        if the model then answers: the person is told.
+        Of several messages the later half goes back, and a next step may take it in. A single one is left out of all
+        turns if the model then answers, and the person is told.
         """
         is_refused = isinstance(error, UpstreamRejected) and error.status in REFUSED
         self.note_read()
@@ -323,12 +318,12 @@ class Intake:
         return True
 
     def note_answered(self) -> None:
-        """Let what was left out of a step wait for good, since the model has answered without it."""
+        """Hold the messages that were left out: the model has answered without them."""
         self._queue.hold([item.id for item in self._left_out])
         self._left_out.clear()
 
     def end(self) -> None:
-        """Let what no model has begun to answer wait again: the run has ended."""
+        """End the run: messages that no model has begun to answer go back to the queue."""
         self.note_read()
         if self._live is not None:
             self._queue.give_back(self._live.id)
@@ -347,7 +342,7 @@ class Intake:
 
 
 def told(items: Sequence[QueuedMessage]) -> list[str]:
-    """Return what the person is told of messages that are taken in: how each of them begins, on a line."""
+    """Return a line for each message that is taken in, with its first words, for the person."""
     few = items if len(items) <= MOST_TOLD else items[: MOST_TOLD - 1]
     lines = [f"Taken in: {beginning_of(item)}" for item in few]
     left = len(items) - len(few)
@@ -355,5 +350,5 @@ def told(items: Sequence[QueuedMessage]) -> list[str]:
 
 
 def beginning_of(item: QueuedMessage) -> str:
-    """Return how a message begins, on a line."""
+    """Return the first words of a message on one line."""
     return one_line(text_of(item.message), LONGEST_BEGINNING) or "a message without text"

@@ -1,4 +1,4 @@
-"""Finds the conversation that a request belongs to, and begins the turn that answers it."""
+"""Records turns: finds the conversation of a request, and notes its answer there while it comes."""
 
 import asyncio
 import hashlib
@@ -45,26 +45,36 @@ from elbowroom.providers.base import ReasoningDelta, TextDelta
 
 log = logging.getLogger(__name__)
 MOST_WAITING: Final = 64
-"""So many pieces of a reply wait at most before they are noted."""
+"""How many pieces of a reply wait at most before they are noted."""
 LONGEST_WAIT: Final = 0.11
-"""So many seconds they wait at most; the store, which writes several turns together, has the rest of 250 ms."""
+"""How many seconds they wait at most; of the 250 ms until a word is durable the store has the rest."""
 HANDED_OVER: Final = "The conversation was handed over."
-"""The first words of the result by which an agent learns that it is the one to go on."""
+"""How the result of a handover begins, which the next agent reads."""
 KINDS: Final[Mapping[type[TextDelta | ReasoningDelta], PieceKind]] = {TextDelta: "text", ReasoningDelta: "reasoning"}
 HIDDEN_SECONDS: Final = 1.0
-"""What the client has never seen is waited for so long; without it the answer is a poorer one, but there is one."""
+"""How long an answer waits for what the client has never seen; it comes without that otherwise."""
+OPENING_SECONDS: Final = 5.0
+"""How long a store may take for its first answer, so that a restarted server knows its conversations."""
+LOOK_UP_SECONDS: Final = 1.0
+"""How long a store may take to find a request's conversation; after that the request begins a new one.
+
+What was read in the old conversation is not put back then.
+"""
+ID_BYTES: Final = 12
+OWN_ID: Final = re.compile(rf"conv_[0-9a-f]{{{2 * ID_BYTES}}}")
+"""An id that this server gives; clients send it back as the name of their conversation."""
 
 
 class Pace:
-    """One timer for all turns that have words waiting; it runs only while there are any."""
+    """One timer for all turns that have words waiting; it runs only while some wait."""
 
     def __init__(self, seconds: float = LONGEST_WAIT) -> None:
         self._seconds = seconds
-        self._turns: set[LiveTurn] = set()
+        self._turns: set[TurnRecorder] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, turn: "LiveTurn") -> None:
-        """Let a turn hand on what it has in a moment."""
+    def add(self, turn: "TurnRecorder") -> None:
+        """Have a turn note its words in a moment."""
         self._turns.add(turn)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self._hand_on)
@@ -76,11 +86,11 @@ class Pace:
             turn.hand_on()
 
 
-class LiveTurn:
-    """The answer to one request, noted in `conversations` as it comes; where that is None nothing is kept.
+class TurnRecorder:
+    """Records the answer to one request in `conversations` as it comes; where that is None, nothing is kept.
 
-    `chain` is that of the client's messages, for the agent that was asked. Of a reply with no word and no call nothing
-    is noted. No method but `hidden` waits for anything, and none raises.
+    `chain` is that of the client's messages, for the agent that was asked. A reply without a word or a call is not
+    recorded. Only `hidden` waits for anything, and no method raises.
     """
 
     def __init__(
@@ -106,11 +116,11 @@ class LiveTurn:
         return self.chain.keys[-1] if self.chain.keys else self.chain.seed
 
     def step_began(self) -> None:
-        """Let what is said from here on be another reply."""
+        """Begin another reply with the next words."""
         self._end_reply("interrupted")
 
     def said(self, events: Sequence[TextDelta | ReasoningDelta]) -> None:
-        """Take what a reply says now, as the client sees it."""
+        """Record words and thoughts of the reply as the client sees them."""
         if not self._waiting:
             self._pace.add(self)
         self._waiting += events
@@ -118,7 +128,7 @@ class LiveTurn:
             self.hand_on()
 
     def called(self, calls: Sequence[ToolCall]) -> None:
-        """Take the reply as whole, with all that it calls: the server's tools and the client's."""
+        """Record the end of a whole reply with its calls, of the server's tools and of the client's."""
         self.hand_on()
         self._read()
         if calls:
@@ -128,46 +138,46 @@ class LiveTurn:
         self._end_reply("complete")
 
     def returned(self, call_id: str, text: str) -> None:
-        """Take what the model is shown of a tool's result."""
+        """Record what the model is shown of a tool's result."""
         if call_id in self._called:
             self._called.discard(call_id)
             self._add({"role": "tool", "tool_call_id": call_id, "content": text})
 
     def results(self, appended: Sequence[Message]) -> None:
-        """Take those results that no tool has returned: of calls that the SDK has answered itself."""
+        """Record the results of calls that the SDK has answered itself."""
         for message in appended:
             if message.get("role") == "tool" and (call_id := message.get("tool_call_id")) in self._called:
                 self._called.discard(call_id)
                 self._add(message)
 
     def took_in(self, messages: Sequence[QueuedMessage]) -> None:
-        """Let messages from the queue stand before the next reply, as soon as that begins: then they leave the queue.
+        """Record messages from the queue before the next reply, once that begins: then they leave the queue.
 
-        Until then no model has read them, and they can wait again.
+        Until then no model has read them, and they can go back.
         """
         self._unread += messages
 
     @property
     def unread(self) -> list[QueuedMessage]:
-        """Return the messages from the queue that stand here and that no model has read yet."""
+        """Return the messages from the queue that this turn has taken in and no model has read yet."""
         return list(self._unread)
 
     def left_out(self, messages: Sequence[QueuedMessage]) -> None:
-        """Let these messages not stand here: no model gets them in this turn."""
+        """Leave these messages out of this turn."""
         self._unread = [item for item in self._unread if item not in messages]
 
     def step_used(self, model: str, usage: StepUsage, fill: ContextFill | None) -> None:
-        """Take what a step has used, and what it has filled of the window; one behind the turn's end counts as well."""
+        """Record what a step has used, and how full the window was; steps after the turn's end count too."""
         self.hand_on()
         self._send([StepUsed(self.id, model, usage, fill, time.time())])
 
     def compacted(self, before: int, after: int, rung: str, details: CompactionDetails | None = None) -> None:
-        """Take that the conversation was compacted, which may happen behind the turn's end as well."""
+        """Record a compaction of the conversation, which may happen after the turn's end."""
         self.hand_on()
         self._send([CompactionNoted(self.conversation, before, after, rung, time.time(), details)])
 
     def ended(self, status: Status, key: str) -> None:
-        """End the turn, once: `key` is that of its answer as the client has it, empty where it has none."""
+        """Record the end of the turn; later calls do nothing. `key` is the answer's in the chain, empty without one."""
         if self._is_ended:
             return
         self._end_reply(status)
@@ -175,10 +185,10 @@ class LiveTurn:
         self._is_ended = True
 
     async def hidden(self, chain: Chain, place: int) -> list[KeptTurn]:
-        """Return the turns of this conversation behind a place in the chain, -1 for its beginning.
+        """Return the turns of this conversation after a place in the chain, -1 for its beginning.
 
-        They hold what the client has never seen. A turn that was handed over is left out: who is asked next decides
-        anew, without a trace of that. None are returned where the store fails, or takes too long.
+        They hold what the client has never seen. Turns with a handover are left out: the next agent decides anew.
+        Returns none where the store fails or takes too long.
         """
         if self._conversations is None:
             return []
@@ -186,14 +196,14 @@ class LiveTurn:
         try:
             async with asyncio.timeout(HIDDEN_SECONDS):
                 turns = await self._conversations.turns(self.conversation, keys)
-        except Exception as error:  # noqa: BLE001  # an answer must not fail for what its conversation was
+        except Exception as error:  # noqa: BLE001  # an answer must not fail for its conversation's past
             log.warning("What was done before in %s cannot be read: %r", self.conversation, error)
             return []
-        behind = [turn for turn in turns if place < 0 or turn.key != keys[0]]
-        return [turn for turn in behind if not any(map(_hands_over, turn.messages))]
+        after = [turn for turn in turns if place < 0 or turn.key != keys[0]]
+        return [turn for turn in after if not any(map(_hands_over, turn.messages))]
 
     def hand_on(self) -> None:
-        """Note what has been said and waits."""
+        """Note the words that wait."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
@@ -209,7 +219,7 @@ class LiveTurn:
             self._note(ReplyBegun(self.id, self._reply, time.time()))
 
     def _read(self) -> None:
-        """Let what was taken in stand here, and leave the queue at the same moment."""
+        """Record the messages that were taken in; they leave the queue in the same change."""
         read, self._unread = self._unread, []
         if read:
             added = [Added(self.id, self._new_message(), item.message, time.time()) for item in read]
@@ -243,49 +253,36 @@ def _hands_over(message: Message) -> bool:
 
 
 def _joined(events: Sequence[TextDelta | ReasoningDelta]) -> list[tuple[PieceKind, str]]:
-    """Return what these say, as one piece for each run of words or thoughts."""
-    if len(set(map(type, events))) == 1:  # nearly always, and this is done for all that any model says
+    """Join words with words and thoughts with thoughts, as far as they follow each other."""
+    if len(set(map(type, events))) == 1:  # nearly always, and every word of a model passes here
         return [(KINDS[type(events[0])], "".join([event.text for event in events]))]
     return [(KINDS[kind], "".join([event.text for event in run])) for kind, run in groupby(events, type)]
 
 
-OPENING_SECONDS: Final = 5.0
-"""How long a store that has never answered may take to open: a server that begins again knows its conversations."""
-LOOK_UP_SECONDS: Final = 1.0
-"""A store that takes longer to say which conversation this is does not keep the person waiting.
-
-What was read in that conversation is not put back then.
-"""
-ID_BYTES: Final = 12
-OWN_ID: Final = re.compile(rf"conv_[0-9a-f]{{{2 * ID_BYTES}}}")
-"""An id that this server gives, which clients send back as the name of their conversation."""
-
-
 class Recording:
-    """Begins turns that are kept in `conversations`; where that is None they have ids, and nothing is kept."""
+    """Begins the recording of turns in `conversations`; where that is None, turns have ids and nothing is kept."""
 
     def __init__(self, conversations: Conversations | None) -> None:
         self.conversations = conversations
         self._pace = Pace()
         self._patience = OPENING_SECONDS
 
-    async def begin(self, target: Target, request: ChatRequest, *, keeps: bool = True) -> LiveTurn:
-        """Return the turn that answers a request of a conversation; the request's new messages are noted.
+    async def begin(self, target: Target, request: ChatRequest, *, keeps: bool = True) -> TurnRecorder:
+        """Return the recorder of the turn that answers a request, whose new messages are noted.
 
-        A conversation with a name of the client's is known by that, one without by what was said in it; its id is as
-        good as a name. A store that fails or is slow lets it be a new one. Requests beside a conversation, such as for
-        a title, have no turn. One that is not to be kept has an id, and nothing else.
+        A conversation is found by the client's name for it, by its id, or else by what was said in it. Where the store
+        fails or is slow, the request begins a new one. With `keeps` False, only an id is given and nothing is kept.
         """
         owner, name = request.caller.keeps_as, request.caller.chat_id
         messages = without_notices(request.messages)
         chain = Chain.of(owner, target.name, messages)
         if self.conversations is None or not keeps:
-            return LiveTurn(None, self._pace, new_id(owner, name), owner, target.name, chain)
+            return TurnRecorder(None, self._pace, new_id(owner, name), owner, target.name, chain)
         nodes = archive_of(chain, messages)
         known = await self._look_up(self.conversations, owner, name, nodes)
         conversation = known.conversation if known is not None else new_id(owner, name)
         kept = known.kept if known is not None else frozenset()
-        live = LiveTurn(self.conversations, self._pace, conversation, owner, target.name, chain)
+        live = TurnRecorder(self.conversations, self._pace, conversation, owner, target.name, chain)
         now = time.time()
         begun = [ConversationBegun(conversation, owner, name, target.name, now)] if known is None else []
         changes: list[Change] = [
@@ -296,10 +293,10 @@ class Recording:
         self.conversations.note(changes)
         return live
 
-    async def found(self, target: Target, request: ChatRequest) -> LiveTurn | None:
-        """Return a turn of the conversation that a request belongs to, in which nobody says anything; nothing is noted.
+    async def found(self, target: Target, request: ChatRequest) -> TurnRecorder | None:
+        """Return a recorder for the conversation that a request belongs to, without beginning a turn.
 
-        None where it is a new one.
+        None where the conversation is a new one.
         """
         owner, name = request.caller.keeps_as, request.caller.chat_id
         messages = without_notices(request.messages)
@@ -309,13 +306,13 @@ class Recording:
         known = await self._look_up(self.conversations, owner, name, archive_of(chain, messages))
         if known is None:
             return None
-        return LiveTurn(self.conversations, self._pace, known.conversation, owner, target.name, chain)
+        return TurnRecorder(self.conversations, self._pace, known.conversation, owner, target.name, chain)
 
     async def _look_up(
         self, conversations: Conversations, owner: str, name: str, nodes: Sequence[Archived]
     ) -> Known | None:
         if not name and not any(node.message.get("role") == "assistant" for node in nodes):
-            return None  # a beginning without any answer is no conversation that could be known
+            return None  # a conversation without an answer cannot be known
         system = [node.key for node in nodes if is_system(node.message)]
         spoken = [node.key for node in nodes if not is_system(node.message)]
         try:
@@ -323,7 +320,7 @@ class Recording:
             async with asyncio.timeout(self._patience):
                 known = await conversations.look_up(owner, name, keys)
                 return known or (await _with_id(conversations, owner, name, keys) if OWN_ID.fullmatch(name) else None)
-        except Exception as error:  # noqa: BLE001  # an answer must not fail for where it is kept
+        except Exception as error:  # noqa: BLE001  # an answer must not fail for its record
             log.warning("Which conversation a request belongs to cannot be looked up: %r", error)
             return None
         finally:
@@ -331,7 +328,7 @@ class Recording:
 
 
 async def _with_id(conversations: Conversations, owner: str, own_id: str, keys: Sequence[str]) -> Known | None:
-    """Find the conversation with this id, which the client has from an answer of ours."""
+    """Find the conversation with this id, which the client has from an earlier answer."""
     if (row := await conversations.find(owner, own_id)) is None:
         return None
     known = await conversations.look_up(owner, row.name, keys)
@@ -339,7 +336,7 @@ async def _with_id(conversations: Conversations, owner: str, own_id: str, keys: 
 
 
 def new_id(owner: str, name: str) -> str:
-    """Return an id for a conversation: of one with a name always the same, so that two requests at once agree."""
+    """Return an id for a conversation; the same name gives the same id, so that two requests at once agree."""
     if not name:
         return f"conv_{secrets.token_hex(ID_BYTES)}"
     named = json.dumps([owner, name]).encode()

@@ -1,14 +1,26 @@
 """What is sent upstream, and how large is it?"""
 
-from elbowroom.agents.prompt.body import StepRequest, relay_body, step_body, with_instructions
-from elbowroom.agents.prompt.counters import NO_THINKING, HistoryCounter, HistoryCounters, StepCounter, Unreported
-from elbowroom.agents.prompt.size import PromptSize, prompt_size, step_usage_of
-from elbowroom.agents.prompt.windows import LEAST_GUESS, LEAST_LESSON, LearnedWindows
+from elbowroom.agents.prompt.body import (
+    StepRequest,
+    relay_body,
+    step_body,
+    thinking_off,
+    with_instructions,
+    without_answer_fields,
+)
+from elbowroom.agents.prompt.counters import HistoryCounter, HistoryCounters, StepCounter, Unreported
+from elbowroom.agents.prompt.size import (
+    LEAST_GUESS,
+    LEAST_LESSON,
+    LearnedWindows,
+    PromptSize,
+    prompt_size,
+    step_usage_of,
+)
 
 __all__ = [
     "LEAST_GUESS",
     "LEAST_LESSON",
-    "NO_THINKING",
     "HistoryCounter",
     "HistoryCounters",
     "LearnedWindows",
@@ -20,5 +32,7 @@ __all__ = [
     "relay_body",
     "step_body",
     "step_usage_of",
+    "thinking_off",
     "with_instructions",
+    "without_answer_fields",
 ]

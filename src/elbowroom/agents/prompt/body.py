@@ -2,20 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from elbowroom.agents.request import ChatRequest
-from elbowroom.agents.tools import TurnMemories
+from elbowroom.agents.tools import ToldMemories
 from elbowroom.context.transcript import SYSTEM_ROLES
 from elbowroom.errors import RequestError
 
 CONSTRAINTS = ("grammar", "json_schema", "guided_json", "guided_regex", "guided_grammar", "structured_outputs")
 """Fields by which servers take a grammar besides `response_format`."""
+ANSWER_FIELDS: Final = frozenset(
+    {"response_format", "grammar", "json_schema", "stop", "logit_bias", "logprobs", "top_logprobs"}
+    | {"max_completion_tokens", "n_predict", "continue_final_message", "add_generation_prompt"}
+)
+"""Fields that shape or bound an answer and leave the prompt before it as it is."""
+NO_THINKING: Final[Mapping[str, Any]] = {"enable_thinking": False}
 
 
 @dataclass(frozen=True, slots=True)
 class StepRequest:
-    """One model step but for its history: the same client request, agent and tools, whatever the history becomes."""
+    """All of one model step but its history, which compactions change: client request, agent and tools."""
 
     request: ChatRequest
     model: str
@@ -23,20 +29,20 @@ class StepRequest:
     instructions: str | None
     tools: Sequence[Mapping[str, Any]]
     step: int
-    memories: TurnMemories | None = None
+    memories: ToldMemories | None = None
 
     def body(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the upstream's body with these messages."""
         return step_body(self.request, self.model, self.defaults, messages, self.tools, step=self.step)
 
     def with_instructions(self, messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Return the messages with the agent's instructions in front, and behind these what it remembers."""
+        """Return the messages with the agent's instructions in front, followed by its memories."""
         remembered = self.memories.said if self.memories is not None else ""
         return with_instructions(messages, "\n\n".join(filter(None, (self.instructions, remembered))))
 
     @property
     def max_tokens(self) -> int | None:
-        """Return the length of reply that is asked for, None where it is not limited. Raises RequestError."""
+        """Return the limit of the reply's length, None where there is none. Raises RequestError."""
         asked = self.body(()).get("max_tokens")
         if isinstance(asked, float) and asked.is_integer():
             asked = int(asked)
@@ -46,7 +52,7 @@ class StepRequest:
 
     @property
     def is_constrained(self) -> bool:
-        """Tell whether the reply has to follow a grammar: such a one cannot be stopped and continued."""
+        """Tell whether the reply has to follow a grammar: then it cannot be stopped and continued."""
         fields = self.body(())
         form = fields.get("response_format")
         kind = form.get("type") if isinstance(form, Mapping) else form
@@ -90,6 +96,20 @@ def step_body(
     body["stream"] = True
     body["stream_options"] = {"include_usage": True}
     return body
+
+
+def without_answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a conversation's body without the fields that shape its answers: the engine reads the same prompt."""
+    rest = {name: value for name, value in body.items() if name not in ANSWER_FIELDS}
+    if rest.get("tool_choice") not in ("auto", "none"):
+        rest.pop("tool_choice", None)
+    return rest
+
+
+def thinking_off(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the template arguments of a body, as a field for it, with the model's thinking switched off."""
+    sent = body.get("chat_template_kwargs")
+    return {"chat_template_kwargs": {**(sent if isinstance(sent, Mapping) else {}), **NO_THINKING}}
 
 
 def with_instructions(messages: Sequence[Mapping[str, Any]], instructions: str | None) -> list[Mapping[str, Any]]:

@@ -1,28 +1,28 @@
-"""Histories as one model takes them: normalised for its chat template, and counted as its engine will."""
+"""Normalises histories for a model's chat template, and counts them as its engine will."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from elbowroom.agents.answer import COUNTED
+from elbowroom.agents.prompt.body import NO_THINKING
 from elbowroom.agents.prompt.size import PromptSize, template_arguments
-from elbowroom.context.templates import ANSWER, ASK, ASK_AGAIN, SYSTEM, TemplateDemands, demands_of, normalise
+from elbowroom.context.templates import ANSWER, ASK, ASK_AGAIN, SYSTEM, TemplateDemands, asked_demands, normalise
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
-from elbowroom.providers.lmstudio import LMStudio
 from elbowroom.tokens.count import PromptRenderer, TokenCount
 from elbowroom.tokens.counter import TokenCounter
 from elbowroom.tokens.errors import TemplateOverran
 from elbowroom.tokens.families import Family, Format
-from elbowroom.tokens.stream_count import StreamCounter
+from elbowroom.tokens.files import StreamCounter
 
 ThinkingSwitch = Literal["none", "at the end", "elsewhere"]
-"""Where a prompt changes with `enable_thinking`: nowhere, only behind the last message, or before that."""
+"""Where a prompt changes with `enable_thinking`: nowhere, only after the last message, or before that."""
 
-NO_THINKING: Final[Mapping[str, Any]] = {"enable_thinking": False}
+log = logging.getLogger(__name__)
 ENGINES_OWN: Final = TemplateDemands(one_answer_at_end=True)
 MISTRAL: Final = replace(
     ENGINES_OWN, roles_alternate=True, user_first=True, user_needed=True, system_first_only=True, portable_ids=True
@@ -72,26 +72,17 @@ async def facts_by_template(renderer: PromptRenderer, family: Family) -> Templat
 
 
 async def found_demands(renderer: PromptRenderer) -> TemplateDemands:
-    """Find out what a template demands, without ever holding up the event loop for longer than one rendering.
-
-    The questions are asked by code that does not await. So it is run again and again: with the answers known so
-    far it comes to the next question, which is put to the template in between.
-    """
+    """Find out what a template demands; between two renderings the event loop goes on."""
     answers: dict[str, str | None] = {}
-
-    def answer(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:
-        key = repr((list(messages), list(tools)))
-        if key not in answers:
-            raise _NextQuestion(key, messages, tools)
-        if (text := answers[key]) is None:
-            raise ValueError("The template refuses these messages.")
-        return text
-
+    asking = asked_demands()
+    question = next(asking)
     while True:
-        try:
-            return demands_of(answer)
-        except _NextQuestion as question:
+        if question.key not in answers:
             answers[question.key] = await _rendered(renderer, question.messages, question.tools, {})
+        try:
+            question = asking.send(answers[question.key])
+        except StopIteration as end:
+            return cast("TemplateDemands", end.value)
 
 
 async def found_thinking_switch(renderer: PromptRenderer) -> ThinkingSwitch:
@@ -105,14 +96,6 @@ async def found_thinking_switch(renderer: PromptRenderer) -> ThinkingSwitch:
     same = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(with_it), len(without)))
     last_word = ASK_AGAIN["content"]
     return "at the end" if with_it.find(last_word) + len(last_word) <= same else "elsewhere"
-
-
-class _NextQuestion(BaseException):  # whoever asks takes every Exception for an answer
-    def __init__(self, key: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> None:
-        super().__init__(key)
-        self.key = key
-        self.messages = messages
-        self.tools = tools
 
 
 class _Stopped(Exception):
@@ -140,9 +123,9 @@ LONGEST_COUNTED: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class HistoryCounter:
-    """Counts histories for one request body, with its tools and template arguments; the messages are the caller's.
+    """Counts histories that are sent with the tools and template arguments of one request body.
 
-    `normalised` has to be the last step before whatever is sent: then the count is that of what was sent.
+    `normalised` has to be the last step before the messages are sent: then the count is that of what was sent.
     """
 
     counter: TokenCounter
@@ -158,13 +141,14 @@ class HistoryCounter:
     def normalised(self, messages: Iterable[Message]) -> list[Message]:
         """Return the history as the model's template takes it; sound messages that need no change are the same.
 
-        Of what is nothing but broken, such as a result alone, nothing would be left: that is the engine's to judge.
+        A history of which nothing would be left, such as a tool result alone, is returned as it is for the engine to
+        judge.
         """
         history = list(messages)
         return normalise(history, self.facts.demands) or history
 
     async def count(self, messages: Iterable[Message]) -> TokenCount:
-        """Return the size of the whole request with these messages, normalised, and how it was got.
+        """Return the size of the whole request with these messages, normalised, and how it was counted.
 
         Raises what the engine would refuse the request with, such as ConversationNotContinuable.
         """
@@ -199,8 +183,7 @@ class HistoryCounters:
         """Return the counter for a body that is sent to this model; its `messages` are not looked at."""
         counter = await provider.counter(info)
         facts = await self._facts_of(counter)
-        if isinstance(provider, LMStudio):
-            # For models whose template knows no tools it writes calls and results in a form of its own.
+        if provider.has_own_tool_format:
             facts = replace(facts, demands=replace(facts.demands, results_as_text=False))
         if "reasoning" in info.capabilities:
             facts = replace(facts, may_think=True)
@@ -215,18 +198,18 @@ class HistoryCounters:
         return self._facts[renderer.key]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StepCounter:
-    """A counter that puts in front and behind of a history what is sent with it: `dress` says what that is.
+    """Counts the prompts of one model step; `dress` adds to a history the messages that are sent with it.
 
-    What was asked for last is remembered, for as long as the step lasts: it is sent next.
+    `running` counts the answer. The last history is not dressed and counted twice: it is the one that is sent next.
     """
 
     history: HistoryCounter
     running: StreamCounter
     dress: Callable[[Sequence[Message]], Sequence[Message]]
-    _last_sent: list[list[Message]] = field(default_factory=list)
-    _last: list[Any] = field(default_factory=list)
+    _sent: tuple[list[Message], list[Message]] | None = None
+    _counted: tuple[Sequence[Message], TokenCount] | None = None
 
     async def prompt(self, messages: Sequence[Message]) -> int:
         """Return the most tokens that the whole request with this history may have."""
@@ -240,9 +223,9 @@ class StepCounter:
     def sent(self, messages: Sequence[Message]) -> list[Message]:
         """Return the messages that are sent for this history, in the form that the template takes."""
         dressed = list(self.dress(messages))
-        if not self._last_sent or self._last_sent[0] != dressed:
-            self._last_sent[:] = [dressed, self.history.normalised(dressed)]
-        return self._last_sent[1]
+        if self._sent is None or self._sent[0] != dressed:
+            self._sent = dressed, self.history.normalised(dressed)
+        return self._sent[1]
 
     async def size(self, body: Mapping[str, Any]) -> PromptSize:
         """Return the size of a body that is about to be sent, with messages that are dressed and normalised."""
@@ -250,24 +233,20 @@ class StepCounter:
 
     async def _count(self, sent: Sequence[Message]) -> TokenCount:
         """Return the size of messages in their final form."""
-        if not self._last or self._last[0] != sent:
-            self._last[:] = [sent, await self.history.count_sent(sent)]
-        count: TokenCount = self._last[1]
-        return count
-
-
-log = logging.getLogger(__name__)
+        if self._counted is None or self._counted[0] != sent:
+            self._counted = sent, await self.history.count_sent(sent)
+        return self._counted[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Unreported:
-    """A request that was answered without a report: its body, and all that the model generated."""
+    """A request whose engine reported no usage: its body, and all that the model generated."""
 
     body: Mapping[str, Any]
     generated: str
 
     async def counted(self, counter: StepCounter) -> dict[str, Any] | None:
-        """Return a usage object that says it is none of the engine's; None where this cannot be counted.
+        """Return a usage object, marked as counted here; None where the prompt cannot be counted.
 
         Of a tool call only name and arguments are counted: what a model writes around them never arrives.
         """

@@ -46,9 +46,10 @@ from openai.types.responses.response_usage import InputTokensDetails, OutputToke
 
 from elbowroom.agents.answer import Answer, AnswerGuard, Notice, Reply, Sink, ToolCall
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.conversations import HANDED_OVER, stoppable
+from elbowroom.agents.conversations import HANDED_OVER
 from elbowroom.agents.offered import NO_ARGUMENTS, Handoff, NamedAgent, Offered, RunAgent, offered_to
 from elbowroom.agents.request import ChatRequest, tool_name
+from elbowroom.agents.running import stoppable
 from elbowroom.agents.tools import ServerTool, ToolCalls
 from elbowroom.agents.tools.outputs import NOTHING, OutputKeeper
 from elbowroom.agents.turn import RunSettings, Turn
@@ -72,13 +73,14 @@ async def run_agent(
     request: ChatRequest,
     sink: Sink,
     settings: RunSettings,
+    answer: Answer | None = None,
 ) -> Answer:
     """Answer a request with the target's agent, and those to which it hands the conversation over.
 
-    The sink has had everything visible by the time this returns. Raises ElbowroomError. Cancelling it closes
-    the upstream at once.
+    Adds to the `answer`, by default a new one, and returns it; the sink has had all of it by then. Raises
+    ElbowroomError. Cancelling it closes the upstream at once.
     """
-    calls = ToolCalls(target.name, agent_settings.max_turns, Answer(), settings.shared.observations)
+    calls = ToolCalls(target.name, agent_settings.max_turns, answer or Answer(), settings.shared.observations)
     is_whole = False
     with ExitStack() as until_end:
         agents = SdkAgents(request, sink, settings, calls, run_agent, until_end)
@@ -96,8 +98,6 @@ async def run_agent(
             for turn in handed_over:
                 turn.end(is_whole=is_whole, is_handed_over=True)
             last.end(is_whole=is_whole)
-            if settings.live is not None:
-                settings.live.ended("complete" if is_whole else "interrupted", agents.turns[0].key)
     return calls.answer
 
 
@@ -161,7 +161,7 @@ class SdkAgents:
     def _made(self, agent: NamedAgent, offered: Offered) -> SdkAgent:
         settings, answer = agent.settings, self.calls.answer
         if answer.guard is None and offered.own_names:
-            answer.guard = AnswerGuard.behind(self.request.messages)
+            answer.guard = AnswerGuard.after(self.request.messages)
         intake = self.turns[0].intake if self.turns else None
         turn = Turn(agent.target, offered.request, self.sink, self.settings, offered.keeper, answer, intake)
         self.turns.append(turn)
@@ -258,7 +258,7 @@ class ManagedModel(Model):
             is_for_client=self._is_for_client,
         )
         reply = await ask()
-        while self._calls.may_go_on and await self._turn.goes_on_behind(appended, reply):
+        while self._calls.may_go_on and await self._turn.continues_after(appended, reply):
             reply = await ask()
         # Without tools of its own the run ends here, and the client has all calls already.
         calls = reply.tool_calls if self._own_tools else []

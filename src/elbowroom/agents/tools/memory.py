@@ -1,20 +1,16 @@
 """Memory of agents: the tools that save and search it, and what a conversation is told of it."""
 
 import asyncio
-import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from pydantic import Field
 
 from elbowroom.agents.tools.tool import ServerTool, ToolArguments, schema_of
-from elbowroom.context.canonical import json_form
-from elbowroom.context.compaction import is_summary
 from elbowroom.context.ledger import Chain
 from elbowroom.context.memories import Memories, Memory, matching, one_line, same_words
-from elbowroom.context.transcript import Message, Transcript
 from elbowroom.errors import RequestError
 from elbowroom.settings.model import MemorySettings
 from elbowroom.settings.references import MEMORY_TOOLS, SAVE_MEMORY, SEARCH_MEMORY
@@ -123,6 +119,7 @@ MOST_MISFITS: Final = 10
 MOST_KEYS: Final = 5000
 
 SizeOf = Callable[[str], int]
+T = TypeVar("T")
 
 
 def fitting(memories: Sequence[Memory], max_tokens: int, size_of: SizeOf) -> tuple[Memory, ...]:
@@ -149,43 +146,43 @@ def told(memories: Sequence[Memory]) -> str:
     return f"<{TAG_NAME}>\n{INTRODUCTION}\n\n{lines}\n</{TAG_NAME}>"
 
 
-class ToldBefore:
-    """Which memories conversations have been told, by the keys of their chains; beyond its bounds the oldest go.
+class ByConversation(Generic[T]):
+    """One value for each conversation, found by the keys of its chain; beyond its bound the oldest go.
 
-    It lasts as long as the server. After a restart a conversation that goes on is told anew, what has been saved in
-    the meantime too: the engine reads it once more from its beginning, and nothing else is lost.
+    It lasts as long as the server: after a restart nothing is known of any conversation.
     """
 
     def __init__(self, most_keys: int = MOST_KEYS) -> None:
         self._most_keys = most_keys
-        self._told: dict[str, tuple[Memory, ...]] = {}  # in the order in which it was told
+        self._values: dict[str, T] = {}  # in the order in which they were kept
 
-    def find(self, chain: Chain) -> tuple[Memory, ...] | None:
-        """Return what the conversation was told, by its longest beginning that is known; None where none is."""
-        for key in reversed(chain.keys):
-            if (told_before := self._told.get(key)) is not None:
-                return told_before
-        return None
+    def find(self, chain: Chain) -> T | None:
+        """Return the value of the conversation's longest beginning that has one; None where none has."""
+        return next((self._values[key] for key in reversed(chain.keys) if key in self._values), None)
 
-    def keep(self, key: str, memories: tuple[Memory, ...]) -> None:
-        """Remember what the conversation that ends with this key was told, which may be nothing."""
-        self._told.pop(key, None)
-        self._told[key] = memories
-        while len(self._told) > self._most_keys:
-            del self._told[next(iter(self._told))]
+    def keep(self, key: str, value: T) -> None:
+        """Keep the value of the conversation that ends with this key."""
+        self._values.pop(key, None)
+        self._values[key] = value
+        while len(self._values) > self._most_keys:
+            del self._values[next(iter(self._values))]
 
 
-class TurnMemories:
-    """One turn's memories: what its agent is told, and what the turns after it will be told.
+class ToldMemories:
+    """The memories that an agent is told in one turn, noted for the turns after it.
 
-    A conversation is told what there was when it began, or at its last compaction, byte for byte: the engine would
-    have to read it all again for each new word at its beginning. What is saved later, and what is saved again, waits
-    for the next compaction or conversation. What is deleted is no longer told from the next turn on: somebody wants
-    it forgotten.
+    A conversation is told the memories that there were when it began, or at its last compaction, byte for byte: after
+    any change at its beginning the engine would have to read it all again. Memories that are saved later wait for the
+    next compaction or conversation. A deleted memory is no longer told from the next turn on.
     """
 
     def __init__(
-        self, memories: Memories, told_before: ToldBefore, owner: str, agent: str, settings: MemorySettings
+        self,
+        memories: Memories,
+        told_before: ByConversation[tuple[Memory, ...]],
+        owner: str,
+        agent: str,
+        settings: MemorySettings,
     ) -> None:
         self._memories = memories
         self._told_before = told_before
@@ -196,7 +193,7 @@ class TurnMemories:
         self._goes_on = False
 
     async def text(self, chain: Chain, size_of: SizeOf) -> str:
-        """Return what stands behind the agent's instructions, empty where nothing does; the same in one turn.
+        """Return the text that follows the agent's instructions, the same throughout a turn; empty without memories.
 
         `size_of` returns the tokens of a text. `chain` is that of the client's messages.
         """
@@ -208,25 +205,25 @@ class TurnMemories:
 
     @property
     def said(self) -> str:
-        """Return what `text` has returned last."""
+        """Return the text that `text` has returned last."""
         return told(self._chosen or ())
 
     async def refresh(self, chain: Chain, size_of: SizeOf) -> None:
-        """Tell from now on what there is now: the conversation was compacted, and is read anew anyway."""
+        """Tell from now on the memories that there are now: after a compaction the engine reads all anew anyway."""
         self._chosen, self._is_refreshed = None, True
         await self.text(chain, size_of)
 
-    def end(self, chain: Chain, behind: str) -> None:
-        """Note what the conversation was told, for turns that go on from here; `behind` is the key of its answer.
+    def end(self, chain: Chain, answer_key: str) -> None:
+        """Note what the conversation was told, for turns that go on after the answer with this key.
 
-        Who asks the last question once more is told the same as well; a first question is not noted, since others
-        may begin a new conversation with it.
+        A person who asks the last question once more is told the same. A first question is not noted: new
+        conversations may begin with it.
         """
         if self._chosen is None:
             return
         if self._goes_on and chain.keys:
             self._told_before.keep(chain.keys[-1], self._chosen)
-        self._told_before.keep(behind, self._chosen)
+        self._told_before.keep(answer_key, self._chosen)
 
     async def _choose(self, chain: Chain, size_of: SizeOf) -> tuple[Memory, ...]:
         known = await self._memories.all(self._owner, self._agent)
@@ -240,42 +237,3 @@ class TurnMemories:
 
 def _line(memory: Memory) -> str:
     return TAG.sub("<\\\\", f"- {day_of(memory)}: {one_line(memory.text)}")
-
-
-def cycle_of(messages: Sequence[Message]) -> str:
-    """Return what tells the time between two compactions from any other: what stands for the part that is gone.
-
-    Before the first compaction nothing does. Whatever else is shortened or added in between changes nothing.
-    """
-    summaries = [group.text for group in Transcript.of(messages).groups if is_summary(group)]
-    return hashlib.sha256(json_form(summaries)).hexdigest() if summaries else ""
-
-
-class FlushedBefore:
-    """When conversations were asked last, by the keys of their chains; beyond its bounds the oldest go.
-
-    It lasts as long as the server. After a restart a conversation may be asked once more in the same cycle.
-    """
-
-    def __init__(self, most_keys: int = MOST_KEYS) -> None:
-        self._most_keys = most_keys
-        self._cycles: dict[str, str | None] = {}  # in the order in which they were noted
-
-    def is_done(self, chain: Chain, cycle: str) -> bool:
-        """Tell whether a conversation was asked in this cycle, by its longest beginning that is known."""
-        known = (key for key in reversed(chain.keys) if key in self._cycles)
-        return self._cycles.get(next(known, "")) == cycle
-
-    def note_done(self, key: str, cycle: str) -> None:
-        """Note that the conversation that ends with this key was asked in this cycle."""
-        self._note(key, cycle)
-
-    def note_compacted(self, key: str) -> None:
-        """Note that the next cycle of the conversation that ends with this key begins."""
-        self._note(key, None)
-
-    def _note(self, key: str, cycle: str | None) -> None:
-        self._cycles.pop(key, None)
-        self._cycles[key] = cycle
-        while len(self._cycles) > self._most_keys:
-            del self._cycles[next(iter(self._cycles))]

@@ -1,12 +1,13 @@
 """How is one answer given inside the model's window?"""
 
 from elbowroom.agents.turn.state import RunSettings, Shared
-from elbowroom.agents.turn.stream import Step
+from elbowroom.agents.turn.stream import ReplyStream, read_reply
 from elbowroom.agents.turn.turn import Turn
 
 __all__ = [
+    "ReplyStream",
     "RunSettings",
     "Shared",
-    "Step",
     "Turn",
+    "read_reply",
 ]

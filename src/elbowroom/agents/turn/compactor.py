@@ -1,18 +1,18 @@
-"""Compacts a conversation: picks the pruning agent, tells the person, and keeps time."""
+"""Compacts a conversation: chooses the pruning agent, climbs the ladder, and tells the person meanwhile."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from elbowroom.agents.admission import Gate, Job
-from elbowroom.agents.answer import AnswerEvent, Notice
+from elbowroom.agents.admission import Job
+from elbowroom.agents.answer import Notice, Sink, tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import StepCounter, StepRequest
 from elbowroom.agents.tools.outputs import OutputKeeper
-from elbowroom.agents.turn.pruner import Conversation, PruningAgent, wishes_of
+from elbowroom.agents.turn.pruner import Conversation, PruningAgent, choose_pruner, wishes_of
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import Cannot, Compaction, Ladder, Progress, RemovedCalls, TaskState, inner_summary
@@ -24,16 +24,20 @@ from elbowroom.providers.base import ModelInfo
 log = logging.getLogger(__name__)
 COMPACTING = "Compacting conversation history..."
 COMPACTED = "Context compacted, continuing..."
-COUNTING_SECONDS = 0.05
-"""How long the first notice waits for the size of the prompt, which an engine far away may take its time for."""
+COUNTING_SECONDS: Final = 0.05
+"""How long the first notice waits for the size of the prompt, which a distant engine may count slowly."""
+SECONDS_BETWEEN: Final = 2.0
+"""How long each notice stands at least before the next."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationSource:
-    """What a conversation's own model is asked with: the request, the loaded model, and how a history is sent to it.
+    """The request that a conversation belongs to, its loaded model, and how a history becomes messages for it.
 
-    `state` is how the task stands, where that is known better than by the last message; `removed` is told of the
-    calls that are taken out.
+    `state` is how the task stands, where more is known than the last message says; `removed` describes the calls that
+    the compaction takes out.
     """
 
     shape: StepRequest
@@ -45,9 +49,9 @@ class ConversationSource:
 
 @dataclass(slots=True)
 class Work:
-    """One compaction as it stands: the size of the prompt, once it is counted, and what the pruning agent does.
+    """The progress of one compaction: the size of the prompt, once it is counted, and the pruning agent's work.
 
-    `closing` is what the person is told at the end, however that comes.
+    `closing` is the last notice for the person, whatever the outcome.
     """
 
     before: "asyncio.Future[int]"
@@ -57,18 +61,18 @@ class Work:
     closing: Notice = field(default_factory=lambda: _closing(None, None))
 
     def ask(self, progress: Progress) -> None:
-        """Take note of what the pruning agent is asked now."""
+        """Note what the pruning agent is asked now."""
         self.asked = progress
 
     def end(self, name: str, outcome: Compaction | Cannot, before: int) -> Compaction | Cannot:
-        """Take note of the outcome, and say it in the log; return it with the time that it took."""
+        """Note and log the outcome; return it with the time that it took."""
         seconds = time.monotonic() - self.began
         _log(name, outcome, before, seconds)
         self.closing = _closing(outcome, seconds)
         return replace(outcome, seconds=seconds) if isinstance(outcome, Compaction) else outcome
 
     def notice(self) -> Notice:
-        """Return what the person can be told now."""
+        """Return the notice that tells the progress."""
         before = self.before.result() if self.before.done() else None
         if self.pruner is None or self.asked is None:
             return Notice("compacting", COMPACTING, is_done=False, before=before)
@@ -79,22 +83,22 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Compactor:
-    """Shortens the histories of one run's target; `tell` has the notices for the person.
+    """Compacts the histories of one run's target; `tell` takes the notices for the person.
 
-    The pruning agent's requests go through the `gate`.
+    `job` is the background work that the compaction belongs to, if any.
     """
 
     target: Target
     settings: RunSettings
-    tell: Callable[[Sequence[AnswerEvent]], Awaitable[None]]
-    gate: Gate
+    tell: Sink
+    job: Job | None = None
 
     def for_job(self, job: Job) -> "Compactor":
-        """Return the same for work in the background, of which nobody is told."""
-        return replace(self, tell=_tell_nobody, gate=Gate(self.gate.admission, job))
+        """Return the compactor for work in the background, which tells nobody."""
+        return replace(self, tell=tell_nobody, job=job)
 
     def note(self, done: Compaction, messages: int) -> None:
-        """Let the conversation, which had so many messages, keep that it was compacted and how."""
+        """Record the compaction of a conversation that had so many messages."""
         request_facts().compactions += 1
         self.settings.shared.observations.compacted(done.rung, done.seconds, done.before - done.after)
         if self.settings.live is None:
@@ -106,11 +110,11 @@ class Compactor:
         self.settings.live.compacted(done.before, done.after, done.rung, details)
 
     def note_failure(self) -> None:
-        """Take note that the conversation could not be made any shorter."""
+        """Record that the conversation could not be made any shorter."""
         self.settings.shared.observations.not_compacted()
 
     async def removed_calls(self, keeper: OutputKeeper | None, messages: Sequence[Message]) -> RemovedCalls:
-        """Return what is told of the calls in a history once they are gone; `keeper` has kept their results, if any."""
+        """Return the description of a history's calls for the time after they are gone; `keeper` has their results."""
         if keeper is not None:
             return await keeper.removed_calls(messages)
         agent, common = self.target.agent, self.settings.tool_output
@@ -125,10 +129,10 @@ class Compactor:
         counter: StepCounter,
         source: ConversationSource,
     ) -> Compaction | Cannot:
-        """Return the shorter conversation; what `transcript` holds is not touched, whatever happens.
+        """Return the shorter conversation; `transcript` is not changed, whatever happens.
 
-        The person is told at once and of all progress; one who reads slowly does not hold the compaction up, and
-        one who has left ends it.
+        The person is told at once and of all progress. A slow reader does not hold the compaction up; a person who
+        leaves ends it.
         """
         work = Work(asyncio.ensure_future(counter.prompt(transcript.messages)))
         try:
@@ -158,15 +162,8 @@ class Compactor:
         messages = transcript.messages
         conversation = Conversation(source.shape.body(counter.sent(messages)), messages, source.dress)
         before = await work.before
-        work.pruner = await self.settings.shared.pruners.choose(
-            chosen,
-            self.settings.catalog,
-            self.target,
-            source.info,
-            conversation,
-            counter.history,
-            budget.window,
-            self.gate,
+        work.pruner = await choose_pruner(
+            self.settings, self.target, source.info, conversation, counter.history, budget.window, self.job
         )
         ladder = Ladder(
             budget=budget,
@@ -185,9 +182,9 @@ class Compactor:
         return work.end(self.target.name, outcome, before)
 
     async def await_job(self, job: Job) -> Compaction | Cannot | None:
-        """Wait for a compaction that is under way, tell the person, and return what came of it.
+        """Wait for a compaction in the background, tell the person, and return its outcome.
 
-        Where it was given up the notice stays open: the caller compacts by itself now.
+        Where it is None, since the job was given up, the notice stays open: the caller compacts by itself now.
         """
         began = time.monotonic()
         await self.tell([Notice("compacting", COMPACTING, is_done=False)])
@@ -197,30 +194,12 @@ class Compactor:
         return outcome
 
     async def tell_of_another(self) -> None:
-        """Tell the person that the conversation is compacted, by another request: its end has to be told as well."""
+        """Tell the person that another request is compacting the conversation; its end has to be told as well."""
         await self.tell([Notice("compacting", COMPACTING, is_done=False)])
 
     async def tell_done_by_another(self) -> None:
         """Tell the person that another request has compacted the conversation."""
         await self.tell([Notice("compacted", COMPACTED)])
-
-    async def tell_waiting(self, before: int) -> None:
-        """Tell the person that others have the model now: so many requests are before this one."""
-        others = f"{before} requests are" if before > 1 else "another request is"
-        await self.tell([Notice("waiting", f"Waiting for the model: {others} before this one.")])
-
-    async def tell_cut(self, window: int) -> None:
-        """Tell the person that the answer ends because the window is full."""
-        text = (
-            f"The answer ends here: the model's window of {window:,} tokens is full, and nothing more can be freed. "
-            "Ask it to go on, or load the model with a larger context length."
-        )
-        log.warning("%s: %s", self.target.name, text)
-        await self.tell([Notice("cut", text)])
-
-
-async def _tell_nobody(events: Sequence[AnswerEvent]) -> None:
-    """Nobody waits for this."""
 
 
 def _closing(outcome: Compaction | Cannot | None, seconds: float | None) -> Notice:
@@ -245,21 +224,16 @@ def _log(name: str, outcome: Compaction | Cannot, before: int, seconds: float) -
         log.warning("%s: %d tokens could not be compacted; %d is the least it can be", name, before, outcome.needed)
 
 
-T = TypeVar("T")
-SECONDS_BETWEEN = 2.0
-"""How long at least one update stands before the next."""
-
-
 async def told_meanwhile(
     work: Coroutine[Any, Any, T],
     opening: Notice,
     newest: Callable[[], Notice],
     tell: Callable[[Notice], Awaitable[None]],
 ) -> T:
-    """Return what the work returns, once the telling of it has ended too.
+    """Do the work and tell notices meanwhile; return what the work returns, once the last notice is told.
 
-    `opening` is told before the work begins, and later what `newest` returns, where its text is another.
-    Cancelling this ends the work at once, and so does a failure to tell, which is raised.
+    `opening` is told at first, later what `newest` returns, where its text has changed. Cancelling this ends the work
+    at once. A failure to tell ends it too, and is raised.
     """
     working = asyncio.ensure_future(work)
     last = opening

@@ -1,9 +1,10 @@
-"""Makes one step's history fit its model's window: by an earlier compaction, by shorter results, or by a new one."""
+"""Makes the history of a model step fit the window: by an earlier compaction, shorter results, or a new compaction."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice
+from math import ceil
 from typing import Final
 
 from elbowroom.agents.admission import Job
@@ -13,15 +14,254 @@ from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.history import History
-from elbowroom.agents.turn.recall import TurnMemory, Written
-from elbowroom.agents.turn.room import fitting_results, overflow_error, tight_notice
+from elbowroom.agents.turn.recall import Recall, Written
+from elbowroom.agents.turn.room import overflow_error, tight_notice
 from elbowroom.context.budget import Compact, Decision, Measure, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction, smallest
 from elbowroom.context.ledger import is_system
-from elbowroom.context.manager import AgentContextManager
-from elbowroom.context.transcript import Message, Transcript, written
+from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript, text_of, with_text, written
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo
+
+log = logging.getLogger(__name__)
+NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
+PRUNED: Final = "pruned"
+
+
+@dataclass(slots=True)
+class PromptFit:
+    """Decides about `history` and changes it until its prompt fits; `recall` keeps the result for later turns.
+
+    `keeper` keeps whole results of tools where the model can read them again; without one, old results are not
+    shortened. `refusal` is the overflow by which the engine has refused the history as it is.
+    """
+
+    shape: StepRequest
+    counter: StepCounter
+    history: History
+    manager: AgentContextManager
+    compactor: Compactor
+    recall: Recall
+    keeper: OutputKeeper | None = None
+    refusal: ContextOverflow | None = None
+    _unshortened: list[Message] | None = None
+
+    async def recall_compactions(self) -> bool:
+        """Take over what other requests have compacted of this conversation; tell whether there is something."""
+        return await self.recall.recall(self.history, self.manager.budget, self.counter.prompt)
+
+    async def catch_up(self, job: Job) -> None:
+        """Wait for a compaction that began after the last answer, where this turn needs one; else end it."""
+        try:
+            decision = await self.decision()
+        except Exception:  # noqa: BLE001  # the next decision meets the same error and tells it
+            return
+        if not isinstance(decision, Compact):
+            job.leave_out()  # after this turn's answer the work would be done once more
+            return
+        outcome = await self.compactor.await_job(job)
+        if isinstance(outcome, Compaction):
+            await self.recall_compactions()
+        elif outcome is not None:
+            self.manager.could_not_compact()
+
+    async def first_decision(self) -> Decision:
+        """Return what to do with the history as it has come in, after shortening results that are too large."""
+        await self._take_in()
+        return await self.next_decision()
+
+    async def next_decision(self, *, must_shrink: bool = False) -> Decision:
+        """Return what to do with the history now; shortening old results may spare a compaction."""
+        decision = await self.decision(must_shrink=must_shrink)
+        whole = self.history.messages
+        self._unshortened = None
+        if isinstance(decision, Compact) and await self._free():
+            self._unshortened = whole
+            return await self.decision(must_shrink=must_shrink)
+        return decision
+
+    async def decision(self, *, must_shrink: bool = False) -> Decision:
+        """Return what to do with the history now; with `must_shrink` it needs room even below the trigger."""
+        return await decide(
+            self.history.messages,
+            self.counter,
+            self.manager,
+            must_shrink=must_shrink,
+            tells_tight=self._is_new_conversation,
+        )
+
+    async def tell_if_tight(self, decision: Decision, model: str) -> None:
+        """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
+        if isinstance(decision, Refuse) or not decision.is_tight or not self._is_new_conversation:
+            return
+        text = await tight_notice(self.history.messages, self.shape, self.counter, self.manager.budget)
+        if text:
+            log.warning("%s: %s", model, text)
+            await self.compactor.tell([Notice("tight", text)])
+
+    @property
+    def _is_new_conversation(self) -> bool:
+        asked = (message for message in self.shape.request.messages if message.get("role") == "user")
+        return self.shape.step == 1 and len(list(islice(asked, 2))) < 2
+
+    async def carry_out(self, decision: Decision, info: ModelInfo, *, has_said: bool) -> bool:
+        """Do what was decided; tell whether the prompt may be sent.
+
+        Raises ContextOverflow where it may not and the reply `has_said` nothing yet.
+        """
+        if isinstance(decision, Compact):
+            outcome = await self.compact(decision, info)
+            if not isinstance(outcome, Cannot):
+                self.refusal = None
+            if outcome is None:
+                return await self.carry_out(await self.first_decision(), info, has_said=has_said)
+        if self.refusal is None and (  # else the engine has refused the very same prompt
+            isinstance(decision, Send) or (not isinstance(decision, Refuse) and await self._fits_window())
+        ):
+            return True
+        if has_said:
+            return False
+        if self.recall.put_back_less(self.history):
+            self.refusal = None
+            return await self.carry_out(await self.first_decision(), info, has_said=has_said)
+        raise self.refusal or await self.overflow()
+
+    async def _fits_window(self) -> bool:
+        """Tell whether the prompt can be sent, even without the reserve for its reply."""
+        return await self.counter.prompt(self.history.messages) < self.manager.budget.window
+
+    async def overflow(self) -> ContextOverflow:
+        """Return the error for a history that cannot fit."""
+        return await overflow_error(
+            self.history.messages, self.shape, self.counter, self.manager.budget, auto=self.manager.auto
+        )
+
+    async def compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot | None:
+        """Compact the history, and take over the outcome.
+
+        Return None where another request with the same messages has compacted them meanwhile: then decide anew.
+        """
+        if self.shape.step > 1 or self.history.is_stopped:
+            return await self._flush_then_compact(decision, info)
+        lock = self.recall.lock()
+        if not lock.locked():
+            async with lock:
+                return await self._flush_then_compact(decision, info)
+        await self.compactor.tell_of_another()
+        async with lock:  # held while looking: of several that have waited in vain only one compacts
+            if not await self.recall_compactions():
+                return await self._flush_then_compact(decision, info)
+        await self.compactor.tell_done_by_another()
+        return None
+
+    async def compact_by_hand(self, info: ModelInfo) -> tuple[int, Compaction | Cannot]:
+        """Compact because a person wants it, below the trigger too; return the size before as well."""
+        await self._take_in()
+        before, decision = await by_hand(self.history.messages, self.counter, self.manager)
+        return before, await self._flush_then_compact(decision, info)
+
+    async def _flush_then_compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
+        """Let the agent save what must last of the conversation, then compact it."""
+        flush = self.flush(info)
+        if flush is not None:
+            whole = [self._unshortened] if self._unshortened is not None else []
+            await flush.run(*whole, self.history.messages)
+        outcome = await self._compacted(decision, info)
+        if flush is not None and isinstance(outcome, Compaction):
+            flush.begin_cycle()
+        return outcome
+
+    def flush(self, info: ModelInfo) -> MemoryFlush | None:
+        """Return the memory flush of the conversation; None where its agent cannot save anything."""
+        return memory_flush(
+            self.compactor, self.shape, info, self.counter, self.recall, self.manager.budget, self._dressed
+        )
+
+    def _dressed(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return a history as the conversation's own model gets it, without the order to go on that may follow it."""
+        return self.shape.with_instructions(self.history.joined(messages))
+
+    async def _compacted(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
+        await self._free(at_any_gain=True)
+        source = ConversationSource(
+            self.shape,
+            info,
+            self._dressed,
+            "in progress" if self.history.is_stopped else None,
+            await self.compactor.removed_calls(self.keeper, self.history.messages),
+        )
+        transcript = Transcript.of(self.history.messages)
+        outcome = await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
+        if isinstance(outcome, Compaction):
+            self.history.replace(outcome.messages, outcome.tail)
+            self.manager.compacted(outcome.before, outcome.after, outcome.rung)
+            self.compactor.note(outcome, len(transcript.messages))
+            self.recall.keep(self.history, Written.by(outcome, self.manager.budget))
+            if self.shape.memories is not None:
+                await self.shape.memories.refresh(self.recall.chain, self.counter.text)
+        else:
+            self.manager.could_not_compact()
+            self.compactor.note_failure()
+        return outcome
+
+    async def _take_in(self) -> None:
+        """Let the model have as much of the results that have come in as there is room for."""
+        try:
+            if self.keeper is not None:
+                await self._keep_results(self.keeper)
+            await self._shorten_results()
+        finally:
+            if self.keeper is not None:
+                self.keeper.let_go()
+
+    async def _keep_results(self, keeper: OutputKeeper) -> None:
+        """Keep the results that have come in, show views of those that are too large, and shorten old ones."""
+        whole = self.history.messages
+        budget = self.manager.budget
+        empty = [*filter(is_system, whole), NOTHING_ASKED]
+        fixed = budget.occupied(await self.counter.prompt(empty))
+        keeper.begin_step(self.counter.text, budget.window, fixed)
+        seen = await keeper.take_in(whole, self.recall.of_client) or whole
+        await self._take_shorter(whole, keeper.pruned(seen, must_shrink=False) or seen)
+
+    async def _free(self, *, at_any_gain: bool = False) -> bool:
+        """Shorten all results that may be shortened; tell whether that brought enough."""
+        if self.keeper is None:
+            return False
+        whole = self.history.messages
+        shorter = self.keeper.pruned(whole, must_shrink=True, at_any_gain=at_any_gain)
+        if shorter is None:
+            return False
+        await self._take_shorter(whole, shorter)
+        return True
+
+    async def _take_shorter(self, whole: Sequence[Message], shorter: Sequence[Message]) -> None:
+        if shorter is whole:
+            return
+        before = self.history.of_client
+        self.history.shorten(shorter)
+        after = await self.counter.prompt(shorter)
+        # Their differences are added up: the whole prompt may hold results that take too long to count.
+        freed = sum(
+            self.counter.text(written(old)) - self.counter.text(written(new))
+            for old, new in zip(whole, shorter, strict=True)
+            if old is not new
+        )
+        log.info("Results of tools are shortened: %d tokens instead of about %d.", after, after + freed)
+        if self.history.of_client != before:
+            self.recall.keep(self.history, Written(self.manager.budget.window, after + freed, after, PRUNED))
+
+    async def _shorten_results(self) -> None:
+        """Check 2: leave results that have just come in whole where they fit, else their beginning and end."""
+        whole = self.history.messages
+        view = self.keeper.shorter if self.keeper is not None else None
+        fitting = await fitting_results(whole, self.counter, self.manager, view)
+        if fitting is None:
+            return
+        self.history.shorten(fitting)
+        sizes = await self.counter.prompt(whole), await self.counter.prompt(fitting)
+        self.recall.keep(self.history, Written(self.manager.budget.window, *sizes, "shortened results"))
 
 
 async def decide(
@@ -59,231 +299,57 @@ async def by_hand(
     return before, Compact(min(budget.target(budget.occupied(fixed)), halved))
 
 
-log = logging.getLogger(__name__)
-NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
-PRUNED: Final = "pruned"
+async def fitting_results(
+    messages: Sequence[Message],
+    counter: StepCounter,
+    manager: AgentContextManager,
+    view: Callable[[str, int], str | None] | None = None,
+) -> list[Message] | None:
+    """Return the conversation with the beginning and end of results that are too large; None where all stay whole.
 
-
-@dataclass(frozen=True, slots=True)
-class ResultPruning:
-    """Changes `history` without a model; what it becomes of the client's part is kept in `memory` for later turns."""
-
-    keeper: OutputKeeper
-    counter: StepCounter
-    history: History
-    manager: AgentContextManager
-    memory: TurnMemory
-
-    async def begin_step(self) -> None:
-        """Keep what has come in, let the model have views of what is too large, and shorten what is due."""
-        whole = self.history.messages
-        budget = self.manager.budget
-        empty = [*filter(is_system, whole), NOTHING_ASKED]
-        fixed = budget.occupied(await self.counter.prompt(empty))
-        self.keeper.begin_step(self.counter.text, budget.window, fixed)
-        seen = await self.keeper.take_in(whole, self.memory.of_client) or whole
-        await self._take_over(whole, self.keeper.pruned(seen, must_shrink=False) or seen)
-
-    async def free(self, *, at_any_gain: bool = False) -> bool:
-        """Shorten all that may be shortened: the prompt has to shrink. Tell whether that brought enough."""
-        whole = self.history.messages
-        shorter = self.keeper.pruned(whole, must_shrink=True, at_any_gain=at_any_gain)
-        if shorter is None:
-            return False
-        await self._take_over(whole, shorter)
-        return True
-
-    async def _take_over(self, whole: Sequence[Message], shorter: Sequence[Message]) -> None:
-        if shorter is whole:
-            return
-        before = self.history.of_client
-        self.history.shorten(shorter)
-        after = await self.counter.prompt(shorter)
-        freed = sum(
-            self._size_of(old) - self._size_of(new) for old, new in zip(whole, shorter, strict=True) if old is not new
-        )
-        log.info("Results of tools are shortened: %d tokens instead of about %d.", after, after + freed)
-        if self.history.of_client != before:
-            self.memory.keep(self.history, Written(self.manager.budget.window, after + freed, after, PRUNED))
-
-    def _size_of(self, message: Message) -> int:
-        """Return about how many tokens a message has: the whole prompt may hold what takes too long to count."""
-        return self.counter.text(written(message))
-
-
-@dataclass(frozen=True, slots=True)
-class Fitting:
-    """Decides about `history` and changes it; what it becomes is kept in `memory` for later turns.
-
-    There is no `pruning` where the model could not read again what is shortened.
+    `view` returns a view of so many tokens of a result that can be read again, None for other results.
     """
-
-    shape: StepRequest
-    counter: StepCounter
-    history: History
-    manager: AgentContextManager
-    compactor: Compactor
-    memory: TurnMemory
-    pruning: ResultPruning | None = None
-    _unshortened: list[list[Message]] = field(default_factory=list)
-
-    @property
-    def keeper(self) -> OutputKeeper | None:
-        """Return what keeps results so that the model can read them again."""
-        return self.pruning.keeper if self.pruning is not None else None
-
-    async def first_decision(self) -> Decision:
-        """Return what to do with the history as it has come in, results in it shortened where they are too large."""
-        await self._take_in()
-        return await self.next_decision()
-
-    async def next_decision(self, *, must_shrink: bool = False) -> Decision:
-        """Return what to do with the history now, as `decision`; what old results can free needs no compaction."""
-        decision = await self.decision(must_shrink=must_shrink)
-        whole = self.history.messages
-        self._unshortened.clear()
-        if isinstance(decision, Compact) and self.pruning is not None and await self.pruning.free():
-            self._unshortened.append(whole)
-            return await self.decision(must_shrink=must_shrink)
-        return decision
-
-    async def decision(self, *, must_shrink: bool = False) -> Decision:
-        """Return what to do with the history now; with `must_shrink` it needs room even below the trigger."""
-        return await decide(
-            self.history.messages,
-            self.counter,
-            self.manager,
-            must_shrink=must_shrink,
-            tells_tight=self._is_new_conversation,
-        )
-
-    async def compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot | None:
-        """Compact the history, and take over what comes of it.
-
-        None where another request with the same messages has done it meanwhile: then there is something to decide anew.
-        """
-        if self.shape.step > 1 or self.history.is_stopped:
-            return await self._flush_then_compact(decision, info)
-        lock = self.memory.lock()
-        if not lock.locked():
-            async with lock:
-                return await self._flush_then_compact(decision, info)
-        await self.compactor.tell_of_another()
-        async with lock:  # held while looking: of several that have waited in vain only one compacts
-            if not await self.recall():
-                return await self._flush_then_compact(decision, info)
-        await self.compactor.tell_done_by_another()
+    end = len(messages)
+    while end and messages[end - 1].get("role") in ("user", *SYSTEM_ROLES):
+        end -= 1
+    first = end
+    while first and messages[first - 1].get("role") == "tool":
+        first -= 1
+    results, after = messages[first:end], messages[end:]
+    if not results or (prompt := await counter.prompt(messages)) < manager.budget.window // 2:
         return None
+    emptied = [with_text(result, "") for result in results]
+    rest = await counter.prompt(smallest([*messages[:first], *emptied, *after]))
+    size_of = _ruler(counter, results, await counter.prompt(smallest(messages)) - rest)
+    sizes = [size_of(text_of(result)) for result in results]
+    if manager.before_tool_results(prompt, rest, sizes) != "too large":
+        return None
+    room = room_for_results(manager.budget, rest)
 
-    async def _flush_then_compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
-        """Let the agent save what must last of the conversation as it stands, whatever the occasion; then compact."""
-        flush = self.flush(info)
-        if flush is not None:
-            await flush.run(*self._unshortened, self.history.messages)
-        outcome = await self._compacted(decision, info)
-        if flush is not None and isinstance(outcome, Compaction):
-            flush.begin_cycle()
-        return outcome
+    def shown(text: str, tokens: int) -> str | None:
+        return view(text, tokens * counter.text(text) // max(1, size_of(text))) if view is not None else None
 
-    def flush(self, info: ModelInfo) -> MemoryFlush | None:
-        """Return what lets the agent save what must last; None where it cannot."""
-        return memory_flush(
-            self.compactor, self.shape, info, self.counter, self.memory, self.manager.budget, self._dressed
-        )
+    log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
+    fitting = [
+        result
+        if size <= share
+        else with_text(result, _smaller(text_of(result), share, manager.budget.window, size_of, shown))
+        for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
+    ]
+    return [*messages[:first], *fitting, *after]
 
-    def _dressed(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return a history as it is sent to the conversation's own model, without the order to go on behind it."""
-        return self.shape.with_instructions(self.history.joined(messages))
 
-    async def _compacted(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
-        if self.pruning is not None:
-            await self.pruning.free(at_any_gain=True)
-        source = ConversationSource(
-            self.shape,
-            info,
-            self._dressed,
-            "in progress" if self.history.is_stopped else None,
-            await self.compactor.removed_calls(self.keeper, self.history.messages),
-        )
-        transcript = Transcript.of(self.history.messages)
-        outcome = await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
-        if isinstance(outcome, Compaction):
-            self.history.replace(outcome.messages, outcome.tail)
-            self.manager.compacted(outcome.before, outcome.after, outcome.rung)
-            self.compactor.note(outcome, len(transcript.messages))
-            self.memory.keep(self.history, Written.by(outcome, self.manager.budget))
-            if self.shape.memories is not None:
-                await self.shape.memories.refresh(self.memory.chain, self.counter.text)
-        else:
-            self.manager.could_not_compact()
-            self.compactor.note_failure()
-        return outcome
+def _ruler(counter: StepCounter, results: Sequence[Message], size: int) -> Callable[[str], int]:
+    """Return a counter of bare texts that agrees with the size that these results have in a prompt.
 
-    async def compact_by_hand(self, info: ModelInfo) -> tuple[int, Compaction | Cannot]:
-        """Compact because a person wants it, below the trigger too; return the size before as well."""
-        await self._take_in()
-        before, decision = await by_hand(self.history.messages, self.counter, self.manager)
-        return before, await self._flush_then_compact(decision, info)
+    Where only the engine can count a prompt, bare texts are counted with the vocabulary of another model.
+    """
+    counted = sum(counter.text(text_of(result)) for result in results)
+    return lambda text: ceil(counter.text(text) * size / max(1, counted))
 
-    async def fits_window(self) -> bool:
-        """Tell whether the prompt can be sent, even without the reserve for its reply."""
-        return await self.counter.prompt(self.history.messages) < self.manager.budget.window
 
-    async def overflow(self) -> ContextOverflow:
-        """Return the error for a history that cannot fit."""
-        return await overflow_error(
-            self.history.messages, self.shape, self.counter, self.manager.budget, auto=self.manager.auto
-        )
-
-    async def tell_if_tight(self, decision: Decision, model: str) -> None:
-        """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
-        if isinstance(decision, Refuse) or not decision.is_tight or not self._is_new_conversation:
-            return
-        text = await tight_notice(self.history.messages, self.shape, self.counter, self.manager.budget)
-        if text:
-            log.warning("%s: %s", model, text)
-            await self.compactor.tell([Notice("tight", text)])
-
-    @property
-    def _is_new_conversation(self) -> bool:
-        asked = (message for message in self.shape.request.messages if message.get("role") == "user")
-        return self.shape.step == 1 and len(list(islice(asked, 2))) < 2
-
-    async def catch_up(self, job: Job) -> None:
-        """Let a compaction that was begun behind the last answer be this turn's, where one is needed at all."""
-        try:
-            decision = await self.decision()
-        except Exception:  # noqa: BLE001  # whoever decides next will say so
-            return
-        if not isinstance(decision, Compact):
-            job.leave_out()  # behind this turn's answer it would be done once more
-            return
-        outcome = await self.compactor.await_job(job)
-        if isinstance(outcome, Compaction):
-            await self.recall()
-        elif outcome is not None:
-            self.manager.could_not_compact()
-
-    async def recall(self) -> bool:
-        """Take over what has been compacted of this conversation by others; tell whether there is something."""
-        return await self.memory.recall(self.history, self.manager.budget, self.counter.prompt)
-
-    async def _take_in(self) -> None:
-        """Let the model have of results that have come in as much as there is room for."""
-        try:
-            if self.pruning is not None:
-                await self.pruning.begin_step()
-            await self._shorten_results()
-        finally:
-            if self.keeper is not None:
-                self.keeper.let_go()
-
-    async def _shorten_results(self) -> None:
-        """Check 2: let results that came in just now stand whole where they fit, else as beginning and end."""
-        whole = self.history.messages
-        fitting = await fitting_results(whole, self.counter, self.manager, self.keeper.shorter if self.keeper else None)
-        if fitting is None:
-            return
-        self.history.shorten(fitting)
-        sizes = await self.counter.prompt(whole), await self.counter.prompt(fitting)
-        self.memory.keep(self.history, Written(self.manager.budget.window, *sizes, "shortened results"))
+def _smaller(
+    text: str, share: int, window: int, size_of: Callable[[str], int], shown: Callable[[str, int], str | None]
+) -> str:
+    smaller = shown(text, share)
+    return smaller if smaller is not None else shortened(text, share, window, size_of)

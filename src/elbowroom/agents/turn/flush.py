@@ -1,33 +1,35 @@
 """The memory flush: before a compaction takes a conversation away, its agent may save what must last beyond it."""
 
 import asyncio
+import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from elbowroom.agents.answer import Notice, Reply, ToolCall
-from elbowroom.agents.prompt import NO_THINKING, HistoryCounter, StepCounter, StepRequest, step_usage_of
-from elbowroom.agents.request import tool_name
-from elbowroom.agents.tools import ServerTool, cycle_of, memory_tools, result_of
-from elbowroom.agents.turn.compactor import Compactor, told_meanwhile
-from elbowroom.agents.turn.pruner import LEAST_ANSWER, MARGIN, THINKING_ROOM, unshaped
-from elbowroom.agents.turn.recall import TurnMemory
-from elbowroom.context.budget import Budget
-from elbowroom.context.ledger import Chain
-from elbowroom.context.transcript import Message
-from elbowroom.errors import ElbowroomError
-from elbowroom.providers.base import (
-    Finished,
-    ModelInfo,
-    ReasoningDelta,
-    StreamEvent,
-    TextDelta,
-    ToolCallDelta,
-    UsageReport,
+from elbowroom.agents.prompt import (
+    HistoryCounter,
+    StepCounter,
+    StepRequest,
+    step_usage_of,
+    thinking_off,
+    without_answer_fields,
 )
+from elbowroom.agents.request import tool_name
+from elbowroom.agents.tools import ByConversation, ServerTool, memory_tools, result_of
+from elbowroom.agents.turn.compactor import Compactor, told_meanwhile
+from elbowroom.agents.turn.pruner import LEAST_ANSWER, MARGIN, THINKING_ROOM
+from elbowroom.agents.turn.recall import Recall
+from elbowroom.agents.turn.stream import ReplyReader, read_reply
+from elbowroom.context.budget import Budget
+from elbowroom.context.canonical import json_form
+from elbowroom.context.compaction import is_summary
+from elbowroom.context.ledger import Chain
+from elbowroom.context.transcript import Message, Transcript
+from elbowroom.errors import ElbowroomError
+from elbowroom.providers.base import ModelInfo
 from elbowroom.settings.references import SAVE_MEMORY
 
 log = logging.getLogger(__name__)
@@ -54,47 +56,29 @@ CLOSING: Final = Notice("remembered", "Done remembering, continuing...")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A history with the order behind it, as it is sent, and its size in tokens at most."""
+    """A history followed by the order, in the form that is sent, and its size in tokens at most."""
 
     messages: Sequence[Message]
     sent: Sequence[Message]
     size: int
 
 
-@dataclass(slots=True)
-class Heard:
-    """One reply as it comes; `generated` is all that the model has written, thoughts too."""
+def cycle_of(messages: Sequence[Message]) -> str:
+    """Return the cycle between two compactions that a history is in: a hash of its summaries, empty before the first.
 
-    reply: Reply
-    generated: list[str] = field(default_factory=list)
-    usage: Mapping[str, Any] | None = None
-    was_cut: bool = False
-
-    def take(self, events: Iterable[StreamEvent]) -> None:
-        """Take what has arrived."""
-        for event in events:
-            match event:
-                case TextDelta():
-                    self.generated.append(event.text)
-                    self.reply.text.append(event.text)
-                case ReasoningDelta():
-                    self.generated.append(event.text)
-                case ToolCallDelta():
-                    self.generated += [event.name or "", event.arguments]
-                    self.reply.add_call(event)
-                case Finished():
-                    self.was_cut = event.reason == "length"
-                case UsageReport():
-                    self.usage = event.usage
+    Nothing else that is shortened or added changes it.
+    """
+    summaries = [group.text for group in Transcript.of(messages).groups if is_summary(group)]
+    return hashlib.sha256(json_form(summaries)).hexdigest() if summaries else ""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFlush:
-    """Asks the agent of one turn, by the request that its next step would send and an order behind that.
+    """Asks the agent of one turn to save memories, by the request that its next step would send and an order.
 
-    What it says is read for its calls and forgotten. `tools` are those it may use; `dress` makes of a history what is
-    sent, `keys` are those of the conversation as it stands in the ledger's chain: the client's part of it, and behind
-    an answer also the whole.
+    Of its replies only the calls count. `tools` are those that it may call; `dress` makes of a history the messages
+    that are sent. `keys` are the conversation's keys in the ledger's chain: of the client's part of it, and after an
+    answer also of the whole. `flushed` are the cycles in which conversations were flushed.
     """
 
     compactor: Compactor
@@ -106,9 +90,10 @@ class MemoryFlush:
     tools: Sequence[ServerTool]
     dress: Callable[[Sequence[Message]], Sequence[Message]]
     keys: tuple[str, ...]
+    flushed: ByConversation[str | None]
 
     def due_at(self, messages: Sequence[Message]) -> int:
-        """Return the occupied size, in tokens, from which there is something to do for this conversation.
+        """Return the occupied size, in tokens, from which the conversation is to be flushed or compacted.
 
         That is some way below the trigger; the trigger itself where it was flushed since its last compaction.
         """
@@ -117,19 +102,19 @@ class MemoryFlush:
         below = self.compactor.settings.memory.flush_threshold
         return self.budget.trigger - min(below, self.budget.window // 4)
 
-    def behind(self, key: str) -> "MemoryFlush":
-        """Return what flushes the conversation with an answer behind it, with which it has this key."""
+    def with_answer(self, key: str) -> "MemoryFlush":
+        """Return the flush of the conversation with its answer, which gives it this key."""
         return replace(self, dress=self.shape.with_instructions, keys=(*self.keys, key))
 
     def begin_cycle(self) -> None:
         """Note that the conversation was compacted."""
-        self.compactor.settings.shared.flushed_before.note_compacted(self.keys[-1])
+        self.flushed.keep(self.keys[-1], None)
 
     async def run(self, *histories: Sequence[Message]) -> None:
         """Flush the first of these forms of one conversation that fits the window, unless that was done in this cycle.
 
-        The person is told meanwhile. It takes `memory.flush_seconds` at most, and counts as done however it ends, but
-        for being cancelled: then nothing of it is under way any more. Raises only what telling the person raises.
+        The person is told meanwhile. It takes `memory.flush_seconds` at most, and counts as done however it ends,
+        unless it is cancelled. Raises only what telling the person raises.
         """
         if self._is_done(histories[-1]):
             return
@@ -141,7 +126,7 @@ class MemoryFlush:
         await self.compactor.tell([CLOSING])
 
     def _is_done(self, messages: Sequence[Message]) -> bool:
-        return self.compactor.settings.shared.flushed_before.is_done(self.chain, cycle_of(messages))
+        return self.flushed.find(self.chain) == cycle_of(messages)
 
     async def _first_that_fits(self, histories: Sequence[Sequence[Message]]) -> Prompt | None:
         try:
@@ -156,20 +141,20 @@ class MemoryFlush:
         return None
 
     async def _within_time(self, prompt: Prompt, cycle: str) -> None:
-        settings = self.compactor.settings
+        seconds = self.compactor.settings.memory.flush_seconds
         began = time.monotonic()
         try:
-            async with asyncio.timeout(settings.memory.flush_seconds):
+            async with asyncio.timeout(seconds):
                 saved = await self._ask(prompt)
             log.info("%s: flushed with %d calls in %.1f s", self._name, saved, time.monotonic() - began)
         except TimeoutError:
-            log.warning("%s: the memory flush was ended after %g s.", self._name, settings.memory.flush_seconds)
+            log.warning("%s: the memory flush was ended after %g s.", self._name, seconds)
         except ElbowroomError as error:
             log.warning("%s: the memory flush failed: %s", self._name, error)
         except Exception:
             log.exception("%s: the memory flush failed.", self._name)
         for key in self.keys:
-            settings.shared.flushed_before.note_done(key, cycle)
+            self.flushed.keep(key, cycle)
 
     async def _ask(self, prompt: Prompt) -> int:
         """Ask until the model is done; return how many of its calls were carried out."""
@@ -187,39 +172,33 @@ class MemoryFlush:
 
     async def _reply(self, prompt: Prompt) -> Reply:
         body = self._body(prompt)
+        reader, compactor = ReplyReader(_names(self.shape)), self.compactor
+        provider, admission = compactor.target.provider, compactor.settings.shared.admission
         tokens = prompt.size + body["max_tokens"]
-        provider, window, heard = self.compactor.target.provider, self.budget.window, Heard(Reply(_names(self.shape)))
         try:
-            async with (
-                self.compactor.gate.entered(
-                    provider, self.info, window=window, prompt=prompt.size, tokens=tokens
-                ) as ticket,
-                aclosing(provider.stream(body, self.info)) as stream,
-            ):
-                async for events in stream:
-                    if ticket is not None and ticket.is_prefilling:
-                        ticket.first_token()
-                    heard.take(events)
+            async with admission.entered(
+                provider, self.info, window=self.budget.window, prompt=prompt.size, tokens=tokens, job=compactor.job
+            ) as ticket:
+                await read_reply(reader, provider, body, self.info, ticket)
         finally:
-            self._account(prompt, heard)
-        heard.reply.close_calls(was_cut=heard.was_cut)
-        return heard.reply
+            self._account(prompt, reader)
+        reader.reply.close_calls(was_cut=reader.was_cut)
+        return reader.reply
 
     def _body(self, prompt: Prompt) -> dict[str, Any]:
         facts = self.history.facts
         limit = LONGEST_REPLY + (THINKING_ROOM if facts.may_think else 0)
-        body = {**unshaped(self.shape.body(prompt.sent)), "max_tokens": min(limit, self._room(prompt))}
-        body.pop("tool_choice", None)  # it could save nothing where a client has forbidden it all tools
+        body = {**without_answer_fields(self.shape.body(prompt.sent)), "max_tokens": min(limit, self._room(prompt))}
+        body.pop("tool_choice", None)  # a client may have forbidden all tools, but memories are to be saved
         if facts.thinking_switch == "at the end":
-            sent = body.get("chat_template_kwargs")
-            body["chat_template_kwargs"] = {**(sent if isinstance(sent, Mapping) else {}), **NO_THINKING}
+            body |= thinking_off(body)
         return body
 
-    def _account(self, prompt: Prompt, heard: Heard) -> None:
-        """Let the conversation keep what a request has used, also one that was left in its middle."""
-        live, generated = self.compactor.settings.live, "".join(heard.generated)
-        if live is not None and (generated or heard.usage):
-            live.step_used(self.info.id, step_usage_of(heard.usage, prompt.size, generated, self.history.text), None)
+    def _account(self, prompt: Prompt, reader: ReplyReader) -> None:
+        """Record the tokens that a request has used, also where it was cancelled."""
+        live, generated = self.compactor.settings.live, reader.generated
+        if live is not None and (generated or reader.usage):
+            live.step_used(self.info.id, step_usage_of(reader.usage, prompt.size, generated, self.history.text), None)
 
     async def _result(self, call: ToolCall) -> Message:
         tool = self._callable.get(call.name)
@@ -248,22 +227,23 @@ def memory_flush(
     shape: StepRequest,
     info: ModelInfo,
     counter: StepCounter,
-    memory: TurnMemory,
+    recall: Recall,
     budget: Budget,
     dress: Callable[[Sequence[Message]], Sequence[Message]],
 ) -> MemoryFlush | None:
-    """Return what flushes a turn's conversation; None where nothing could be saved, or nobody wants it to be."""
+    """Return the flush of a turn's conversation; None where the settings or the tools of the agent rule it out."""
     agent, settings = compactor.target.agent, compactor.settings
-    if agent is None or not (settings.memory.enabled and settings.memory.flush) or not memory.chain.keys:
+    if agent is None or not (settings.memory.enabled and settings.memory.flush) or not recall.chain.keys:
         return None
     if SAVE_MEMORY not in agent.tools or SAVE_MEMORY not in _names(shape):
         return None
     owner = shape.request.caller.owner
     tools = memory_tools(agent.tools, settings.shared.store.memories, owner, agent.id, time.time)
-    keys = (memory.chain.keys[-1],)
-    return MemoryFlush(compactor, shape, info, counter.history, memory.chain, budget, tools, dress, keys)
+    chain, keys = recall.chain, recall.chain.keys[-1:]
+    flushed = settings.shared.notes.flushed
+    return MemoryFlush(compactor, shape, info, counter.history, chain, budget, tools, dress, keys, flushed)
 
 
 def _names(shape: StepRequest) -> list[str]:
-    """Return the names of the tools that a request lists, the client's too."""
+    """Return the names of the tools in a request, the client's included."""
     return [name for tool in shape.tools if (name := tool_name(dict(tool)))]

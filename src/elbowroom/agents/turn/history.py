@@ -1,4 +1,4 @@
-"""A turn's messages as the model is to get them, with an answer that was stopped and is to go on."""
+"""The history of a turn as the model gets it, with an answer that was stopped and is continued."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,19 +19,19 @@ THINK_ON = (
 
 
 class History:
-    """The conversation before the model's next words. What has been compacted stays compacted in later steps.
+    """The conversation before the model's next words; a compaction of it lasts for all later steps of the turn.
 
-    While an answer has been stopped, its text stands at the end in pieces, so that a compaction can take in its
-    beginning and leave its end word for word; to the model they are one message again.
+    The text of a stopped answer stands at the end in pieces, so that a compaction can take in its beginning and leave
+    its end word for word. The model gets the pieces as one message.
     """
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.begin_with(messages)
 
     def begin_with(self, messages: Sequence[Message], untouched: int | None = None) -> None:
-        """Take these for what the client has sent; nothing is added yet.
+        """Begin with these messages in place of the client's, and nothing added to them.
 
-        `untouched` is how many at their end no compaction has taken in, by default all of them.
+        `untouched` is the number of messages at their end that no compaction has taken in, by default all.
         """
         self._base = list(messages)
         self._base_untouched = self.untouched = len(messages) if untouched is None else untouched
@@ -45,7 +45,7 @@ class History:
         self.has_steps = False
 
     def begin_anew_with(self, messages: Sequence[Message], untouched: int) -> None:
-        """Take these for what the client has sent, and leave what the run has added behind it."""
+        """Begin with these messages in place of the client's, followed by those that the run has added."""
         appended = self._appended
         self.begin_with(messages, untouched)
         self.extend_to(appended)
@@ -57,18 +57,18 @@ class History:
 
     @property
     def of_client(self) -> list[Message]:
-        """Return what stands for the messages of the client, without what the run has added behind them."""
+        """Return the messages that stand for the client's, without those that the run has added."""
         return self._messages[: len(self._messages) - self._own]
 
     @property
     def is_stopped(self) -> bool:
-        """Tell whether an answer has been stopped and is to go on."""
+        """Tell whether an answer was stopped and has to go on."""
         return bool(self._order)
 
     def extend_to(self, appended: Sequence[dict[str, Any]]) -> None:
-        """Take in what the run has added behind the client's messages since the last step.
+        """Take in the messages that the run has added to the client's since the last step.
 
-        Once it has added something, `has_steps` says so.
+        `has_steps` tells from then on that the run has added any.
         """
         known = len(self._appended)
         has_steps = self.has_steps or bool(appended)
@@ -85,22 +85,22 @@ class History:
         self.has_steps = has_steps
 
     def stop_at(self, said: str, piece_length: int) -> None:
-        """Let a stopped answer stand at the end, to be continued; a piece has about that many characters."""
+        """Put a stopped answer at the end, to be continued, in pieces of about that many characters."""
         self._order = [{"role": "user", "content": CONTINUE}]
         self._pieces = [
             {"role": "assistant", "content": piece} for piece in pieces_of(said[self._taken_in :], piece_length)
         ]
 
     def stop_thinking(self, thoughts: str) -> None:
-        """Let the model think on where it was stopped before it had said a word; `thoughts` are its last."""
+        """Let the model think on where it was stopped before its first word; `thoughts` are its last ones."""
         self._order = [{"role": "user", "content": THINK_ON.format(thoughts=thoughts)}] if thoughts.strip() else []
 
     def replace(self, messages: Sequence[Message], tail: int) -> None:
         """Take over a compaction, whose last `tail` messages are the last ones that were here before.
 
-        Where it has taken in what the client has not sent, results of the server's tools or the beginning of an
-        answer, `has_taken_in_own` says so from now on; `untouched` is how many of the client's last messages no
-        compaction has been about.
+        `has_taken_in_own` tells from then on whether a summary holds messages that the client has not sent, such as
+        results of the server's tools or the beginning of an answer. `untouched` is the number of the client's last
+        messages that no compaction has taken in.
         """
         left = min(tail, len(self._pieces))
         taken = self._pieces[: len(self._pieces) - left]
@@ -113,15 +113,15 @@ class History:
         self._messages = list(messages[: len(messages) - left])
 
     def shorten(self, messages: Sequence[Message]) -> None:
-        """Take over the same messages, some of them shortened, but no piece of an answer that has been begun."""
+        """Take over the same messages, some of them shortened; the pieces of a stopped answer are not changed."""
         self._messages = list(messages[: len(messages) - len(self._pieces)])
 
     def followed_by(self, reply: Message) -> "History":
         """Return the whole conversation with this reply at its end, which no client has sent yet.
 
-        Its beginning may have been taken into a summary; where it continues a message of the client, both are one. It
-        may be here already, with the results of its calls: then the step behind it has not come to say anything.
-        Or it may be nothing.
+        A summary may hold the reply's beginning. A reply that continues a message of the client is joined to it. The
+        reply is not added where it is empty, or is here already with the results of its calls, since the next step has
+        said nothing.
         """
         if self._has_taken(reply) or not (reply.get("content") or reply.get("tool_calls")):
             return self._followed(self._messages, 0, is_continued=False)
@@ -141,19 +141,19 @@ class History:
         return other
 
     def _has_taken(self, reply: Message) -> bool:
-        """Tell whether the run has gone on behind this reply."""
+        """Tell whether the run has gone on after this reply."""
         calls = {call["id"] for call in reply.get("tool_calls") or ()}
         known = {call.get("id") for message in self._appended for call in message.get("tool_calls") or ()}
         return not calls.isdisjoint(known)
 
     def sent(self, messages: Sequence[Message]) -> list[Message]:
-        """Return messages as the model gets them: pieces joined, and behind them the order to go on."""
+        """Return messages as the model gets them: pieces joined, followed by the order to go on."""
         return [*self.joined(messages), *self._order]
 
     def joined(self, messages: Sequence[Message]) -> list[Message]:
-        """Return messages with pieces that stand side by side in one.
+        """Return messages with neighbouring pieces joined in one message.
 
-        Where the client asked for a message of its own to be continued, they are one with that.
+        They are also joined to a message of the client that was to be continued.
         """
         if not self._pieces:
             return list(messages)
@@ -168,9 +168,9 @@ class History:
         return whole
 
     def _goes_on(self, before: Message | None, message: Message) -> bool:
-        """Tell whether a message is the piece behind the one before it, or the first one, of an answer continued.
+        """Tell whether a message is a piece that continues the message before it.
 
-        Messages are told apart by identity: the client may have said the very same.
+        Messages are compared by identity: the client may have said the very same.
         """
         place = next((at for at, piece in enumerate(self._pieces) if piece is message), None)
         if place is None or before is None:
@@ -184,9 +184,9 @@ class History:
 
 
 def pieces_of(text: str, length: int) -> list[str]:
-    """Cut a text at ends of lines or sentences into pieces of about this many characters; together they are it.
+    """Cut a text at ends of lines or sentences into pieces of about this many characters.
 
-    None is shorter than `LEAST_PIECE`, least of all the last, from which a model has to see where it stopped.
+    No piece is shorter than `LEAST_PIECE`, above all not the last, from which a model sees where it stopped.
     """
     pieces: list[str] = []
     start = 0

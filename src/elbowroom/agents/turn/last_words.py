@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from elbowroom.agents.admission import Gate
+from elbowroom.agents.admission import Admission
 from elbowroom.agents.answer import Answer, Sink
-from elbowroom.agents.conversations import GRACE_SECONDS, LiveTurn
-from elbowroom.agents.prompt import NO_THINKING, HistoryCounter, PromptSize, StepRequest
+from elbowroom.agents.conversations import TurnRecorder
+from elbowroom.agents.prompt import HistoryCounter, PromptSize, StepRequest, thinking_off, without_answer_fields
+from elbowroom.agents.running import GRACE_SECONDS
 from elbowroom.agents.turn.history import History
-from elbowroom.agents.turn.pruner import MARGIN, NOT_FOR_PRUNING
-from elbowroom.agents.turn.stream import Step
+from elbowroom.agents.turn.pruner import MARGIN
+from elbowroom.agents.turn.stream import ReplyStream, read_reply
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
@@ -29,10 +30,10 @@ OF_TOOLS: Final = frozenset({"tools", "tool_choice", "parallel_tool_calls", "fun
 
 
 def messages_at_stop(history: History, reply: Message, results: Mapping[str, str]) -> list[Message]:
-    """Return the conversation up to where it was stopped in the model's last `reply`, with the order behind it.
+    """Return the conversation up to the place in the model's last `reply` where it was stopped, and the order.
 
-    `results` are what the model was to read of those calls that had ended, by their ids; of the others it reads that
-    they have no result.
+    `results` are the results of the calls that had ended, by their ids, as the model is shown them. It reads of the
+    other calls that they have no result.
     """
     whole = history.followed_by(reply).messages
     answered = {message.get("tool_call_id") for message in whole if message.get("role") == "tool"}
@@ -46,11 +47,11 @@ def messages_at_stop(history: History, reply: Message, results: Mapping[str, str
 
 
 @dataclass(frozen=True, slots=True)
-class GraceTurn:
-    """One more call of a model that was stopped, without tools and short; its words end the `answer`.
+class LastWords:
+    """Calls a model that was stopped once more, shortly and without tools; its words end the `answer`.
 
-    `counter` is that of the request that was stopped; without one its context is the provider's own matter, and
-    nothing is counted. `window` is what can be used of the context.
+    `counter` counted the request that was stopped; it is None where the provider manages the context by itself, and
+    nothing is counted. `window` is the usable context in tokens.
     """
 
     provider: Provider
@@ -58,13 +59,13 @@ class GraceTurn:
     shape: StepRequest
     answer: Answer
     sink: Sink
-    gate: Gate
-    live: LiveTurn | None = None
+    admission: Admission
+    live: TurnRecorder | None = None
     counter: HistoryCounter | None = None
     window: int = 0
 
     async def speak(self, messages: Sequence[Message]) -> None:
-        """Ask for the last words. That the model has none is no failure: the answer ends where it was stopped."""
+        """Ask for the last words. Without them the answer ends where it was stopped: that is no failure."""
         try:
             async with asyncio.timeout(GRACE_SECONDS):
                 await self._speak(messages)
@@ -79,25 +80,24 @@ class GraceTurn:
             log.info("The window of %s has no room for the last words of an answer.", self.info.id)
             return
         prompt = size.at_most if size is not None else 0
-        step = Step(self.answer, self.sink, (), lambda name: False, self.live)
-        async with self.gate.entered(
+        stream = ReplyStream(self.answer, self.sink, (), lambda name: False, self.live)
+        async with self.admission.entered(
             self.provider, self.info, window=self.window, prompt=prompt, tokens=prompt + body["max_tokens"]
         ) as ticket:
-            await step.attempt(self.provider, body, self.info, ticket=ticket)
-        step.reply.drop_calls()
-        await step.close()
+            await read_reply(stream, self.provider, body, self.info, ticket)
+        stream.reply.drop_calls()
+        await stream.close()
 
     async def _body(self, messages: Sequence[Message]) -> tuple[dict[str, Any], PromptSize | None]:
         """Return the body, and its size where it is counted."""
         shape = replace(self.shape, tools=())
         whole = shape.body(shape.with_instructions(messages))
-        body = {name: value for name, value in whole.items() if name not in NOT_FOR_PRUNING | OF_TOOLS}
+        body = {name: value for name, value in without_answer_fields(whole).items() if name not in OF_TOOLS}
         body["max_tokens"] = min(self.shape.max_tokens or MOST_TOKENS, MOST_TOKENS)
         if self.counter is None:
             return body, None
         if self.counter.facts.thinking_switch != "none":
-            sent = body.get("chat_template_kwargs")
-            body["chat_template_kwargs"] = {**(sent if isinstance(sent, Mapping) else {}), **NO_THINKING}
+            body |= thinking_off(body)
         history = self.counter.with_body(body)
         body["messages"] = history.normalised(body["messages"])
         return body, PromptSize(await history.count_sent(body["messages"]), history.counter, body)

@@ -1,4 +1,4 @@
-"""What follows where an engine fails in the middle of a model step: what that teaches, and whether it is asked again.
+"""Recovers from failures of an engine in a model step: learns the real window, and decides whether to ask again.
 
 An engine says in many ways that a prompt did not fit: with an error of some wording, with an answer without a word
 in it, by crashing, or not at all, by leaving out the middle of the conversation.
@@ -32,15 +32,18 @@ log = logging.getLogger(__name__)
 NEAR_EDGE: Final = 0.9
 """The share of the window from which an engine that breaks down over a prompt is taken to have no room for it."""
 STALE_SECONDS: Final = 1.0
+"""After so many seconds the window is read again before a request."""
 POLICY_SECONDS: Final = 0.5  # the client waits for the end of its answer meanwhile
+QUIET_SECONDS: Final = 0.5
+"""A model that is ready sooner was loaded before."""
 
 
 @dataclass(slots=True)
 class Recovery:
     """Knows the window that the model of one step is loaded with, and reads it again when it may have changed.
 
-    What it finds out goes to `manager`, for this request, and to `windows`, for those that follow. `info` is the
-    model as it was last seen.
+    A smaller window goes to `manager`, for this request, and to `windows`, for later ones. `info` is the model as it
+    was last seen.
     """
 
     provider: Provider
@@ -52,12 +55,12 @@ class Recovery:
     _has_resent: bool = False
 
     async def has_shrunk(self) -> bool:
-        """Tell whether the window is smaller now than it was thought to be; it is read where that was a while ago.
+        """Tell whether the window is smaller than was known; read it again where it was read a while ago.
 
-        Raises ModelUnavailable or ModelNotFound; where it just cannot be read, the engine may judge.
+        Raises ModelUnavailable or ModelNotFound. After other failures to read it the engine may judge.
         """
         before = self.manager.budget.window
-        self._use_what_is_known()
+        self._use_learned_window()
         if time.monotonic() - self._read_at > STALE_SECONDS:
             try:
                 await self._read_again()
@@ -72,9 +75,9 @@ class Recovery:
         return prompt >= NEAR_EDGE * self.manager.budget.window
 
     async def after(self, failure: ElbowroomError, prompt: int) -> ContextOverflow | None:
-        """Return the overflow that a failure before the first word is, None where a prompt that fits may be sent again.
+        """Return the overflow that a failure before the first word means, None where the prompt may be sent again.
 
-        It may be where the window is another one by now, and once where the model was lost far from the edge of its
+        It may be where the model has another window by now, and once where the model was lost far from the edge of its
         window. Raises the failure, or a newer one, where the step cannot be sent again at all.
         """
         if not self.manager.can_restart:
@@ -90,7 +93,7 @@ class Recovery:
         if self.info.loaded_context != loaded:
             log.info("%s has another window now: %s instead of %s.", self.info.id, self.info.loaded_context, loaded)
             return None if self.fits(prompt) else self._overflow(failure, prompt)
-        if not self._has_resent and self._is_none_of_the_prompt(failure, prompt):
+        if not self._has_resent and self._may_be_temporary(failure, prompt):
             self._has_resent = True
             log.warning("%s failed; the prompt of %d tokens is sent again: %s", self.info.id, prompt, failure)
             return None
@@ -134,15 +137,15 @@ class Recovery:
     async def _read_again(self) -> None:
         self.info = await ready_model(self.provider, self.info.id, self.tell)
         self._read_at = time.monotonic()
-        self._use_what_is_known()
+        self._use_learned_window()
 
-    def _use_what_is_known(self) -> None:
-        """Take over what this or any other request has found out about the window, a pruning agent's too."""
+    def _use_learned_window(self) -> None:
+        """Take over the window that any request has learned, a pruning agent's too."""
         window = self.windows.at_most(self.info, self._said)
         self.manager.use(replace(self.manager.budget, window=window))
 
-    def _is_none_of_the_prompt(self, failure: ElbowroomError, prompt: int) -> bool:
-        """Tell whether another try may help: a lost model is back, a pool that others had filled is empty."""
+    def _may_be_temporary(self, failure: ElbowroomError, prompt: int) -> bool:
+        """Tell whether another try may help, as the model may be back or the pool no longer filled by others."""
         if isinstance(failure, ContextOverflow):
             return failure.window is None and prompt < LEAST_GUESS * self.manager.budget.window
         return isinstance(failure, ModelUnavailable | StreamCut) and not self.is_near_edge(prompt)
@@ -160,7 +163,7 @@ class Recovery:
         return overflow
 
     def _overflow(self, failure: ElbowroomError, prompt: int) -> ContextOverflow | None:
-        """Return the overflow that a failure is or has to be taken for."""
+        """Return the overflow that a failure is or probably means, None where it means none."""
         if isinstance(failure, ContextOverflow):
             return failure
         if not self.is_near_edge(prompt) or not (isinstance(failure, EmptyReply) or _is_breakdown(failure)):
@@ -188,7 +191,7 @@ class Recovery:
 
 
 def _usable(overflow: ContextOverflow, prompt: int) -> int:
-    """Return what of its window can be used in tokens as counted here, by which the refused prompt has `prompt`."""
+    """Return the usable window in tokens as counted here; the refused prompt has `prompt` of these."""
     if overflow.window is None:
         return prompt
     if overflow.prompt_tokens is None or overflow.prompt_tokens <= prompt:
@@ -201,10 +204,6 @@ def _is_breakdown(failure: ElbowroomError) -> bool:
     if isinstance(failure, UpstreamRejected):
         return failure.status == 400
     return isinstance(failure, ModelUnavailable | StreamCut) or type(failure) is UpstreamError
-
-
-QUIET_SECONDS: Final = 0.5
-"""A model that is ready sooner was loaded before."""
 
 
 async def ready_model(provider: Provider, model: str, tell: Sink) -> ModelInfo:

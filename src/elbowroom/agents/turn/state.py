@@ -1,19 +1,52 @@
-"""What all requests of one server share: what has been found out about models, and who may use them now."""
+"""The state that all requests of one server share, and the settings of one request."""
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+from weakref import WeakValueDictionary
 
 from elbowroom.agents.admission import QUIET_SECONDS, Admission, Background
 from elbowroom.agents.catalog import Catalog
-from elbowroom.agents.conversations import LiveTurn, MessageQueue, Recording, RunningTurn, RunningTurns
+from elbowroom.agents.conversations import MessageQueue, Recording, TurnRecorder
 from elbowroom.agents.prompt import HistoryCounters, LearnedWindows
 from elbowroom.agents.request import OnlyUser
-from elbowroom.agents.tools import FlushedBefore, ToldBefore, Toolbox
-from elbowroom.agents.turn.pruner import PrunerChoice
-from elbowroom.agents.turn.recall import Ledger
+from elbowroom.agents.running import Running, RunningAnswer
+from elbowroom.agents.sdk import SdkLoader
+from elbowroom.agents.tools import ByConversation, Toolbox
 from elbowroom.context.conversation import Conversations
+from elbowroom.context.ledger import Entry
+from elbowroom.context.memories import Memory
 from elbowroom.context.observations import Observations
 from elbowroom.settings.model import ClientTools, CompactionSettings, MemorySettings, ToolOutputSettings
 from elbowroom.store import Store
+
+CLOSING_SECONDS: Final = 10.0
+"""How long the end of the server waits for compactions that are being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionNotes:
+    """What this process has noted about the compactions of its conversations; a restart loses it without harm.
+
+    `told` are the memories that an agent was told in a conversation, `flushed` the cycle in which its last memory
+    flush was, None once it was compacted since. `locks` let one request at a time compact a conversation, by its last
+    key. `unsaved` are entries of the ledger on their way to the store. `refusing` are the models, by provider and
+    name, that refuse the optional fields of a pruning request, `complaints` the warnings about pruning agents that the
+    log has already.
+    """
+
+    told: ByConversation[tuple[Memory, ...]] = field(default_factory=ByConversation)
+    flushed: ByConversation[str | None] = field(default_factory=ByConversation)
+    locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    unsaved: dict[str, Entry] = field(default_factory=dict)
+    saving: set[asyncio.Task[None]] = field(default_factory=set)
+    refusing: set[tuple[str, str]] = field(default_factory=set)
+    complaints: set[str] = field(default_factory=set)
+
+    async def saved(self) -> None:
+        """Wait until all entries are saved, or until that has taken too long."""
+        if self.saving:
+            await asyncio.wait(self.saving, timeout=CLOSING_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +54,18 @@ class Shared:
     """One for each server, on its event loop."""
 
     histories: HistoryCounters
-    pruners: PrunerChoice
     windows: LearnedWindows
-    ledger: Ledger
     admission: Admission
     background: Background
     toolbox: Toolbox
     store: Store
-    told_before: ToldBefore
+    notes: CompactionNotes
     recording: Recording
-    running: RunningTurns
+    running: Running
     only_user: OnlyUser
-    flushed_before: FlushedBefore
     queue: MessageQueue
     observations: Observations
+    sdk: SdkLoader
 
     @classmethod
     def over(
@@ -46,44 +77,43 @@ class Shared:
         conversations: Conversations | None = None,
         observations: Observations | None = None,
     ) -> "Shared":
-        """Return all of it at its beginning, but for what the store holds; `toolbox` gives agents their tools.
+        """Return the state of a server that begins with this store; `toolbox` gives agents their tools.
 
         Nothing of conversations is kept where `conversations` is None.
         """
-        histories, windows, admission = HistoryCounters(), LearnedWindows(), Admission()
+        running = Running()
+        admission = Admission(running)
         return cls(
-            histories=histories,
-            pruners=PrunerChoice(histories, windows),
-            windows=windows,
-            ledger=Ledger(store.ledger),
+            histories=HistoryCounters(),
+            windows=LearnedWindows(),
             admission=admission,
-            background=Background(admission, quiet_seconds),
+            background=Background(admission.background_may_start, quiet_seconds),
             toolbox=toolbox,
             store=store,
-            told_before=ToldBefore(),
+            notes=CompactionNotes(),
             recording=Recording(conversations),
-            running=RunningTurns(),
+            running=running,
             only_user=OnlyUser(),
-            flushed_before=FlushedBefore(),
             queue=MessageQueue(conversations),
             observations=observations or Observations(),
+            sdk=SdkLoader(),
         )
 
     async def aclose(self) -> None:
-        """End what is under way in the background, and wait until everything is written."""
+        """End the work in the background, and wait until everything is written."""
         await self.queue.aclose()
         await self.background.aclose()
         self.admission.close()
-        await self.ledger.aclose()
+        await self.notes.saved()
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """The settings at the moment a request came in; `client_tools` is for raw models, agents have their own.
 
-    `shared` is what this request has in common with all others of the server. `live` keeps what the request is answered
-    with, and `running` is the turn that a person may stop; both are None where that is no turn of a conversation: a
-    task, an agent that another one asks.
+    `shared` is what this request has in common with all others of the server. `live` records the answer, and `running`
+    is the turn that a person may stop; both are None where the request is no turn of a conversation: a task, or an
+    agent that another one asks.
     """
 
     compaction: CompactionSettings
@@ -92,5 +122,5 @@ class RunSettings:
     tool_output: ToolOutputSettings
     memory: MemorySettings
     shared: Shared
-    live: LiveTurn | None = None
-    running: RunningTurn | None = None
+    live: TurnRecorder | None = None
+    running: RunningAnswer | None = None

@@ -1,13 +1,13 @@
-"""One step of a run: ask the model, once or several times over for one reply, and hand on each piece as it comes."""
+"""Reads the replies of models: sends a request, gathers what comes, and hands each piece of an answer to the client."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final
 
 from elbowroom.agents.admission import Ticket
-from elbowroom.agents.answer import Answer, AnswerEvent, Reply, Said, Sink
-from elbowroom.agents.conversations import LiveTurn
+from elbowroom.agents.answer import Answer, Reply, Said, Sink
+from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.prompt import Unreported
 from elbowroom.context.manager import AgentContextManager, StreamVerdict
 from elbowroom.context.seam import Continuation, StopFinder
@@ -22,23 +22,23 @@ from elbowroom.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
-from elbowroom.tokens.stream_count import StreamCounter
+from elbowroom.tokens.files import StreamCounter
 
 GROWS_BY: Final = 16
 """An answer that is longer than its reserve takes one sixteenth of the window at a time."""
 EARLY: Final = 2
-"""It asks for that when one in so many parts of what it takes at a time is left,"""
+"""It asks for more when this fraction (one half) of what it takes at a time is left."""
 URGENT: Final = 4
-"""and where it was refused, again when one in so many is: then it has to stop."""
+"""Where that was refused it asks again when one quarter is left, and stops if it is refused once more."""
 
 
 class StreamWatch:
-    """Follows one answer as it comes. `said` is what of it the client has had from earlier requests.
+    """Stops an answer before it fills the window. `said` is its text that the client has from earlier requests.
 
-    Everything that the model generates is counted: visible text, thoughts and calls. Far from the edge a bound in
-    bytes is enough, also for what the request holds of the window by its `ticket`; the tokenizer is asked only where
-    that could be at 90 % of the window, and where others need the room. An answer that others leave no room for
-    `lacks_room`: it is stopped.
+    All that the model generates is counted: visible text, thoughts and calls. Far from the edge a bound in bytes is
+    enough, also for the share of the window that the request holds by its `ticket`. The tokenizer is asked only where
+    the bound comes to 90 % of the window, and where other requests need the room. An answer `lacks_room` where others
+    leave it none: then it is stopped.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class StreamWatch:
 
     @property
     def generated(self) -> int:
-        """Return how many tokens have come. Nothing is counted before somebody wants to know, and nothing twice."""
+        """Return how many tokens have come. Text is counted only when this is asked, and once."""
         if self._uncounted:
             for text in self._uncounted:
                 self._counter.feed(text)
@@ -71,16 +71,16 @@ class StreamWatch:
         return self._counted
 
     def end(self) -> None:
-        """Take note that the model has ended by itself: there is nothing left to be stopped."""
+        """Note that the model has ended by itself: nothing is left to stop."""
         self._has_ended = True
 
     def count(self, text: str) -> None:
-        """Take note of what the model has generated, whatever becomes of it."""
+        """Note a piece that the model has generated, shown or not."""
         self._uncounted.append(text)
         self._bytes += size_in_bytes(text)
 
     def keep_text(self, text: str) -> str:
-        """Return how much of the next visible piece belongs to the answer: all of it, or less where it stops."""
+        """Return the part of the next visible piece that belongs to the answer: all, or less where the answer stops."""
         verdict = self._verdict()
         if verdict == "go on" and self._finder is None:
             self._text.append(text)
@@ -94,7 +94,7 @@ class StreamWatch:
         return text if place is None else text[:place]
 
     def pass_thought(self, text: str) -> None:
-        """Look at a piece of the model's thinking, which may be stopped behind any line."""
+        """Look at a piece of the model's thinking, which may stop after any line."""
         verdict = self._verdict()
         self.is_stopped = verdict == "stop now" or (verdict == "stop at a good place" and "\n" in text)
 
@@ -143,7 +143,7 @@ class StreamWatch:
     def _least_left(self, generated: int) -> int:
         """Return how many tokens can come before there is something to decide; each has at least a byte.
 
-        Who has just been refused more of the window asks again when that has become urgent, not at each token.
+        After a refusal the next question for more of the window comes when it is urgent, not at each token.
         """
         edge = self._manager.budget.stop_at
         if self._ticket is not None:
@@ -153,16 +153,113 @@ class StreamWatch:
 
 
 def size_in_bytes(text: str) -> int:
-    """Return how many bytes a text has, lone halves of characters in it or not."""
+    """Return how many bytes a text has in UTF-8; it may contain lone surrogates."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-class Step:
-    """Reads a streamed reply into `answer` and `sink`; `is_for_client` tells whose tool a name is.
+class ReplyReader:
+    """Gathers the reply to one request: text, thoughts and calls in `reply`, and `finish`, why the model has ended.
 
-    A reply that was stopped at the edge of the window goes on with another `attempt`. `usage` is what the engine
-    has reported for the last one, None where it reports nothing; `unreported` is then what that was an answer to.
-    `live` is told all that the reply takes.
+    `pieces` are all texts that the model has generated in this request, in order. `usage` is the engine's report, None
+    where it sends none. Once the reader `has_enough`, the rest of the reply is not wanted.
+    """
+
+    def __init__(self, offered: Collection[str] = ()) -> None:
+        self.reply = Reply(offered)
+        self.pieces: list[str] = []
+        self.usage: dict[str, Any] | None = None
+        self.finish = ""
+        self.has_calls = False
+        self.has_enough = False
+
+    @property
+    def generated(self) -> str:
+        """Return all that the model has generated in this request, shown or not."""
+        return "".join(self.pieces)
+
+    @property
+    def was_cut(self) -> bool:
+        """Tell whether the reply ended at a limit of its length."""
+        return self.finish == "length"
+
+    def begin(self, body: Mapping[str, Any]) -> None:
+        """Prepare for the reply to this body."""
+
+    async def take(self, events: list[StreamEvent]) -> None:
+        """Take what has arrived."""
+        self.gather(events)
+
+    def gather(self, events: list[StreamEvent]) -> None:
+        """Sort events into the reply until it has enough."""
+        for event in events:
+            match event:
+                case TextDelta():
+                    self.take_text(event)
+                case ReasoningDelta():
+                    self.take_thought(event)
+                case ToolCallDelta():
+                    self.take_call(event)
+                case Finished():
+                    self.finish = event.reason
+                case UsageReport():
+                    self.usage = event.usage
+            if self.has_enough:
+                break
+
+    def take_text(self, event: TextDelta) -> None:
+        """Take a piece of visible text."""
+        self.pieces.append(event.text)
+        self.reply.text.append(event.text)
+
+    def take_thought(self, event: ReasoningDelta) -> None:
+        """Take a piece of the model's thinking."""
+        self.pieces.append(event.text)
+        self.reply.reasoning.append(event.text)
+
+    def take_call(self, event: ToolCallDelta) -> None:
+        """Take a piece of a tool call."""
+        self.has_calls = True
+        self.pieces += [event.name or "", event.arguments]
+        self.reply.add_call(event)
+
+    def accept_empty(self) -> bool:
+        """Take an empty reply as the end of the answer; False where it is a failure."""
+        return False
+
+    async def end(self) -> None:
+        """Finish a reply that has come to its end."""
+
+
+async def read_reply(
+    reader: ReplyReader, provider: Provider, body: Mapping[str, Any], info: ModelInfo, ticket: Ticket | None = None
+) -> None:
+    """Send the body and let `reader` take the reply until the model ends or the reader has enough.
+
+    Leaving early closes the upstream. `ticket` is the request's share of the model's context; it is told when the
+    prompt has been read. Raises ElbowroomError: EmptyReply where the reader does not accept an empty reply.
+    """
+    reader.begin(body)
+    try:
+        async with aclosing(provider.stream(body, info)) as stream:
+            async for events in stream:
+                if ticket is not None and ticket.is_prefilling:
+                    ticket.first_token()
+                await reader.take(events)
+                if reader.has_enough:
+                    break
+    except EmptyReply:
+        if not reader.accept_empty():
+            raise
+    await reader.end()
+
+
+class ReplyStream(ReplyReader):
+    """Reads the reply of one model step into `answer` and shows it to `sink` as it comes.
+
+    A reply that `watch` has stopped at the edge of the window goes on with another request: the text that continues is
+    joined to the text before it, without what it repeats. `is_for_client` tells whether a call of this name is handed
+    to the client, and `live` records all of the reply. An empty reply after text means that the model has nothing to
+    add, unless it must not be: `may_be_empty`. `unreported` is the last request where the engine reported no usage.
     """
 
     def __init__(
@@ -171,86 +268,106 @@ class Step:
         sink: Sink,
         offered: Collection[str],
         is_for_client: Callable[[str], bool],
-        live: LiveTurn | None = None,
+        live: TurnRecorder | None = None,
     ) -> None:
+        super().__init__(offered)
+        self.watch: StreamWatch | None = None
+        self.may_be_empty = True
+        self.unreported: Unreported | None = None
         self._answer = answer
         self._guard = answer.guard
         self._sink = sink
         self._is_for_client = is_for_client
         self._live = live
-        self._watch: StreamWatch | None = None
+        self._body: Mapping[str, Any] = {}
         self._continuation: Continuation | None = None
-        self._generated: list[str] = []
-        self.usage: dict[str, Any] | None = None
-        self.unreported: Unreported | None = None
-        self.reply = Reply(offered)
+        self._unseen: list[Said] = []
         answer.begin_step()
         if live is not None:
             live.step_began()
 
     async def run(self, provider: Provider, body: Mapping[str, Any], info: ModelInfo) -> Reply:
-        """Send the body and return the whole reply, as `attempt` and `close` do."""
-        await self.attempt(provider, body, info)
+        """Send the body, read the reply to its end and return it."""
+        await read_reply(self, provider, body, info)
         return await self.close()
 
-    async def attempt(
-        self,
-        provider: Provider,
-        body: Mapping[str, Any],
-        info: ModelInfo,
-        watch: StreamWatch | None = None,
-        ticket: Ticket | None = None,
-        *,
-        may_be_empty: bool = True,
-    ) -> None:
-        """Send the body and read until the model ends, or until the watch stops it; that closes the upstream.
+    @property
+    def was_cut(self) -> bool:
+        """Tell whether the last request ended at a limit of its length."""
+        return self._answer.upstream_finish == "length"
 
-        `ticket` is what the request holds of the model's context; it is told when the prompt has been read.
-
-        What continues a text is joined to it: what it repeats of the end is left out. An empty reply after text
-        means that the model has nothing to add, where it `may_be_empty`; otherwise it is raised as EmptyReply, like
-        every other failure.
-        """
-        self.usage = None
-        self._generated = []
-        self._watch = watch
+    def begin(self, body: Mapping[str, Any]) -> None:
+        """Prepare for a request that continues the reply so far."""
+        self._body, self.pieces, self.usage, self.finish = body, [], None, ""
+        self._unseen, self.has_enough = [], False
         if self._guard is not None:
             self._guard.drop()
         said = "".join(self.reply.text)
         self._continuation = Continuation(said) if said else None
-        try:
-            async with aclosing(provider.stream(body, info)) as stream:
-                async for events in stream:
-                    if ticket is not None and ticket.is_prefilling:
-                        ticket.first_token()
-                    await self._take(events)
-                    if watch is not None and watch.is_stopped:
-                        break
-        except EmptyReply:
-            if not self._answer.text or not may_be_empty:
-                raise
-            self._answer.upstream_finish = "stop"
-        await self._end_attempt()
-        self.unreported = None
+
+    async def take(self, events: list[StreamEvent]) -> None:
+        """Take what has arrived, and show the client its part of it."""
+        if self.watch is not None and events and isinstance(events[-1], Finished | UsageReport):
+            self.watch.end()
+        self.gather(events)
+        if self.finish:
+            self._answer.upstream_finish = self.finish
+        if self._unseen:
+            await self._show()
+
+    def take_text(self, event: TextDelta) -> None:
+        """Take a piece of visible text, without what it repeats and what comes after the place where it stops."""
+        text = event.text
+        self.pieces.append(text)
+        if self.watch is not None:
+            self.watch.count(text)
+        if self._continuation is not None:
+            text = self._continuation.feed(text)
+        if self.watch is not None:
+            text = self.watch.keep_text(text)
+            self.has_enough = self.watch.is_stopped
+        if text != event.text:
+            event = replace(event, text=text, logprobs=None)
+        if event.text or event.logprobs is not None:
+            self._say(event)
+
+    def take_thought(self, event: ReasoningDelta) -> None:
+        """Take a piece of the model's thinking; it is not shown in the middle of a text."""
+        self.pieces.append(event.text)
+        if self.watch is not None:
+            self.watch.count(event.text)
+            self.watch.pass_thought(event.text)
+            self.has_enough = self.watch.is_stopped
+        if self._continuation is None or not self.reply.text:
+            self._say(event)
+
+    def take_call(self, event: ToolCallDelta) -> None:
+        """Take a piece of a tool call, which is shown once it is whole."""
+        super().take_call(event)
+        if self.watch is not None:
+            self.watch.count((event.name or "") + event.arguments)
+            self.watch.pass_call()
+            self.has_enough = self.watch.is_stopped
+
+    def accept_empty(self) -> bool:
+        """Take an empty reply after text as the end of the answer, where it may be empty."""
+        if not self._answer.text or not self.may_be_empty:
+            return False
+        self._answer.upstream_finish = "stop"
+        return True
+
+    async def end(self) -> None:
+        """Show what has been held back, and note the usage of the request."""
+        rest = self._continuation.end() if self._continuation is not None and not self.has_enough else ""
+        if rest:
+            self._say(TextDelta(rest))
+        if self._guard is not None:
+            for event in self._guard.end_attempt(goes_on=self.has_enough or self.was_cut):
+                self._keep(event)
+        await self._show()
+        self.unreported = Unreported(self._body, self.generated) if self.usage is None else None
         if self.usage is not None:
             self._answer.usages.append(self.usage)
-        else:
-            self.unreported = Unreported(body, self.generated)
-
-    @property
-    def pieces(self) -> Sequence[str]:
-        """Return what the model has written in the last attempt, as it came."""
-        return self._generated
-
-    @property
-    def generated(self) -> str:
-        """Return all that the model has written in the last attempt, shown or not."""
-        return "".join(self._generated)
-
-    @property
-    def was_cut(self) -> bool:
-        """Tell whether the last attempt ended at a limit of its length."""
-        return self._answer.upstream_finish == "length"
 
     def end_for_length(self) -> None:
         """Let the reply be one that ended for want of room."""
@@ -261,85 +378,25 @@ class Step:
         calls = self.reply.close_calls(was_cut=self.was_cut)
         if self._live is not None:
             self._live.called(calls)
-        await self._hand_on([call for call in calls if self._is_for_client(call.name)])
+        if own := [call for call in calls if self._is_for_client(call.name)]:
+            await self._sink([self._answer.take(call) for call in own])
         return self.reply
 
-    async def _take(self, events: list[StreamEvent]) -> None:
-        visible: list[Said] = []
-        if self._watch is not None and events and isinstance(events[-1], Finished | UsageReport):
-            self._watch.end()
-        for event in events:
-            match event:
-                case TextDelta():
-                    visible += self._text(event)
-                case ReasoningDelta():
-                    visible += self._thought(event)
-                case ToolCallDelta():
-                    self._call(event)
-                case Finished():
-                    self._answer.upstream_finish = event.reason
-                case UsageReport():
-                    self.usage = event.usage
-            if self._watch is not None and self._watch.is_stopped:
-                break
-        await self._show(visible)
+    def _say(self, event: Said) -> None:
+        """Let the client see a piece, without remote images where there is a guard."""
+        if self._guard is None:
+            self._keep(event)
+            return
+        for safe in self._guard.passed(event):
+            self._keep(safe)
 
-    def _text(self, event: TextDelta) -> list[Said]:
-        text = event.text
-        self._generated.append(text)
-        if self._watch is not None:
-            self._watch.count(text)
-        if self._continuation is not None:
-            text = self._continuation.feed(text)
-        if self._watch is not None:
-            text = self._watch.keep_text(text)
-        if text != event.text:
-            event = replace(event, text=text, logprobs=None)
-        return self._said(event)
+    def _keep(self, event: Said) -> None:
+        (self.reply.text if isinstance(event, TextDelta) else self.reply.reasoning).append(event.text)
+        self._unseen.append(event)
 
-    def _said(self, event: TextDelta) -> list[Said]:
-        return self._shown(event) if event.text or event.logprobs is not None else []
-
-    def _thought(self, event: ReasoningDelta) -> list[Said]:
-        self._generated.append(event.text)
-        if self._watch is not None:
-            self._watch.count(event.text)
-            self._watch.pass_thought(event.text)
-        if self.reply.text and self._continuation is not None:
-            return []  # it thinks about how to go on with a text that the client is in the middle of
-        return self._shown(event)
-
-    def _shown(self, event: Said) -> list[Said]:
-        """Take an event into the reply, and return what the client sees now."""
-        return self._taken([event] if self._guard is None else self._guard.passed(event))
-
-    def _taken(self, events: Sequence[Said]) -> list[Said]:
-        for event in events:
-            kept = self.reply.text if isinstance(event, TextDelta) else self.reply.reasoning
-            kept.append(event.text)
-        return [*events]
-
-    def _call(self, event: ToolCallDelta) -> None:
-        self.reply.add_call(event)
-        self._generated += [event.name or "", event.arguments]
-        if self._watch is not None:
-            self._watch.count((event.name or "") + event.arguments)
-            self._watch.pass_call()
-
-    async def _end_attempt(self) -> None:
-        """Hand on what has been held back."""
-        is_stopped = self._watch is not None and self._watch.is_stopped
-        rest = self._continuation.end() if self._continuation is not None and not is_stopped else ""
-        visible = self._said(TextDelta(rest))
-        if self._guard is not None:
-            visible += self._taken(self._guard.end_attempt(goes_on=is_stopped or self.was_cut))
-        await self._show(visible)
-
-    async def _show(self, said: Sequence[Said]) -> None:
+    async def _show(self) -> None:
+        said, self._unseen = self._unseen, []
         if said and self._live is not None:
             self._live.said(said)
-        await self._hand_on(said)
-
-    async def _hand_on(self, events: Sequence[AnswerEvent]) -> None:
-        if events:
-            await self._sink([self._answer.take(event) for event in events])
+        if said:
+            await self._sink([self._answer.take(event) for event in said])

@@ -1,6 +1,6 @@
 """What does a model's chat template demand of a history, and how is a history brought into that form?"""
 
-from elbowroom.context.templates.demands import ANSWER, ASK, ASK_AGAIN, SYSTEM, TemplateDemands, demands_of
+from elbowroom.context.templates.demands import ANSWER, ASK, ASK_AGAIN, SYSTEM, TemplateDemands, asked_demands
 from elbowroom.context.templates.normalise import answers_in, normalise, with_content, with_free_id
 
 __all__ = [
@@ -10,7 +10,7 @@ __all__ = [
     "SYSTEM",
     "TemplateDemands",
     "answers_in",
-    "demands_of",
+    "asked_demands",
     "normalise",
     "with_content",
     "with_free_id",

@@ -6,14 +6,11 @@ question is a history with one peculiarity, and the answer is whether all of its
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from elbowroom.context.transcript import Message
-
-Render = Callable[[Sequence[Message], Sequence[Mapping[str, Any]]], str]
-"""Renders OpenAI-style messages and tools to the prompt, generation prompt included; raises where it cannot."""
 
 TYPE_KEY: Final = re.compile("""["']type["']""")
 
@@ -49,39 +46,6 @@ TOOL: Final[Mapping[str, Any]] = {
         "parameters": {"type": "object", "properties": {"subject": {"type": "string", "description": "What of"}}},
     },
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Probe:
-    """Asks a template questions; any exception that it raises is an answer too.
-
-    Histories without calls are tried with and without a tool on offer, those with calls only with it.
-    """
-
-    render: Render
-
-    def texts(self, *messages: Message) -> Iterator[str | None]:
-        """Yield the prompts of a history; None where the template fails."""
-        if not any(message.get("tool_calls") for message in messages):
-            yield self.text(messages, ())
-        yield self.text(messages, (TOOL,))
-
-    def text(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str | None:
-        try:
-            return self.render(messages, tools)
-        except Exception:  # noqa: BLE001 - whoever renders has errors of its own
-            return None
-
-    def refuses(self, *messages: Message) -> bool:
-        return None in self.texts(*messages)
-
-    def loses(self, words: str, *messages: Message) -> bool:
-        """Tell whether the template fails, or any of the words is missing from a prompt."""
-        wanted = words.split()
-        return any(text is None or any(word not in text for word in wanted) for text in self.texts(*messages))
-
-    def shows_tools(self, *messages: Message) -> bool:
-        return TOOL["function"]["description"] in (self.text(messages, (TOOL,)) or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,53 +90,76 @@ class TemplateDemands:
     """What an assistant says in the same message as a call is lost; `normalise` moves no text to such a place."""
 
 
-def demands_of(render: Render) -> TemplateDemands:
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A history, and the tools on offer beside it; the answer is the prompt, None where the template fails."""
+
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]]
+
+    @property
+    def key(self) -> str:
+        """Return the same text for the same question."""
+        return repr((list(self.messages), list(self.tools)))
+
+
+T = TypeVar("T")
+Asking = Generator[Question, str | None, T]
+"""Yields questions, is sent their answers, and returns what these come to."""
+
+
+def asked_demands() -> Asking[TemplateDemands]:
     """Ask a template some forty questions; one that fails on a single user message demands nothing."""
-    probe = _Probe(render)
-    if probe.loses("QuestionWord", ASK):
+    if (yield from _loses("QuestionWord", ASK)):
         return TemplateDemands()
-    knows_results = not probe.loses("OutcomeWord", ASK, CALLS, RESULT)
-    found = _system_demands(probe) | _content_demands(probe) | _turn_demands(probe)
+    knows_results = not (yield from _loses("OutcomeWord", ASK, CALLS, RESULT))
+    found = (yield from _system_demands()) | (yield from _content_demands()) | (yield from _turn_demands())
     if knows_results:
-        found |= _tool_demands(probe) | _tool_turn_demands(probe, found)
+        found |= (yield from _tool_demands()) | (yield from _tool_turn_demands(found))
     return TemplateDemands(**found, results_as_text=not knows_results)
 
 
-def _system_demands(probe: _Probe) -> dict[str, bool]:
+def _system_demands() -> Asking[dict[str, bool]]:
     """Ask what becomes of system messages, at the beginning and later."""
     both = "InstructionWord AmendmentWord"
     return {
-        "system_as_user": probe.loses("InstructionWord", SYSTEM, ASK),
-        "system_first_only": probe.loses(both, SYSTEM, SYSTEM_AGAIN, ASK)
-        or probe.loses(both, SYSTEM, ASK, SYSTEM_AGAIN)
-        or probe.loses(both, SYSTEM, ASK, ANSWER, SYSTEM_AGAIN, ASK_AGAIN),
-        "no_developer_role": probe.loses("InstructionWord", _says("developer", "InstructionWord"), ASK),
+        "system_as_user": (yield from _loses("InstructionWord", SYSTEM, ASK)),
+        "system_first_only": (
+            yield from _any(
+                _loses(both, SYSTEM, SYSTEM_AGAIN, ASK),
+                _loses(both, SYSTEM, ASK, SYSTEM_AGAIN),
+                _loses(both, SYSTEM, ASK, ANSWER, SYSTEM_AGAIN, ASK_AGAIN),
+            )
+        ),
+        "no_developer_role": (yield from _loses("InstructionWord", _says("developer", "InstructionWord"), ASK)),
     }
 
 
-def _content_demands(probe: _Probe) -> dict[str, bool]:
+def _content_demands() -> Asking[dict[str, bool]]:
     roles = ("system", "user", "assistant", "tool")
     return {
-        "no_null_content": any(_breaks_null(probe, role) for role in roles),
-        "no_empty_answer": probe.refuses(ASK, _says("assistant", ""), ASK_AGAIN),
-        "text_content_only": any(_breaks_parts(probe, role) for role in roles),
+        "no_null_content": (yield from _any(*map(_breaks_null, roles))),
+        "no_empty_answer": (yield from _refuses(ASK, _says("assistant", ""), ASK_AGAIN)),
+        "text_content_only": (yield from _any(*map(_breaks_parts, roles))),
     }
 
 
-def _breaks_null(probe: _Probe, role: str) -> bool:
+def _breaks_null(role: str) -> Asking[bool]:
     """Tell whether null as content is refused or written out, where an empty text is fine."""
-    empty, null = (list(probe.texts(*_history_with(role, content))) for content in ("", None))
+    empty = yield from _texts(_history_with(role, ""))
+    null = yield from _texts(_history_with(role, None))
     return any(
         before is not None and (after is None or after.count("None") > before.count("None"))
         for before, after in zip(empty, null, strict=True)
     )
 
 
-def _breaks_parts(probe: _Probe, role: str) -> bool:
+def _breaks_parts(role: str) -> Asking[bool]:
     """Tell whether text parts are refused, lost, or written as a list, where the same content as one text is fine."""
     first, second = "BeginningWord", "EndingWord"
     parts = [{"type": "text", "text": first}, {"type": "text", "text": second}]
-    as_text, as_parts = (list(probe.texts(*_history_with(role, content))) for content in (f"{first} {second}", parts))
+    as_text = yield from _texts(_history_with(role, f"{first} {second}"))
+    as_parts = yield from _texts(_history_with(role, parts))
     return any(
         before is not None
         and (
@@ -192,39 +179,76 @@ def _history_with(role: str, content: object) -> list[Message]:
     return [ASK, CALLS, {**RESULT, "content": content}] if role == "tool" else [_says(role, content)]
 
 
-def _turn_demands(probe: _Probe) -> dict[str, bool]:
+def _turn_demands() -> Asking[dict[str, bool]]:
     """Ask which role may or must follow which, in histories without tools."""
     return {
-        "roles_alternate": probe.refuses(ASK, ASK_AGAIN) or probe.refuses(ASK, ANSWER, ADD, ASK_AGAIN),
-        "user_first": probe.loses("AnswerWord QuestionWord", ANSWER, ASK),
-        "user_needed": probe.loses("InstructionWord", SYSTEM) or probe.refuses(ANSWER) or probe.refuses(SYSTEM, ANSWER),
-        "one_answer_at_end": not probe.refuses(ASK, ANSWER) and probe.refuses(ASK, ANSWER, ADD),
+        "roles_alternate": (yield from _any(_refuses(ASK, ASK_AGAIN), _refuses(ASK, ANSWER, ADD, ASK_AGAIN))),
+        "user_first": (yield from _loses("AnswerWord QuestionWord", ANSWER, ASK)),
+        "user_needed": (yield from _any(_loses("InstructionWord", SYSTEM), _refuses(ANSWER), _refuses(SYSTEM, ANSWER))),
+        "one_answer_at_end": not (yield from _refuses(ASK, ANSWER)) and (yield from _refuses(ASK, ANSWER, ADD)),
     }
 
 
-def _tool_demands(probe: _Probe) -> dict[str, bool]:
-    shows_calls = not probe.loses("SubjectWord", ASK, CALLS, RESULT)
+def _tool_demands() -> Asking[dict[str, bool]]:
+    shows_calls = not (yield from _loses("SubjectWord", ASK, CALLS, RESULT))
     two = "OutcomeWord FindingWord SubjectWord MatterWord" if shows_calls else "OutcomeWord FindingWord"
     remark = _calls(CALL, content="RemarkWord")
+    long_id = _calls(_call("SubjectWord", LONG_ID)), _result("OutcomeWord", LONG_ID)
     return {
-        "one_call_a_message": probe.loses(two, ASK, _calls(CALL, SECOND_CALL), RESULT, SECOND_RESULT),
-        "portable_ids": probe.refuses(ASK, _calls(_call("SubjectWord", LONG_ID)), _result("OutcomeWord", LONG_ID)),
-        "drops_text_beside_calls": probe.loses("RemarkWord", ASK, remark, RESULT)
-        or probe.loses("RemarkWord", ASK, remark, RESULT, ANSWER, ASK_AGAIN),
+        "one_call_a_message": (yield from _loses(two, ASK, _calls(CALL, SECOND_CALL), RESULT, SECOND_RESULT)),
+        "portable_ids": (yield from _refuses(ASK, *long_id)),
+        "drops_text_beside_calls": (
+            yield from _any(
+                _loses("RemarkWord", ASK, remark, RESULT),
+                _loses("RemarkWord", ASK, remark, RESULT, ANSWER, ASK_AGAIN),
+            )
+        ),
     }
 
 
-def _tool_turn_demands(probe: _Probe, found: dict[str, bool]) -> dict[str, bool]:
+def _tool_turn_demands(found: dict[str, bool]) -> Asking[dict[str, bool]]:
     """Ask again the questions of `_turn_demands` and `_system_demands`, around calls and results."""
-    words = "OutcomeWord" if probe.loses("SubjectWord", ASK, CALLS, RESULT) else "OutcomeWord SubjectWord"
-    shows_tools = probe.shows_tools(ASK, CALLS, RESULT)
+    loses_calls = yield from _loses("SubjectWord", ASK, CALLS, RESULT)
+    words = "OutcomeWord" if loses_calls else "OutcomeWord SubjectWord"
+    shows_tools = yield from _shows_tools(ASK, CALLS, RESULT)
     alternate = found["roles_alternate"]
     return {
-        "system_as_user": found["system_as_user"] or probe.loses("InstructionWord", SYSTEM, ASK, CALLS, RESULT),
-        "user_first": found["user_first"] or probe.loses(words, CALLS, RESULT, ANSWER, ASK),
+        "system_as_user": found["system_as_user"] or (yield from _loses("InstructionWord", SYSTEM, ASK, CALLS, RESULT)),
+        "user_first": found["user_first"] or (yield from _loses(words, CALLS, RESULT, ANSWER, ASK)),
         "user_needed": found["user_needed"]
-        or probe.loses(words, CALLS, RESULT)
-        or (shows_tools and not probe.shows_tools(CALLS, RESULT)),
-        "calls_take_turns": alternate and probe.refuses(ASK, ANSWER, CALLS, RESULT),
-        "no_user_after_result": not alternate and probe.refuses(ASK, CALLS, RESULT, ASK_AGAIN),
+        or (yield from _loses(words, CALLS, RESULT))
+        or (shows_tools and not (yield from _shows_tools(CALLS, RESULT))),
+        "calls_take_turns": alternate and (yield from _refuses(ASK, ANSWER, CALLS, RESULT)),
+        "no_user_after_result": not alternate and (yield from _refuses(ASK, CALLS, RESULT, ASK_AGAIN)),
     }
+
+
+def _any(*several: Asking[bool]) -> Asking[bool]:
+    """Ask until the first true answer."""
+    for asking in several:
+        if (yield from asking):
+            return True
+    return False
+
+
+def _refuses(*messages: Message) -> Asking[bool]:
+    return None in (yield from _texts(messages))
+
+
+def _loses(words: str, *messages: Message) -> Asking[bool]:
+    """Tell whether the template fails, or any of the words is missing from a prompt."""
+    wanted = words.split()
+    texts = yield from _texts(messages)
+    return any(text is None or any(word not in text for word in wanted) for text in texts)
+
+
+def _shows_tools(*messages: Message) -> Asking[bool]:
+    text = yield Question(messages, (TOOL,))
+    return TOOL["function"]["description"] in (text or "")
+
+
+def _texts(messages: Sequence[Message]) -> Asking[list[str | None]]:
+    """Return the prompts of a history with a tool on offer, and without calls in it also without one."""
+    has_calls = any(message.get("tool_calls") for message in messages)
+    texts = [] if has_calls else [(yield Question(messages, ()))]
+    return [*texts, (yield Question(messages, (TOOL,)))]

@@ -1,8 +1,7 @@
 """How is LM Studio asked for models, windows, counts and answers?"""
 
 from elbowroom.providers.lmstudio.files import find_home
-from elbowroom.providers.lmstudio.models import find_model, find_owner
-from elbowroom.providers.lmstudio.provider import LMStudio
+from elbowroom.providers.lmstudio.provider import LMStudio, find_model, find_owner
 
 __all__ = [
     "LMStudio",

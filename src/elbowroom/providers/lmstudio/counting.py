@@ -7,7 +7,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -20,10 +20,8 @@ from elbowroom.settings.doubts import is_loopback
 from elbowroom.settings.fields import expanded
 from elbowroom.tokens.count import CannotCount, Counter, PromptRenderer, TokenCount
 from elbowroom.tokens.counter import TokenCounter
-from elbowroom.tokens.file_counter import FileCounter
-from elbowroom.tokens.files import LoadedModel
-from elbowroom.tokens.stream_count import StreamCounter
-from elbowroom.tokens.tools import CountingTools
+from elbowroom.tokens.file_counter import CountingTools, FileCounter
+from elbowroom.tokens.files import LoadedModel, StreamCounter
 
 log = logging.getLogger(__name__)
 SAMPLE: Final[tuple[dict[str, str], ...]] = (
@@ -32,17 +30,17 @@ SAMPLE: Final[tuple[dict[str, str], ...]] = (
     {"role": "assistant", "content": "The second: 1,233 km."},
     {"role": "user", "content": "Danke! 谢谢"},
 )
-"""What both sides render once for each load: every role, digits, other scripts."""
+"""A chat that both sides render once for each load, with every role, digits and other scripts."""
 
 
 PATIENCE: Final = 1.5
-"""Seconds that the first count after a load waits for the comparison; then the file is believed until it is done."""
+"""Seconds that the first count after a load waits for the comparison; after them the file is believed."""
 ASK_AGAIN: Final = 30.0
-"""Seconds after which LM Studio, which did not answer the comparison, is asked once more."""
+"""Seconds after which a comparison that LM Studio did not answer is tried again."""
 
 
 class LMStudioCounting:
-    """Finds the best way to count for each model, and keeps it as long as the model stays loaded as it is."""
+    """Makes the counter of each model, and keeps it as long as the model stays loaded as it is."""
 
     def __init__(
         self, root: str, rpc: LMStudioRpc, tools: CountingTools, home: str, model_files: Mapping[str, str]
@@ -59,7 +57,7 @@ class LMStudioCounting:
         """Return the model's counter; a new one where it was loaded anew, with another window or another file."""
         load = _load_of(info)
         path = None if self._is_known(load) else await asyncio.to_thread(self._path_of, info)
-        if not self._is_known(load):  # asked again: somebody else may have come here meanwhile
+        if not self._is_known(load):  # asked again: another request may have made it meanwhile
             counter = TokenCounter(info.key or info.id, info.architecture, self._ways(info, path))
             self._counters[info.id] = (load, counter)
         return self._counters[info.id][1]
@@ -93,17 +91,8 @@ class LMStudioCounting:
 
 
 def _load_of(info: ModelInfo) -> ModelInfo:
-    """Return what stays the same as long as a model stays loaded, whatever other instances come and go."""
-    return ModelInfo(
-        info.id,
-        info.provider,
-        info.name,
-        loaded_context=info.loaded_context,
-        architecture=info.architecture,
-        key=info.key,
-        size_bytes=info.size_bytes,
-        format=info.format,
-    )
+    """Return the facts of a model that stay while it is loaded, whatever other instances come and go."""
+    return replace(info, state=None, instances=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +106,9 @@ class Difference:
 class ComparedCounter:
     """Counts with the model's file as long as LM Studio renders the same prompt from it.
 
-    A person can override a model's template in LM Studio, and an index can name the wrong file: one sample is
-    compared at the first count, and again when the file has changed; where it differs this way of counting is given
-    up. Where LM Studio does not answer, the file is believed, and LM Studio asked again later.
+    A person can override a model's template in LM Studio, and an index can name the wrong file. So a sample is
+    compared at the first count, and again when the file has changed; where it differs, the file is not counted with.
+    While LM Studio does not answer, the file is believed, and LM Studio is asked again later.
     """
 
     def __init__(self, file: FileCounter, rpc: LMStudioRpc, model: str) -> None:
@@ -157,12 +146,12 @@ class ComparedCounter:
         return await self.file.prompt_renderer()
 
     def cancel(self) -> None:
-        """Give the comparison up where it is under way."""
+        """Cancel the comparison if it is under way."""
         if self._comparison is not None:
             self._comparison.cancel()
 
     async def aclose(self) -> None:
-        """Give the comparison up, and return when it has ended."""
+        """Cancel the comparison and wait for its end."""
         self.cancel()
         if self._comparison is not None:
             await asyncio.wait([self._comparison])
@@ -174,7 +163,7 @@ class ComparedCounter:
         return difference
 
     async def _difference(self) -> Difference:
-        """Return what the comparison has found by now; where it is not done in time, that nothing differs."""
+        """Return the difference that the comparison has found by now, none where it is not done in time."""
         model = await self.file.load()
         now = asyncio.get_running_loop().time()
         if self._comparison is None or self._compared is not model or self._is_to_be_repeated(now):
@@ -227,7 +216,7 @@ def _same_prompt(ours: str, theirs: str) -> bool:
 REMEMBERED: Final = 4096
 CALLS_AT_ONCE: Final = 8
 MARK: Final = re.compile(r"<\|[^|<>\s]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]|</?s>")
-"""Texts that are one token in models that have them: a prompt can be cut before these, and before no others."""
+"""Texts that may be one token of a model: only before those that are can a prompt be cut."""
 MARKS_TRIED: Final = 16
 
 

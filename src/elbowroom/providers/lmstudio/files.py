@@ -1,7 +1,7 @@
-"""Which file on this machine is a model of LM Studio: its home, its settings, its model index.
+"""Finds the file of an LM Studio model on this machine: by LM Studio's folder, its settings and its model index.
 
-The index is LM Studio's private cache and goes stale, so what it says is believed only where a file of the right size
-is really there. Everything is only read.
+The index is LM Studio's private cache and goes stale, so an entry is believed only where a file of the right size
+is really there. Nothing is written.
 """
 
 import json
@@ -46,10 +46,10 @@ def find_home(configured: str, user_home: Path) -> Path | None:
 
 
 def find_model_path(home: Path, info: ModelInfo) -> Path | None:
-    """Return the GGUF file or the model folder of this model, None where none can be told for sure.
+    """Return the GGUF file or the model folder of this model, None where it is not certain.
 
-    The index is asked first; where it has nothing that is really there, the models folder is searched for the one
-    file of exactly the model's size.
+    The index is asked first; where no entry of it fits, the models folder is searched for the only file of exactly
+    the model's size.
     """
     key = info.key or info.id
     there = [entry for entry in _read_index(home) if _names(entry, key) and _fits(entry, info)]

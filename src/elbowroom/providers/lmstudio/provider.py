@@ -1,47 +1,46 @@
 """LM Studio: its models, the windows that are really loaded, and chats with them.
 
 Facts come from LM Studio's documentation and bug tracker: unknown paths answer 200, an unknown model is answered
-by whichever model is loaded, and the only true window is that of the loaded instance.
+by whichever model is loaded, and the only true window is that of the loaded instance. Newer versions list their
+models at `/api/v1/models`, older ones at `/api/v0/models`.
 """
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, closing
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, Literal
 
 import aiohttp
 
 from elbowroom.errors import ContextOverflow, ModelNotFound, ModelUnavailable, UpstreamError, UpstreamRejected
-from elbowroom.providers.base import FRESH_SECONDS, ModelInfo, PassedAnswer, RecentModels, StreamEvent
+from elbowroom.providers.base import ModelInfo, PassedAnswer, State, StreamEvent
+from elbowroom.providers.failures import Source
 from elbowroom.providers.lmstudio.counting import LMStudioCounting
-from elbowroom.providers.lmstudio.models import (
-    ModelManagement,
-    find_model,
-    find_owner,
-    parse_v0_models,
-    parse_v1_models,
-)
+from elbowroom.providers.lmstudio.management import LMStudioManagement
 from elbowroom.providers.lmstudio.rpc import LMStudioRpc
-from elbowroom.providers.pass_through import PassThrough
-from elbowroom.providers.stream import ChatEndpoint, ChunkReader
-from elbowroom.providers.upstream import JsonApi, Poster, Source
+from elbowroom.providers.pass_through import pass_through
+from elbowroom.providers.stream import ChunkReader, read_chat, read_completion
+from elbowroom.providers.upstream import FRESH_SECONDS, AskedOnce, RecentModels, Upstream
 from elbowroom.tokens.counter import TokenCounter
-from elbowroom.tokens.tools import CountingTools
+from elbowroom.tokens.file_counter import CountingTools
 
 log = logging.getLogger(__name__)
-NAME = "LM Studio"
-START_HINT = (
+NAME: Final = "LM Studio"
+START_HINT: Final = (
     "Start its server: in LM Studio on the Developer page, or with `lms server start`. "
     "If it runs elsewhere, put its address into base_url."
 )
-KEY_HINT = "Put an API token from LM Studio's Developer page into api_key, or switch its authentication off."
+KEY_HINT: Final = "Put an API token from LM Studio's Developer page into api_key, or switch its authentication off."
+Row = dict[str, Any]
 
 
 class LMStudio:
-    """The LM Studio at one address. `management` is what it offers to those who load and unload its models."""
+    """The LM Studio at one address."""
+
+    has_own_tool_format = True
 
     def __init__(
         self,
@@ -58,16 +57,11 @@ class LMStudio:
         self.id = provider_id
         self.manages_context = manages_context
         self._root = base_url.removesuffix("/v1")
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        source = Source(NAME, self._root, KEY_HINT, api_key)
-        self._source = source
-        self._api = JsonApi(http, headers, source, START_HINT)
-        self._chat = ChatEndpoint(http, f"{self._root}/v1/chat/completions", headers, source, START_HINT)
-        self._passing = PassThrough(Poster(http, headers, source, START_HINT), f"{self._root}/v1", source)
+        self._upstream = Upstream(http, Source(NAME, self._root, START_HINT, KEY_HINT, api_key))
         self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
-        self.management = ModelManagement(http, self._root, headers, source, START_HINT, self._models.forget)
-        self._loads = SingleFlight()
-        self._rpc = LMStudioRpc(http, self._root, api_key)
+        self.management = LMStudioManagement(self._upstream, f"{self._root}/api/v1/models", self._models.forget)
+        self._loads: dict[str, AskedOnce[None]] = {}
+        self._rpc = LMStudioRpc(self._upstream, f"{self._root}/llm")
         self._counting = LMStudioCounting(self._root, self._rpc, tools or CountingTools(), home, model_files or {})
 
     async def models(self) -> Sequence[ModelInfo]:
@@ -77,13 +71,13 @@ class LMStudio:
     async def ready(self, model: str) -> ModelInfo:
         """Return the model with its window as it is now: a person may have loaded it anew a moment ago.
 
-        One that is not loaded is loaded by LM Studio's just-in-time rule.
+        LM Studio loads a model that is not loaded when it is asked for a token.
         """
         info = self._named(model, await self._models.get_new())
         if info.kind == "embedding":
             raise ModelNotFound(f"The model {model!r} only makes embeddings, it cannot chat.")
         if info.loaded_context is None:
-            await self._loads.do(model, lambda: self._load(model))
+            await self._loads.setdefault(model, AskedOnce(partial(self._load, model))).answer()
             info = self._named(model, await self._models.get())
         if info.loaded_context is None:
             raise ModelUnavailable(
@@ -93,11 +87,12 @@ class LMStudio:
         return info
 
     async def stream(self, body: Mapping[str, Any], info: ModelInfo) -> AsyncGenerator[list[StreamEvent], None]:
-        """Send a chat request and yield what comes back; the list of models is read again after a failure."""
-        reader = ChunkReader(self._source)
+        """Send a chat request and yield its events; after a failure the list of models is read again."""
+        reader = ChunkReader(self._upstream.source)
         answerer_is_checked = False
         try:
-            async with aclosing(self._chat.stream(body, reader, info.loaded_context)) as answer:
+            response = await self._upstream.post(f"{self._root}/v1/chat/completions", body)
+            async with aclosing(read_chat(response, reader, info.loaded_context)) as answer:
                 async for events in answer:
                     if not answerer_is_checked and reader.model is not None:
                         await self._check_answerer(reader.model, info.id)
@@ -109,21 +104,25 @@ class LMStudio:
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a chat request that does not stream and return the completion as LM Studio sent it."""
-        completion = await self._chat.complete(body)
+        completion = await self._complete(body)
         if isinstance(answerer := completion.get("model"), str):
             await self._check_answerer(answerer, str(body.get("model")))
         return completion
+
+    async def _complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        with closing(await self._upstream.post(f"{self._root}/v1/chat/completions", body)) as response:
+            return await read_completion(response, self._upstream.source)
 
     async def counter(self, info: ModelInfo) -> TokenCounter:
         """Return the counter of this model: by its file, by LM Studio itself, or by its family."""
         return await self._counting.counter(info)
 
     def passed(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[PassedAnswer]:
-        """Send a request to another of OpenAI's routes as it is, and give the answer."""
-        return self._passing.opened(path, body)
+        """Send a request unchanged to another of OpenAI's routes, and yield the answer."""
+        return pass_through(self._upstream, f"{self._root}/v1/{path}", body)
 
     async def overflow_policy(self, model: str) -> str | None:
-        """Return what LM Studio does with too long a prompt, such as truncateMiddle, None if it does not tell."""
+        """Return how LM Studio treats a prompt that is too long, such as truncateMiddle; None where it is not told."""
         try:
             settings = await self._rpc.prediction_config(model)
         except UpstreamError:
@@ -132,16 +131,17 @@ class LMStudio:
         return policy if isinstance(policy, str) else None
 
     async def aclose(self) -> None:
-        """Give up on loads that are under way, and close the websocket."""
-        await self._loads.aclose()
+        """Cancel loads and comparisons that are under way, and close the websocket."""
+        for load in self._loads.values():
+            await load.aclose()
         await self._counting.aclose()
         await self._rpc.aclose()
 
     async def _fetch_models(self) -> Sequence[ModelInfo]:
-        answer = await self._api.get(f"{self._root}/api/v1/models")
+        answer = await self._upstream.ask("GET", f"{self._root}/api/v1/models")
         if isinstance(answer, dict) and isinstance(answer.get("models"), list):
             return parse_v1_models(answer["models"], self.id)
-        answer = await self._api.get(f"{self._root}/api/v0/models")
+        answer = await self._upstream.ask("GET", f"{self._root}/api/v0/models")
         if isinstance(answer, dict) and isinstance(answer.get("data"), list):
             return parse_v0_models(answer["data"], self.id)
         raise UpstreamError(
@@ -159,14 +159,14 @@ class LMStudio:
         log.info("%s has not loaded %s; asking for one token, so that it does.", NAME, model)
         body = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
         try:
-            await self._chat.complete(body)
+            await self._complete(body)
         except UpstreamRejected as refusal:
             raise ModelUnavailable(f"{NAME} could not load {model!r}. {refusal.message}") from refusal
         finally:
             self._models.forget()
 
     async def _check_answerer(self, answerer: str, asked: str) -> None:
-        """Refuse an answer by another model: LM Studio lets a loaded one answer for one that it cannot load."""
+        """Refuse another model's answer: LM Studio lets a loaded model answer for one that it cannot load."""
         if answerer == asked:
             return
         models = await self._models.get()
@@ -177,44 +177,117 @@ class LMStudio:
             )
 
 
-@dataclass(slots=True)
-class _Flight:
-    task: asyncio.Task[None]
-    waiting: int = 0
+def find_model(models: Sequence[ModelInfo], name: str) -> ModelInfo | None:
+    """Return the model with this id, or the loaded instance with this id as a model with its own window."""
+    info = find_owner(models, name)
+    return info if info is None or info.id == name else _as_instance(info, name)
 
 
-class SingleFlight:
-    """Pieces of work by name."""
-
-    def __init__(self) -> None:
-        self._flights: dict[str, _Flight] = {}
-
-    async def do(self, name: str, begin: Callable[[], Awaitable[None]]) -> None:
-        """Begin the work, or wait for the one that is under way; raises what it raises.
-
-        One waiter's cancellation leaves the work to the others; the last one's ends it.
-        """
-        flight = self._flights.get(name)
-        if flight is None:
-            flight = self._flights[name] = _Flight(asyncio.create_task(_run(begin)))
-        flight.waiting += 1
-        try:
-            await asyncio.wait([flight.task])
-        finally:
-            flight.waiting -= 1
-            if not flight.waiting:
-                flight.task.cancel()
-                if self._flights.get(name) is flight:
-                    del self._flights[name]
-        flight.task.result()
-
-    async def aclose(self) -> None:
-        """End all that is under way."""
-        tasks = [flight.task for flight in self._flights.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def _as_instance(info: ModelInfo, instance: str) -> ModelInfo:
+    window = (info.instances or {})[instance]
+    return replace(info, id=instance, key=info.id, loaded_context=window, instances={instance: window})
 
 
-async def _run(begin: Callable[[], Awaitable[None]]) -> None:
-    await begin()
+def find_owner(models: Sequence[ModelInfo], name: str) -> ModelInfo | None:
+    """Return the model with this id or with a loaded instance of this id."""
+    for info in models:
+        if info.id == name:
+            return info
+    return next((info for info in models if info.instances and name in info.instances), None)
+
+
+def parse_v1_models(rows: Sequence[Any], provider: str) -> list[ModelInfo]:
+    """Return the models of `/api/v1/models`; rows that are not models are left out."""
+    return [_v1_model(row, provider) for row in rows if isinstance(row, dict) and isinstance(row.get("key"), str)]
+
+
+def _v1_model(row: Row, provider: str) -> ModelInfo:
+    instances = _windows_of_instances(row.get("loaded_instances"))
+    key: str = row["key"]
+    return ModelInfo(
+        id=key,
+        provider=provider,
+        name=_text(row.get("display_name")) or key,
+        kind=_kind(row.get("type")),
+        state="loaded" if instances else "not-loaded",
+        # Which of several instances answers for the bare key is LM Studio's choice: the smallest is safe.
+        loaded_context=instances.get(key) or min(instances.values(), default=None),
+        max_context=_size(row.get("max_context_length")),
+        architecture=_text(row.get("architecture")),
+        capabilities=_v1_capabilities(row.get("capabilities")),
+        instances=instances,
+        key=key,
+        size_bytes=_size(row.get("size_bytes")),
+        format=_text(row.get("format")),
+    )
+
+
+def _windows_of_instances(instances: Any) -> dict[str, int]:
+    windows = {}
+    for instance in instances if isinstance(instances, list) else []:
+        config = instance.get("config") if isinstance(instance, dict) else None
+        window = _size(config.get("context_length")) if isinstance(config, dict) else None
+        if window and isinstance(instance.get("id"), str):
+            windows[instance["id"]] = window
+    return windows
+
+
+def _v1_capabilities(capabilities: Any) -> frozenset[str]:
+    if not isinstance(capabilities, dict):
+        return frozenset()
+    names = {"vision": "vision", "trained_for_tool_use": "tools", "reasoning": "reasoning"}
+    return frozenset(name for key, name in names.items() if capabilities.get(key))
+
+
+def parse_v0_models(rows: Sequence[Any], provider: str) -> list[ModelInfo]:
+    """Return the models of `/api/v0/models`; rows that are not models are left out."""
+    return [_v0_model(row, provider) for row in rows if isinstance(row, dict) and isinstance(row.get("id"), str)]
+
+
+def _v0_model(row: Row, provider: str) -> ModelInfo:
+    state = row.get("state")
+    window = _size(row.get("loaded_context_length")) if state == "loaded" else None
+    kind = _kind(row.get("type"))
+    named = row.get("capabilities")
+    capabilities = {"tools"} if isinstance(named, list) and "tool_use" in named else set()
+    if kind == "vlm":
+        capabilities.add("vision")
+    return ModelInfo(
+        id=row["id"],
+        provider=provider,
+        name=row["id"],
+        kind=kind,
+        state=_state(state),
+        loaded_context=window,
+        max_context=_size(row.get("max_context_length")),
+        architecture=_text(row.get("arch")),
+        capabilities=frozenset(capabilities),
+        instances={row["id"]: window} if window else {},
+        key=row["id"],
+        format=_format_of_v0(row.get("compatibility_type")),
+    )
+
+
+def _state(value: Any) -> State:
+    if value == "loaded":
+        return "loaded"
+    return "loading" if value == "loading" else "not-loaded"
+
+
+def _format_of_v0(compatibility_type: Any) -> str | None:
+    formats = {"gguf": "gguf", "mlx": "safetensors"}
+    return formats.get(compatibility_type) if isinstance(compatibility_type, str) else None
+
+
+def _kind(value: Any) -> Literal["llm", "vlm", "embedding"]:
+    if value == "vlm":
+        return "vlm"
+    return "embedding" if isinstance(value, str) and value.startswith("embedding") else "llm"
+
+
+def _size(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -16,6 +16,7 @@ from typing import Any, Self
 import aiohttp
 
 from elbowroom.errors import UpstreamError
+from elbowroom.providers.upstream import Upstream
 from elbowroom.tokens.templates import arguments_as_object, canonical_message
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -35,13 +36,11 @@ class RpcSocket:
         self._reader = asyncio.create_task(self._read())
 
     @classmethod
-    async def open(
-        cls, http: aiohttp.ClientSession, url: str, login: Mapping[str, Any], headers: Mapping[str, str]
-    ) -> Self:
+    async def open(cls, upstream: Upstream, url: str, login: Mapping[str, Any]) -> Self:
         """Connect and log in. Raises SocketLost where LM Studio refuses, or aiohttp's errors."""
-        socket = await http.ws_connect(
+        socket = await upstream.http.ws_connect(
             url,
-            headers=headers,
+            headers=upstream.headers,
             max_msg_size=MAX_FRAME_BYTES,
             timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS),
         )
@@ -55,7 +54,7 @@ class RpcSocket:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether calls can be made."""
+        """Whether calls can be made."""
         return not (self._socket.closed or self._reader.done())
 
     async def ask(self, call: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,16 +133,13 @@ class Patience:
 class LMStudioRpc:
     """The `/llm` namespace of one LM Studio; connects at the first call and again after a loss.
 
-    Where it falls silent it is left alone for a while: every call fails at once, so that chats need not wait for it.
+    After a silence every call fails at once for a while, so that chats need not wait for LM Studio.
     """
 
-    def __init__(
-        self, http: aiohttp.ClientSession, root: str, api_key: str | None, *, patience: Patience | None = None
-    ) -> None:
-        self._http = http
-        self._url = root + "/llm"
-        self._login = _login(api_key)
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    def __init__(self, upstream: Upstream, url: str, *, patience: Patience | None = None) -> None:
+        self._upstream = upstream
+        self._url = url
+        self._login = _login(upstream.source.key)
         self._patience = patience or Patience()
         self._ids = itertools.count(1)
         self._opening = asyncio.Lock()
@@ -214,7 +210,7 @@ class LMStudioRpc:
         async with self._opening:
             if self._socket is None or not self._socket.is_open:
                 try:
-                    self._socket = await RpcSocket.open(self._http, self._url, self._login, self._headers)
+                    self._socket = await RpcSocket.open(self._upstream, self._url, self._login)
                 except aiohttp.WSServerHandshakeError as error:
                     self._pause(REFUSED_SECONDS, self._unusable(error))
                     raise
@@ -228,7 +224,7 @@ class LMStudioRpc:
         return f"LM Studio's websocket at {self._url} cannot be used: {error}."
 
     def _pause(self, seconds: float, reason: str) -> None:
-        """Ask nothing for a while, and say to everybody why."""
+        """Let every call of the next seconds fail with a reason."""
         self._paused_until = asyncio.get_running_loop().time() + seconds
         self._pause_reason = reason
 

@@ -1,4 +1,4 @@
-"""What clients read of a conversation, as JSON values."""
+"""Encodes conversations for clients: as JSON values, and as files to export."""
 
 import asyncio
 import logging
@@ -25,13 +25,19 @@ from elbowroom.server.encode import to_json
 from elbowroom.server.state import TIMING
 
 EXPORT_VERSION: Final = 1
+log = logging.getLogger(__name__)
+BATCH_BYTES: Final = 64 * 1024
+LONGEST_TITLE: Final = 50
+"""Characters of a title in a file's name, which file systems limit to 255 bytes."""
+FORMS: Final = {"json": "application/json", "markdown": "text/markdown; charset=utf-8"}
+SUFFIXES: Final = {"json": ".json", "markdown": ".md"}
 
 
 @dataclass(frozen=True, slots=True)
 class MessagePage:
-    """Which messages are asked for: those behind the one with the id `after`, at most `limit`.
+    """Selects messages: those after the one with the id `after`, at most `limit`.
 
-    `is_latest` leaves other branches out, `with_hidden` takes in what no client has seen.
+    `is_latest` leaves other branches out, `with_hidden` includes what no client has seen.
     """
 
     after: str
@@ -40,7 +46,7 @@ class MessagePage:
     with_hidden: bool
 
     def of(self, conversation: Conversation) -> dict[str, Any]:
-        """Return the page as a list object. Raises RequestError where `after` is none of these messages."""
+        """Return the page as a list object. Raises RequestError where there is no message `after`."""
         messages = conversation.messages
         hidden = never_shown(messages)
         chosen = ConversationTree.of(messages).latest() if self.is_latest else messages
@@ -60,7 +66,7 @@ class MessagePage:
 
 
 def listing(data: list[dict[str, Any]], *, has_more: bool, following: str) -> dict[str, Any]:
-    """Return a list object; `next` is where the next page begins, null on the last."""
+    """Return a list object; `next` is the cursor of the next page, null on the last."""
     return {
         "object": "list",
         "data": data,
@@ -72,7 +78,7 @@ def listing(data: list[dict[str, Any]], *, has_more: bool, following: str) -> di
 
 
 def describe_row(row: ConversationRow, status: str = "idle") -> dict[str, Any]:
-    """Return a conversation as a list has it; times are Unix seconds."""
+    """Return a conversation as a row of a list; times are Unix seconds."""
     return {
         "id": row.id,
         "object": "conversation",
@@ -101,7 +107,7 @@ def describe_fill(fill: ContextFill) -> dict[str, Any]:
 
 
 def describe_totals(totals: Totals) -> dict[str, Any]:
-    """Return what all model calls have used; `counted` tells that some of it is counted here, not by the upstream."""
+    """Return the tokens of all model calls; `counted` says that elbowroom has counted some of them itself."""
     usage = totals.usage
     return {
         "input": usage.input,
@@ -115,7 +121,7 @@ def describe_totals(totals: Totals) -> dict[str, Any]:
 
 
 def describe_compaction(compaction: KeptCompaction) -> dict[str, Any]:
-    """Return a compaction with the sizes of the prompt in tokens; details that nobody knows are null.
+    """Return a compaction with the sizes of the prompt in tokens; unknown details are null.
 
     `method` and `rung` are the same.
     """
@@ -135,7 +141,7 @@ def describe_compaction(compaction: KeptCompaction) -> dict[str, Any]:
 
 
 def describe_message(kept: KeptMessage, *, is_hidden: bool) -> dict[str, Any]:
-    """Return a message: `message` is what was said, to the letter, the rest is about it."""
+    """Return a message; `message` is what was said, unchanged, and the other fields describe it."""
     return {
         "id": kept.id,
         "object": "conversation.message",
@@ -153,7 +159,7 @@ def describe_message(kept: KeptMessage, *, is_hidden: bool) -> dict[str, Any]:
 
 
 def json_of(conversation: Conversation) -> Iterator[str]:
-    """Yield all of a conversation as JSON, a message at a time: which of them are the latest branch, and all ends."""
+    """Yield a conversation as JSON, message by message, with the ids of its latest branch and of all its ends."""
     messages = conversation.messages
     tree, hidden = ConversationTree.of(messages), never_shown(messages)
     head = {
@@ -172,14 +178,6 @@ def json_of(conversation: Conversation) -> Iterator[str]:
 
 def _share(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole else 0.0
-
-
-log = logging.getLogger(__name__)
-BATCH_BYTES: Final = 64 * 1024
-LONGEST_TITLE: Final = 50
-"""Characters of a title in a file's name, which file systems limit to 255 bytes."""
-FORMS: Final = {"json": "application/json", "markdown": "text/markdown; charset=utf-8"}
-SUFFIXES: Final = {"json": ".json", "markdown": ".md"}
 
 
 async def send_export(request: web.Request, conversation: Conversation, form: str) -> web.StreamResponse:
@@ -212,7 +210,7 @@ async def send_export(request: web.Request, conversation: Conversation, form: st
 
 
 def disposition(row: ConversationRow, suffix: str) -> str:
-    """Return the header that names the file: in ASCII for programs that read no more, and as it is."""
+    """Return the header that names the file, in ASCII for old programs and unchanged for others."""
     name = f"{_day(row)} {_title(row.title) or row.id}{suffix}"
     plain = unicodedata.normalize("NFKD", name.removesuffix(suffix)).encode("ascii", "ignore").decode()
     ascii_name = f"{_title(plain[len(_day(row)) :]) or row.id}"
@@ -220,7 +218,7 @@ def disposition(row: ConversationRow, suffix: str) -> str:
 
 
 def _title(text: str) -> str:
-    """Return a title as it can stand in a file's name on every system: letters, digits, and single spaces."""
+    """Return a title that every system takes in a file's name: letters, digits, and single spaces."""
     kept = (letter if unicodedata.category(letter)[0] in "LMN" or letter in "-_" else " " for letter in text)
     return " ".join("".join(kept).split())[:LONGEST_TITLE].strip(" -")
 
@@ -242,6 +240,6 @@ def _batches(pieces: Iterator[str]) -> Iterator[bytes]:
 
 
 def _cut_off(request: web.Request) -> None:
-    """End the connection: a response that ended well would look whole."""
+    """Abort the connection, because a response that ended well would look complete."""
     if request.transport is not None:
         request.transport.abort()

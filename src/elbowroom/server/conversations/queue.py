@@ -10,13 +10,13 @@ from elbowroom.context.transcript import is_blank
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.encode import to_json
 from elbowroom.server.request import conversation_name, keeper_of, read_json
-from elbowroom.server.state import SHARED
+from elbowroom.server.state import SHARED, find_conversation
 
 MODES: Final[dict[str, QueueMode]] = {"steer": "steer", "follow_up": "follow_up"}
 
 
 class AlreadyTaken(RequestError):
-    """A message that is to be removed is with a turn."""
+    """A message cannot be removed: a turn has taken it in already."""
 
     status = 409
     code = "already_taken_in"
@@ -32,7 +32,7 @@ def add_queue_routes(app: web.Application, base: str, end: str) -> None:
 
 
 async def add_message(request: web.Request) -> web.Response:
-    """Put a message in the queue; answer when it is durable, with its position."""
+    """Put a message in the queue; answer with its position once it is durable."""
     body = await read_json(request)
     if not isinstance(body, dict):
         raise RequestError('The body has to be a JSON object, such as {"content": "Also check May."}.')
@@ -54,7 +54,7 @@ async def add_message(request: web.Request) -> web.Response:
 
 
 async def list_messages(request: web.Request) -> web.Response:
-    """List what waits, in order."""
+    """List the waiting messages in order."""
     conversation = await _conversation(request, keeper_of(request))
     queue = request.app[SHARED].queue
     await queue.load()
@@ -62,7 +62,7 @@ async def list_messages(request: web.Request) -> web.Response:
 
 
 async def clear_queue(request: web.Request) -> web.Response:
-    """Remove all that waits, and return it; what a turn has taken in already stays with that."""
+    """Remove and return all waiting messages; those that a turn has taken in stay with the turn."""
     conversation = await _conversation(request, keeper_of(request))
     queue = request.app[SHARED].queue
     await queue.load()
@@ -72,7 +72,7 @@ async def clear_queue(request: web.Request) -> web.Response:
 
 
 async def remove_message(request: web.Request) -> web.Response:
-    """Remove one message that waits."""
+    """Remove one waiting message."""
     conversation, message = await _conversation(request, keeper_of(request)), request.match_info["message"]
     queue = request.app[SHARED].queue
     await queue.load()
@@ -90,20 +90,17 @@ async def remove_message(request: web.Request) -> web.Response:
 
 async def _conversation(request: web.Request, owner: str) -> str:
     """Return the id of the caller's conversation that the path names. Raises NotFound."""
-    shared, name = request.app[SHARED], conversation_name(request.match_info["id"])
-    if running := shared.running.find(owner, name):
-        return running
-    row = await shared.store.conversations.find(owner, name)
-    if row is None:
+    name = conversation_name(request.match_info["id"])
+    if (found := await find_conversation(request.app[SHARED], owner, name)) is None:
         raise NotFound(
             f"There is no conversation {name!r} here, or it is somebody else's: name it by the X-Conversation-Id that "
             "came with its answer, or as the client calls it."
         )
-    return row.id
+    return found
 
 
 def _message_of(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the message of the user in a body. Raises RequestError that says what belongs there."""
+    """Return the user's message of a body. Raises RequestError that says what belongs there."""
     message = body.get("message", body)
     if not isinstance(message, dict):
         raise RequestError('message has to be an object, such as {"role": "user", "content": "..."}.', param="message")

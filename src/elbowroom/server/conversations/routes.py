@@ -1,4 +1,4 @@
-"""`/v1/conversations`: list, search, read, export and delete what has been said."""
+"""`/v1/conversations`: list, search, read, export, delete and stop conversations; `/api/live`: those that run."""
 
 import asyncio
 import math
@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from elbowroom.agents.conversations import ConversationStatus, RunningTurn
-from elbowroom.agents.turn import Shared
+from elbowroom.agents.running import ConversationStatus, RunningAnswer
 from elbowroom.context.branch import never_shown
 from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, Conversations
 from elbowroom.errors import Forbidden, NotFound, RequestError
@@ -27,16 +26,18 @@ from elbowroom.server.conversations.encode import (
 from elbowroom.server.encode import to_json
 from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.request import USER, caller_without_chat, conversation_name, keeper_of, read_json
-from elbowroom.server.state import SHARED
+from elbowroom.server.state import SHARED, find_conversation
 
 MOST_ROWS: Final = 100
 USUAL_ROWS: Final = 20
 USUAL_MESSAGES: Final = 50
 LONGEST_SEARCH: Final = 400
+LIVE: Final = "/api/live"
+PATIENCE_SECONDS: Final = 1.0
 
 
 class ConversationRunning(RequestError):
-    """What is asked for cannot be done while a conversation is being answered."""
+    """The request cannot be served while the conversation is being answered."""
 
     status = 409
     code = "conversation_running"
@@ -62,7 +63,7 @@ async def list_conversations(request: web.Request) -> web.Response:
     kept, owner, before = _conversations(request), owner_asking(request), _moment(request, "before")
     rows = await kept.rows(owner, search=search, before=before, limit=limit + 1)
     page = first_page(rows, limit)
-    if rows and not page:  # more than a page of them was used at one moment: no cursor could tell them apart
+    if rows and not page:  # more than a page of them has the same time: no cursor could tell them apart
         rows = await kept.rows(owner, search=search, before=before, limit=LARGEST_PAGE)
         page = [row for row in rows if row.updated == rows[0].updated]
     data = [_described_row(request, row) for row in page]
@@ -100,7 +101,7 @@ async def delete_conversation(request: web.Request) -> web.Response:
 
 
 async def list_messages(request: web.Request) -> web.Response:
-    """List what was said, each as it was, also what was compacted since and what no client has seen."""
+    """List the messages as they were said, also those that were compacted since or that no client has seen."""
     page = MessagePage(
         after=request.query.get("after", ""),
         limit=_whole_number(request, "limit", USUAL_MESSAGES, LARGEST_PAGE),
@@ -112,7 +113,7 @@ async def list_messages(request: web.Request) -> web.Response:
 
 
 async def show_message(request: web.Request) -> web.Response:
-    """Show one message, with where it stands."""
+    """Show one message with its place."""
     conversation, wanted = await _read(request), request.match_info["message"]
     message = await asyncio.to_thread(_described, conversation, wanted)
     if message is None:
@@ -127,7 +128,7 @@ async def export_conversation(request: web.Request) -> web.StreamResponse:
 
 
 def first_page(rows: Sequence[ConversationRow], limit: int) -> list[ConversationRow]:
-    """Return those that a page takes of one more than it holds: all of a moment or none, for it is the cursor."""
+    """Return the rows of a page, given one more than it holds. The cursor is a time: rows of one time stay together."""
     if len(rows) <= limit:
         return list(rows)
     return [row for row in rows if row.updated > rows[limit].updated]
@@ -138,7 +139,7 @@ def _conversations(request: web.Request) -> Conversations:
 
 
 def owner_asking(request: web.Request) -> str:
-    """Return whose conversations are meant. Raises Forbidden where they may be anybody's who gives no name."""
+    """Return the owner of the meant conversations. Raises Forbidden where the caller cannot be identified."""
     caller = caller_without_chat(request)
     if not caller.may_have_hidden:
         raise Forbidden(
@@ -167,7 +168,7 @@ def _status(request: web.Request, row: ConversationRow) -> ConversationStatus:
 
 
 def _described_row(request: web.Request, row: ConversationRow) -> dict[str, Any]:
-    """Return a conversation as it is now: while it is being answered, with what fills its window at the moment."""
+    """Return a conversation as it is now; while it is being answered, with the current fill of its window."""
     turns = request.app[SHARED].running.of(owner_asking(request), row.id)
     live = turns[0].fill if turns else None
     return describe_row(replace(row, fill=live or row.fill), "running" if turns else "idle")
@@ -215,7 +216,7 @@ def _moment(request: web.Request, name: str) -> float | None:
 
 
 def _choice(request: web.Request, name: str, choices: Sequence[str]) -> str:
-    """Return what a query parameter chooses; the first is the usual one."""
+    """Return the choice of a query parameter; the first one is the default."""
     given = request.query.get(name, choices[0])
     if given not in choices:
         raise RequestError(f"{name} has to be {' or '.join(choices)}, not {given[:40]!r}.", param=name)
@@ -224,14 +225,14 @@ def _choice(request: web.Request, name: str, choices: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How a conversation is to be stopped: whether what waits in its queue is dropped, and whether it may explain."""
+    """How to stop a conversation: whether its queue is cleared, and whether the model may say last words."""
 
     clears_queue: bool = False
     last_words: bool = False
 
     @classmethod
     def of(cls, body: Any) -> "Wish":
-        """Return what a body asks for. Raises RequestError that names the field and what belongs there."""
+        """Return the wish of a body. Raises RequestError that names the field and what belongs there."""
         if not isinstance(body, dict):
             raise RequestError('The body has to be a JSON object, such as {"queue": "keep", "grace": false}.')
         queue, grace = body.get("queue", "keep"), body.get("grace", False)
@@ -243,7 +244,7 @@ class Wish:
 
 
 def add_cancel_route(app: web.Application, base: str, end: str) -> None:
-    """Add the route between what may stand before and behind it."""
+    """Add the route; `base` and `end` are what may stand around it."""
     app.router.add_post(f"{base}conversations/{{id}}/cancel{end}", cancel_conversation)
 
 
@@ -251,9 +252,15 @@ async def cancel_conversation(request: web.Request) -> web.Response:
     """Stop all turns of a conversation; answer when they have ended."""
     wish = Wish.of(await read_json(request) if request.can_read_body else {})
     shared, owner = request.app[SHARED], keeper_of(request)
-    conversation = await _found(shared, owner, request.match_info["id"])
+    named = request.match_info["id"]
+    conversation = await find_conversation(shared, owner, conversation_name(named))
+    if conversation is None:
+        raise NotFound(
+            f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's. Name it by "
+            f"the {CONVERSATION} that came with its answer, or as the client calls it."
+        )
     await shared.queue.load()
-    # What is put in the queue from now on is meant for what comes next.
+    # Messages that are queued from now on are meant for the next turn.
     queued = [item.id for item in (*shared.queue.waiting(conversation), *shared.queue.taken(conversation))]
     cancelled = await shared.running.cancel(owner, conversation, last_words=wish.last_words)
     await shared.background.end(conversation)
@@ -268,23 +275,6 @@ async def cancel_conversation(request: web.Request) -> web.Response:
             "queue": len(shared.queue.waiting(conversation)),
         }
     )
-
-
-async def _found(shared: Shared, owner: str, named: str) -> str:
-    """Return the id of the owner's conversation with this id, or else this name. Raises NotFound."""
-    name = conversation_name(named)
-    if (running := shared.running.find(owner, name)) is not None:
-        return running
-    if (row := await shared.store.conversations.find(owner, name)) is not None:
-        return row.id
-    raise NotFound(
-        f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's. Name it by the "
-        f"{CONVERSATION} that came with its answer, or as the client calls it."
-    )
-
-
-LIVE: Final = "/api/live"
-PATIENCE_SECONDS: Final = 1.0
 
 
 def add_live_route(app: web.Application) -> None:
@@ -304,16 +294,16 @@ async def list_live(request: web.Request) -> web.Response:
     return web.json_response({"object": "list", "data": data}, dumps=to_json, headers=headers)
 
 
-async def _row_of(kept: Conversations | None, turn: RunningTurn) -> ConversationRow | None:
-    """Return what is kept of a turn's conversation; a store that is slow does not keep anybody waiting."""
+async def _row_of(kept: Conversations | None, turn: RunningAnswer) -> ConversationRow | None:
+    """Return the row of a turn's conversation; None where the store does not have it or is slow."""
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await kept.find(turn.owner, turn.conversation) if kept is not None else None
     return None
 
 
-def describe_turn(turn: RunningTurn, row: ConversationRow | None) -> dict[str, Any]:
-    """Return a turn as it is now; before its prompt is measured, the window is as full as the last step has left it."""
+def describe_turn(turn: RunningAnswer, row: ConversationRow | None) -> dict[str, Any]:
+    """Return a turn as it is now; until its prompt is measured, with the fill that the last turn left."""
     fill = turn.fill or (row.fill if row is not None else None)
     return {
         "conversation": turn.conversation,

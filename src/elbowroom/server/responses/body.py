@@ -1,4 +1,4 @@
-"""The body of `POST /v1/responses`: what it asks of a chat, and what the response repeats of it."""
+"""Parses the body of `POST /v1/responses` into a chat request and the fields that the response repeats."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ OWN_FIELDS: Final = frozenset(
         "user",
     }
 )
-"""What is no field of a chat, or is written there in another way; every other one goes to the model as it stands."""
+"""Fields that a chat does not have, or has in another form; every other field goes to the model unchanged."""
 LOGPROBS: Final = "message.output_text.logprobs"
 REPEATED: Final[Mapping[str, Any]] = {
     "instructions": None,
@@ -57,9 +57,9 @@ REPEATED: Final[Mapping[str, Any]] = {
     "top_p": None,
     "truncation": "disabled",
 }
-"""What a response repeats of its request, and what it says where that was not sent."""
+"""The fields that a response repeats of its request, with their values where they were not sent."""
 NOTHING_REPEATED: Final[Mapping[str, Any]] = {**REPEATED, "tools": [], "reasoning": {"effort": None, "summary": None}}
-"""What a response says of a request of which nothing is known any more."""
+"""The same fields of a response whose request is no longer known."""
 KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "instructions": (str,),
     "max_output_tokens": (int,),
@@ -98,9 +98,9 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ResponsesRequest:
-    """A parsed body: `chat` is the chat request that it means but for the history of the response before.
+    """A parsed body. `input` is as it was sent; `echo` holds the fields that the response repeats.
 
-    `input` is as it was sent. `echo` is what the response repeats.
+    `previous` is the id of the response from which the request goes on; its history is not part of the body.
     """
 
     model: str
@@ -114,7 +114,7 @@ class ResponsesRequest:
     body: dict[str, Any]
 
     def chat(self, messages: list[dict[str, Any]]) -> ChatRequest:
-        """Return the chat request with these messages, before which the instructions stand. Raises RequestError."""
+        """Return the chat request with the instructions and then these messages. Raises RequestError."""
         leading = [{"role": "system", "content": self.instructions}] if self.instructions else []
         return parse_chat_request(
             {"model": self.model, "messages": [*leading, *messages], "stream": self.stream, **self.fields}
@@ -211,7 +211,7 @@ def _chat_tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tool_choice(choice: Any) -> Any:
-    """Return the choice as a chat has it; of allowed tools the choice and their names."""
+    """Return the tool choice in the form of a chat; for allowed tools, also their names."""
     match choice:
         case None | "auto" | "none" | "required":
             return choice

@@ -1,4 +1,4 @@
-"""An answer as clients of the Responses API read it: one object, and the events of a stream."""
+"""Encodes an answer for clients of the Responses API: as one object, and as the events of a stream."""
 
 import secrets
 import time
@@ -18,12 +18,16 @@ Event = tuple[str, dict[str, Any]]
 Kind = Literal["message", "reasoning"]
 PREFIXES: Final = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 TEXTS: Final = {"message": "output_text", "reasoning": "reasoning_text"}
+RESPONSE: Final = "resp_"
+TURN: Final = "turn_"
+INCOMPLETE: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Why a response is incomplete, by the finish_reason of the chat."""
 
 
 class OutputItems:
-    """The items of one response, each with an id made of the response's and its place: the same whenever it is made.
+    """The items of one response; the id of each is made of the response's id and its place, so it never changes.
 
-    Only the last item is open. `done` are those that are closed.
+    Only the last item is open; `done` holds the closed ones.
     """
 
     def __init__(self, response_id: str) -> None:
@@ -34,7 +38,7 @@ class OutputItems:
         self.done: list[dict[str, Any]] = []
 
     def take(self, said: AnswerEvent) -> Iterator[Event]:
-        """Yield the events for what is said: thoughts, words and calls each begin an item where another was open.
+        """Yield the events for what is said; thoughts, words and calls stand in items of their own.
 
         Notices are no part of a response.
         """
@@ -51,14 +55,14 @@ class OutputItems:
                 pass
 
     def goes_on(self, said: TextDelta) -> bool:
-        """Take words that follow others, which are nearly all; tell whether these are such."""
+        """Add words to the open item if it has words already, as nearly always; tell whether it has."""
         if self._open != "message" or said.logprobs is not None:
             return False
         self._text.append(said.text)
         return True
 
     def delta_of_words(self) -> Event:
-        """Return the event for words that follow others, without these."""
+        """Return the event for words in an open item, without the words."""
         return "response.output_text.delta", {**self._place(), "content_index": 0, "logprobs": []}
 
     def close(self, status: Literal["completed", "incomplete"] = "completed") -> Iterator[Event]:
@@ -119,7 +123,7 @@ def _part(kind: str, text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any
 
 
 def _logprobs(said: Any) -> list[dict[str, Any]]:
-    """Return a chat's logprobs of a piece as responses have them; what is of another form is left out."""
+    """Return a piece's logprobs in the form of responses; values of an unknown form are left out."""
     tokens = said.get("content") if isinstance(said, dict) else None
     found = [_logprob(token) for token in tokens] if isinstance(tokens, list) else []
     return [token for token in found if token is not None]
@@ -136,26 +140,20 @@ def _logprob(token: Any) -> dict[str, Any] | None:
     return {"token": text, "logprob": value, "bytes": letters, "top_logprobs": alike}
 
 
-RESPONSE: Final = "resp_"
-TURN: Final = "turn_"
-INCOMPLETE: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""Why an answer is not complete, by the finish_reason of a chat."""
-
-
 def response_id_of(turn: str) -> str:
-    """Return the id of the response that a turn gives."""
+    """Return the id of a turn's response."""
     return RESPONSE + turn.removeprefix(TURN)
 
 
 def turn_of(response_id: str) -> str:
-    """Return the id of the turn that has given a response."""
+    """Return the id of a response's turn."""
     return TURN + response_id.removeprefix(RESPONSE)
 
 
 class ResponseEncoder:
-    """Encodes one answer: `echo` is what the response repeats of its request, `notices` how the person is told things.
+    """Encodes one answer: `echo` holds the request's fields to repeat, `notices` the form of notices.
 
-    Its id is one that nobody knows until `began` names the turn that can be asked for again.
+    Its id is a random one unless `began` names the turn, by which the response can be found later.
     """
 
     def __init__(self, model: str, echo: Mapping[str, Any], notices: Notices = "auto") -> None:
@@ -170,12 +168,12 @@ class ResponseEncoder:
         self._items = OutputItems(self.id)
 
     def began(self, turn: str) -> None:
-        """Take the id of the turn that answers; called before anything is said."""
+        """Take the id of the turn that answers; call it before the first event."""
         self.id = response_id_of(turn)
         self._items = OutputItems(self.id)
 
     def events(self, events: Sequence[AnswerEvent]) -> bytes:
-        """Return the frames for what has just been said; none where nothing of it is for this client."""
+        """Return the frames for these events; none where the client is not to see them."""
         frames: list[str] = []
         for event in events:
             if isinstance(event, TextDelta) and self._items.goes_on(event):
@@ -189,14 +187,14 @@ class ResponseEncoder:
         return "".join(frames).encode("ascii")
 
     def end(self, answer: Answer) -> bytes:
-        """Return the last frames: what is open is closed, and the whole response follows."""
+        """Return the last frames: the end of the open item, and the whole response."""
         closing = list(self._frames(self._items.close()))
         response = self.response(answer)
         kind = "response.incomplete" if response["status"] == "incomplete" else "response.completed"
         return "".join([*closing, *self._frames([(kind, {"response": response})])]).encode("ascii")
 
     def failure(self, error: ElbowroomError) -> bytes:
-        """Return the frames that end a stream which cannot be finished."""
+        """Return the last frames of a stream that has failed."""
         closing = list(self._frames(self._items.close("incomplete")))
         why = {"code": error.code, "message": error.message, "param": error.param}
         failed = {**self._described("failed"), "error": {"code": _code(error), "message": error.message}}
@@ -205,7 +203,7 @@ class ResponseEncoder:
         )
 
     def response(self, answer: Answer) -> dict[str, Any]:
-        """Return the whole response. One that a person has stopped is cancelled: what was said until then stands."""
+        """Return the whole response; a stopped one has the status `cancelled` and keeps the text it has."""
         for _ in self._items.close():
             pass
         if answer.is_interrupted:
@@ -234,7 +232,7 @@ class ResponseEncoder:
             yield self._frame(kind, fields)
 
     def _words(self, text: str) -> str:
-        """Return the frame of words that follow others, all but these and its number made once for each message."""
+        """Return the frame of words in an open item; all but the words and its number is made once for each item."""
         if self._words_of != len(self._items.done):
             kind, fields = self._items.delta_of_words()
             self._words_of = len(self._items.done)
@@ -251,7 +249,7 @@ class ResponseEncoder:
 def described(
     response_id: str, model: str, created: int, status: str, output: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return a response of which nothing else is known."""
+    """Return a response with nothing but these fields."""
     return {
         "id": response_id,
         "object": "response",
@@ -266,7 +264,7 @@ def described(
 
 
 def usage_of(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a chat's usage as responses have it; what elbowroom says beside it stays."""
+    """Return a chat's usage in the form of responses; elbowroom's own fields stay."""
     read, written = _tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens")
     prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
     found = {
@@ -288,7 +286,7 @@ def _tokens(usage: Any, name: str) -> int:
 
 
 def _code(error: ElbowroomError) -> str:
-    """Return what OpenAI's list of codes has for an error; `error.code` itself stands in the event before."""
+    """Return the code of OpenAI's list for an error; the event before has `error.code` itself."""
     if isinstance(error, TooManyRequests | UpstreamBusy):
         return "rate_limit_exceeded"
     return "invalid_prompt" if isinstance(error, ContextOverflow) else "server_error"

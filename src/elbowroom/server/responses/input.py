@@ -1,4 +1,4 @@
-"""What stands in the `input` of a Responses request, as the messages of a chat."""
+"""Turns the `input` of a Responses request into the messages of a chat."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -7,10 +7,10 @@ from elbowroom.errors import RequestError
 
 Item = Mapping[str, Any]
 TEXT_PARTS: Final = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
-"""Under which key each kind of part has its text."""
+"""The key under which each kind of part has its text."""
 ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 THOUGHTS: Final = "reasoning_content"
-"""Where a chat message has what the assistant thought, for servers that know it."""
+"""The field of a chat message for the assistant's thoughts, for servers that know it."""
 BETWEEN_ANSWERS: Final = "\n\n"
 NOT_SENT_ON: Final[Mapping[str, str]] = {
     "input_file": "A local model does not read files: put the file's text into an input_text part.",
@@ -19,9 +19,9 @@ NOT_SENT_ON: Final[Mapping[str, str]] = {
 
 
 def messages_of(value: Any) -> list[dict[str, Any]]:
-    """Return the messages that an `input` means: a text, or a list of items with no references among them.
+    """Return the messages of an `input`: a text, or a list of items without references.
 
-    All that an assistant says and calls without anything between it becomes one message, as chats have it.
+    Texts and calls of an assistant that follow each other become one message, as in a chat.
     Raises RequestError that names the item and what belongs there.
     """
     if isinstance(value, str):
@@ -38,16 +38,16 @@ def messages_of(value: Any) -> list[dict[str, Any]]:
 
 
 def references_in(value: Any) -> list[str]:
-    """Return the ids to which the items of an `input` refer."""
+    """Return the ids that the items of an `input` refer to."""
     items = value if isinstance(value, list) else []
     ids = [item.get("id") for item in items if isinstance(item, Mapping) and _kind(item) == "item_reference"]
     return [item_id for item_id in ids if isinstance(item_id, str)]
 
 
 def resolved(value: Any, known: Mapping[str, Item]) -> Any:
-    """Return the `input` with what is known in place of references.
+    """Return the `input` with the `known` items in place of references to them.
 
-    Raises RequestError for one that is not, and for a second one to the same item.
+    Raises RequestError for an unknown reference, and for a second reference to the same item.
     """
     if not isinstance(value, list):
         return value
@@ -72,14 +72,14 @@ def _resolved(item: Any, known: Mapping[str, Item], left: dict[str, Item], where
 
 
 def _kind(item: Item) -> Any:
-    """Return the kind of an item; one that says none is a message, or where it has nothing but an id, a reference."""
+    """Return the kind of an item; without one it is a message, or a reference if it has nothing but an id."""
     if (kind := item.get("type")) is not None:
         return kind
     return "message" if "role" in item or "id" not in item else "item_reference"
 
 
 class _Chat:
-    """Messages as they are put together, item by item; an assistant's texts are joined at the end, and only once."""
+    """Puts messages together item by item; an assistant's texts are joined once, at the end."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -144,7 +144,7 @@ class _Chat:
         self.messages.append({"role": "tool", "tool_call_id": _text(item, "call_id", where), "content": content})
 
     def _answer(self) -> dict[str, Any]:
-        """Return the assistant's message that is being put together, with the thoughts that came before."""
+        """Return the assistant's message that is being put together; it gets the thoughts before it."""
         if not self.messages or self.messages[-1]["role"] != "assistant":
             self.messages.append({"role": "assistant", "content": []})
             self._said_in = ""
@@ -163,13 +163,13 @@ class _Chat:
 
 
 def answer_of_item(item_id: Any) -> str:
-    """Return from which response an item of ours is, without the prefix of its id; empty for others."""
+    """Return the id of the response, without its prefix, that an item belongs to; empty for foreign items."""
     text = item_id if isinstance(item_id, str) else ""
     return text.split("_")[1] if text.count("_") == 2 else ""
 
 
 def _thoughts(item: Item) -> list[str]:
-    """Return what a reasoning item has thought: in full, or else its summary; what is encrypted cannot be read."""
+    """Return the thoughts of a reasoning item, or else their summary; encrypted ones cannot be read."""
     for name in ("content", "summary"):
         parts = item.get(name)
         said = [part.get("text") for part in parts if isinstance(part, Mapping)] if isinstance(parts, Sequence) else []

@@ -1,38 +1,43 @@
-"""`/v1/responses`: OpenAI's newer way to ask, over the same runs as chats."""
+"""`/v1/responses`: OpenAI's newer API over the same answers as chats; kept responses are read from their turns."""
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.answer import Answer, AnswerEvent, ToolCall, assistant_message
+from elbowroom.agents.answer import Answer, AnswerEvent, Sink, ToolCall, assistant_message
+from elbowroom.agents.answering import answer, is_turn
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.conversations import LiveTurn
+from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.request import ChatRequest
-from elbowroom.agents.turn import Shared
+from elbowroom.agents.turn import RunSettings, Shared
 from elbowroom.context.branch import ConversationTree, Node
 from elbowroom.context.conversation import Conversation, KeptMessage
 from elbowroom.context.transcript import Message, calls_of, text_of
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.providers.base import ReasoningDelta, TextDelta
-from elbowroom.server.chat import answered, counted, name_conversation, note_client_left, reported
+from elbowroom.server.chat import counted, name_conversation
 from elbowroom.server.encode import to_json
 from elbowroom.server.event_stream import EventStream
-from elbowroom.server.middleware import note_answer, note_target
+from elbowroom.server.middleware import note_target
 from elbowroom.server.request import keeper_of, read_json, with_caller
 from elbowroom.server.responses.body import NOTHING_REPEATED, ResponsesRequest, parse_responses_request
 from elbowroom.server.responses.encode import RESPONSE, OutputItems, ResponseEncoder, described, response_id_of, turn_of
 from elbowroom.server.responses.input import THOUGHTS, answer_of_item, messages_of, references_in, resolved
-from elbowroom.server.state import RUNNING, SHARED, ClientLeft, catalog_of, run_settings_of
+from elbowroom.server.state import SHARED, catalog_of, run_settings_of
+
+MOST_REFERRED: Final = 1_000
+"""How many responses a request's references may belong to: each is looked up by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptResponse:
-    """A turn in its conversation, `node` of the `tree`; one that is running may have more to say."""
+    """A response that is kept as a turn of its conversation, `node` of the `tree`."""
 
     conversation: Conversation
     tree: ConversationTree
@@ -52,7 +57,7 @@ class KeptResponse:
 
     @property
     def is_last(self) -> bool:
-        """Tell whether nothing was said behind it."""
+        """Tell whether nothing was said after it."""
         return not self.tree.goes_on_after(self.node)
 
     @property
@@ -61,7 +66,7 @@ class KeptResponse:
         return {kept.turn for kept in self.conversation.messages} <= {"", self.node.last.turn}
 
     def history(self) -> list[Message]:
-        """Return all that was said up to it, as the client has it, without what `instructions` were sent."""
+        """Return the messages up to it, as the client has them, without the `instructions` that were sent."""
         branch = self.tree.branch_to(self.node, with_unfinished=False)
         messages: list[Message] = []
         for turn, said in groupby(branch, key=lambda kept: kept.turn):
@@ -80,7 +85,7 @@ class KeptResponse:
         return items.done
 
     def described(self) -> dict[str, Any]:
-        """Return the response, without what only its request said."""
+        """Return the response without the fields that only its request had."""
         first = self.node.messages[0]
         status = "in_progress" if self.is_running else "cancelled" if self.node.is_unfinished else "completed"
         known = described(self.id, first.agent, int(first.at), status, self.items())
@@ -93,13 +98,13 @@ class KeptResponse:
 
 
 async def find_response(shared: Shared, owner: str, response_id: str) -> KeptResponse | None:
-    """Return one of the owner's responses that has said something, None where there is none with this id."""
+    """Return the owner's response with this id; None where there is none, or it has said nothing yet."""
     found = await find_responses(shared, owner, [response_id])
     return found[0] if found else None
 
 
 async def find_responses(shared: Shared, owner: str, response_ids: Iterable[str]) -> list[KeptResponse]:
-    """Return those of the owner's responses with these ids that have said something; each conversation is read once."""
+    """Return the owner's responses with these ids as far as they have said something; read a conversation once."""
     kept, found = shared.store.conversations, list[KeptResponse]()
     read: dict[str, tuple[Conversation, ConversationTree]] = {}
     for turn in map(turn_of, response_ids):
@@ -115,17 +120,17 @@ async def find_responses(shared: Shared, owner: str, response_ids: Iterable[str]
 
 
 def unkept(response_id: str, status: str) -> dict[str, Any]:
-    """Return a response of which nothing is kept but how it stands."""
+    """Return a response that is not kept, with its status."""
     return {**described(response_id, "", int(time.time()), status, ()), **NOTHING_REPEATED, "store": False}
 
 
 def _instructs(kept: KeptMessage) -> bool:
-    """Tell whether this was sent as `instructions`: a system's message of an `input` is a list of parts."""
+    """Tell whether this was sent as `instructions`; a system message of an `input` is a list of parts."""
     return kept.message.get("role") == "system" and isinstance(kept.message.get("content"), str)
 
 
 def _answer(said: Sequence[KeptMessage]) -> Message:
-    """Return a turn as the one message that the client has of it, with its thoughts where it waits for results."""
+    """Return a turn as the client's one message of it, with its thoughts where its calls wait for results."""
     texts = [event.text for event in _said(said) if isinstance(event, TextDelta)]
     message = assistant_message("".join(texts), _client_calls(said))
     thoughts = [kept.reasoning for kept in said if kept.reasoning]
@@ -133,29 +138,25 @@ def _answer(said: Sequence[KeptMessage]) -> Message:
 
 
 def _said(said: Sequence[KeptMessage]) -> Iterator[AnswerEvent]:
-    """Yield what a client was shown of a turn: each reply is kept as the model gave it, one step of the answer."""
-    answer = Answer()
+    """Yield what a client was shown of a turn, whose replies are kept as the model gave them."""
+    shown = Answer()
     for kept in said:
         if kept.message.get("role") == "assistant":
-            answer.begin_step()
+            shown.begin_step()
             if kept.reasoning:
-                yield answer.take(ReasoningDelta(kept.reasoning))
+                yield shown.take(ReasoningDelta(kept.reasoning))
             if text := text_of(kept.message):
-                yield answer.take(TextDelta(text))
+                yield shown.take(TextDelta(text))
     yield from _client_calls(said)
 
 
 def _client_calls(said: Sequence[KeptMessage]) -> list[ToolCall]:
-    """Return the calls that the client was handed: those that nothing has answered in a turn that came to its end."""
+    """Return the calls that the client has to answer: those without a result in a complete turn."""
     if any(kept.status != "complete" for kept in said):
         return []
     answered = {kept.message.get("tool_call_id") for kept in said if kept.message.get("role") == "tool"}
     calls = [call for kept in said for call in calls_of(kept.message) if call.get("id") not in answered]
     return [ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
-
-
-MOST_REFERRED: Final = 1_000
-"""To the items of so many responses a request may refer: each of them is looked up by itself."""
 
 
 def add_response_routes(app: web.Application, base: str, end: str) -> None:
@@ -169,14 +170,14 @@ def add_response_routes(app: web.Application, base: str, end: str) -> None:
 
 
 class ResponseRunning(RequestError):
-    """What is asked for cannot be done while a response is being given."""
+    """The request cannot be served while the response is still being given."""
 
     status = 409
     code = "response_running"
 
 
 class ResponseInUse(RequestError):
-    """Others go on from a response: without it they would lose what was said before, and nobody would notice."""
+    """A response cannot be deleted while later ones go on from it: they would silently lose their beginning."""
 
     status = 409
     code = "response_in_use"
@@ -190,7 +191,7 @@ class ResponseInUse(RequestError):
 
 
 class PreviousNotFound(NotFound):
-    """There is no response to go on from."""
+    """The response to go on from does not exist."""
 
     code = "previous_response_not_found"
     param = "previous_response_id"
@@ -204,37 +205,44 @@ class PreviousNotFound(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request to be answered: as a chat, and as what its response repeats of it."""
+    """A request to answer: as it was parsed, as a chat, and with the target that it names."""
 
     request: ResponsesRequest
     chat: ChatRequest
     target: Target
 
     @property
-    def keeps(self) -> bool:
+    def is_kept(self) -> bool:
         """Tell whether its answer is a turn that is to be kept."""
-        return self.request.stores and not self.target.is_relay and not self.chat.caller.is_task
+        return self.request.stores and is_turn(self.target, self.chat)
 
 
 async def create_response(request: web.Request) -> web.StreamResponse:
     """Answer one request with the agent or raw model that it names."""
     asked = await _asked(request)
     note_target(asked.target)
+    settings = run_settings_of(request.app)
+    encoder = _encoder(settings, asked)
     if asked.request.stream:
-        return await _stream(request, asked)
-    encoder, headers = _encoder(request, asked), dict[str, str]()
+        stream = EventStream(request, asked.target.name)
+        return await stream.answer(encoder, partial(_answered, settings, asked, encoder, stream.response.headers))
+    headers: dict[str, str] = {}
 
     async def keep(events: Sequence[AnswerEvent]) -> None:
         encoder.events(events)
 
-    def begun(live: LiveTurn) -> None:
-        encoder.began(live.id)
-        name_conversation(headers, live)
+    whole = await _answered(settings, asked, encoder, headers, keep)
+    return web.json_response(encoder.response(whole), headers=headers, dumps=to_json)
 
-    async with request.app[RUNNING].endable():
-        answer = await answered(request.app, asked.target, asked.chat, keep, begun, keeps=asked.keeps)
-    note_answer(answer)
-    return web.json_response(encoder.response(answer), headers=headers, dumps=to_json)
+
+async def _answered(
+    settings: RunSettings, asked: Asked, encoder: ResponseEncoder, headers: MutableMapping[str, str], sink: Sink
+) -> Answer:
+    def begun(turn: TurnRecorder) -> None:
+        encoder.began(turn.id)
+        name_conversation(headers, turn)
+
+    return await answer(asked.target, asked.chat, settings, sink, begun, keeps=asked.request.stores)
 
 
 async def count_response(request: web.Request) -> web.Response:
@@ -254,7 +262,7 @@ async def show_response(request: web.Request) -> web.Response:
 
 
 async def delete_response(request: web.Request) -> web.Response:
-    """Delete what a response has said; with the last one of a conversation all of that goes."""
+    """Delete a response; with the only one of a conversation, delete the conversation."""
     owner, response_id = keeper_of(request), request.match_info["id"]
     _refuse_running(request, owner, response_id)
     kept = await find_response(request.app[SHARED], owner, response_id)
@@ -273,7 +281,7 @@ async def delete_response(request: web.Request) -> web.Response:
 
 
 async def cancel_response(request: web.Request) -> web.Response:
-    """Stop a response that is being given, and show it as it is then; one that has ended stays as it was."""
+    """Stop a running response and show what it has said; one that has ended is shown unchanged."""
     owner, response_id, shared = keeper_of(request), request.match_info["id"], request.app[SHARED]
     was_running = shared.running.is_running(owner, turn_of(response_id))
     await shared.running.cancel_turn(owner, turn_of(response_id))
@@ -283,45 +291,13 @@ async def cancel_response(request: web.Request) -> web.Response:
     return web.json_response(kept.described() if kept else unkept(response_id, "cancelled"), dumps=to_json)
 
 
-async def _stream(request: web.Request, asked: Asked) -> web.StreamResponse:
-    encoder = _encoder(request, asked)
-    async with EventStream(request) as stream:
-
-        async def sink(events: Sequence[AnswerEvent]) -> None:
-            if frames := encoder.events(events):
-                await stream.send(frames)
-
-        def begun(live: LiveTurn) -> None:
-            encoder.began(live.id)
-            name_conversation(stream.response.headers, live)
-
-        try:
-            try:
-                async with request.app[RUNNING].endable():
-                    answer = await answered(request.app, asked.target, asked.chat, sink, begun, keeps=asked.keeps)
-            except ClientLeft:
-                raise
-            except Exception as error:
-                if not stream.has_begun:
-                    raise
-                last = encoder.failure(reported(error, asked.target))
-            else:
-                note_answer(answer)
-                last = encoder.end(answer)
-            await stream.send(last)
-        except ClientLeft:
-            note_client_left(asked.target)
-    return stream.response
-
-
-def _encoder(request: web.Request, asked: Asked) -> ResponseEncoder:
-    is_kept = asked.keeps and request.app[SHARED].recording.conversations is not None
-    notices = run_settings_of(request.app).compaction.notices
-    return ResponseEncoder(asked.chat.model, {**asked.request.echo, "store": is_kept}, notices)
+def _encoder(settings: RunSettings, asked: Asked) -> ResponseEncoder:
+    is_kept = asked.is_kept and settings.shared.recording.conversations is not None
+    return ResponseEncoder(asked.chat.model, {**asked.request.echo, "store": is_kept}, settings.compaction.notices)
 
 
 async def _asked(request: web.Request) -> Asked:
-    """Read a request: with the history of the response before, and the items that it refers to."""
+    """Read a request, with the history of the previous response and the items that it refers to."""
     asked = parse_responses_request(await read_json(request))
     owner = keeper_of(request, asked.body)
     before = await _before(request, owner, asked.previous) if asked.previous is not None else None
@@ -337,9 +313,9 @@ async def _asked(request: web.Request) -> Asked:
     caller = with_caller(request, replace(chat, body=asked.body)).caller
     if before is not None:
         caller = replace(caller, chat_id=before.name)
-    if target.is_relay:  # the upstream's stream is read whatever the client wants
-        chat = replace(chat, body={**chat.body, "stream": True, "stream_options": {"include_usage": True}})
-    return Asked(asked, replace(chat, caller=caller), target)
+    # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
+    body = {**chat.body, "stream": True, "stream_options": {"include_usage": True}}
+    return Asked(asked, replace(chat, body=body, caller=caller), target)
 
 
 async def _before(request: web.Request, owner: str, response_id: str) -> KeptResponse:
@@ -351,7 +327,7 @@ async def _before(request: web.Request, owner: str, response_id: str) -> KeptRes
 
 
 async def _referred(shared: Shared, owner: str, references: Sequence[str]) -> dict[str, Any]:
-    """Return the items of kept responses that are referred to, by their ids."""
+    """Return the items of kept responses that these references mean, by id."""
     responses = {RESPONSE + key for item_id in references if (key := answer_of_item(item_id))}
     if len(responses) > MOST_REFERRED:
         raise RequestError(

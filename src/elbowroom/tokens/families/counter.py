@@ -1,18 +1,16 @@
-"""Counts text and whole conversations for a family of models, without any file of the model itself."""
-
-from __future__ import annotations
+"""Counts text and whole conversations for a family of models, without a file of the model."""
 
 import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final
 
+from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.errors import TemplateFailed
-from elbowroom.tokens.families.families import SAME, SPECIAL_TOKENS, ErrorBound, Family, Ratios, template_source
+from elbowroom.tokens.families.families import SAME, SPECIAL_TOKENS, Family, Ratios, template_source
 from elbowroom.tokens.families.vocabularies import bundled_tokenizer
 from elbowroom.tokens.files import SegmentCounter, Tokenizer, special_token_pattern
 from elbowroom.tokens.templates import (
@@ -25,32 +23,15 @@ from elbowroom.tokens.templates import (
     script_runs,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from elbowroom.tokens.files import Tokenizer
-
 TEXT_ONLY: Final = Capabilities()
 THINKING: Final = re.compile(r"^\s*<think>.*?</think>\s*", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class FamilyCount:
-    """A number of tokens counted by family: how it was got, and how far it may be off as a share of it.
-
-    "family" is a count with the family's own vocabulary, "estimate" one with the nearest.
-    """
-
-    tokens: int
-    method: Literal["family", "estimate"]
-    error: ErrorBound
 
 
 class FamilyCounter:
     """Counts for one family; pieces of prompts are remembered, and any thread may use it.
 
-    A prompt of 100,000 tokens takes some 50 milliseconds the first time and under ten after that. Whoever runs an event
-    loop has to take care to construct and call this in a thread where that is too long.
+    A prompt of 100,000 tokens takes some 50 milliseconds the first time and under ten after that: too long for an
+    event loop, which constructs and calls this in a thread.
     """
 
     def __init__(self, family: Family) -> None:
@@ -58,13 +39,9 @@ class FamilyCounter:
         specials = SPECIAL_TOKENS[family.format]
         self._specials = special_token_pattern(specials)
         self._segments = SegmentCounter(bundled_tokenizer(family.vocabulary, specials))
-        self._correction = ScriptCorrection(self._segments.tokenizer, family.ratios)
+        self.tokenizer = self._segments.tokenizer
+        self._correction = ScriptCorrection(self.tokenizer, family.ratios)
         self._template = ChatTemplate(template_source(family.format), name=family.name, dialect="own")
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer over the family's vocabulary."""
-        return self._segments.tokenizer
 
     def count_text(self, text: str) -> int:
         """Return about how many tokens a text takes."""
@@ -83,7 +60,7 @@ class FamilyCounter:
         *,
         arguments: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
-    ) -> FamilyCount:
+    ) -> TokenCount:
         """Return about how many tokens the prompt for OpenAI-style messages and tools takes; images count nothing.
 
         A conversation that ends with an assistant message is one to continue, unless `add_generation_prompt` is
@@ -95,8 +72,7 @@ class FamilyCounter:
             added += self.family.preamble.without_system
         if tools:
             added += self.family.preamble.with_tools
-        method: Literal["family", "estimate"] = "family" if self.family.has_vocabulary else "estimate"
-        return FamilyCount(self.count_text(prompt) + added, method, self.family.error)
+        return self.family.counted(self.count_text(prompt) + added)
 
     def prompt(
         self,

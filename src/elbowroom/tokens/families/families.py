@@ -1,6 +1,6 @@
-"""Which family a model belongs to, and what is known of each family: the ground for counts without a model file.
+"""Finds the family that a model belongs to, and holds the measured facts of each family for counts without a file.
 
-A name is looked at first, since it is the more precise of the two: a "deepseek-r1-distill-qwen" runs as the
+The name is looked at first, since it is more precise than the architecture: a "deepseek-r1-distill-qwen" runs as the
 architecture "qwen2" and has Qwen's vocabulary, but DeepSeek's turns. Where the name says nothing, the architecture
 that LM Studio or a model's file states decides.
 
@@ -12,8 +12,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from math import ceil
 from typing import Final, Literal
 
+from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.families.vocabularies import VocabularyName
 from elbowroom.tokens.templates import Script
 
@@ -94,7 +96,7 @@ SPECIAL_TOKENS: Final[Mapping[Format, frozenset[str]]] = {
 def template_source(name: Format) -> str:
     """Return the Jinja source of a format.
 
-    It has the family's marks and order, not the sentences that real templates add; families count these as numbers.
+    It has the family's marks and order, not the sentences that real templates add, which the preamble counts.
     """
     return files("elbowroom.tokens").joinpath("family_templates", f"{name}.jinja").read_text(encoding="utf-8")
 
@@ -134,7 +136,7 @@ class Preamble:
 class Family:
     """Models that cut text alike and lay out conversations alike.
 
-    `has_vocabulary` tells whether the vocabulary is the family's own, not just the nearest one that may be shipped.
+    `has_vocabulary` says whether the vocabulary is the family's own, not just the nearest one that may be shipped.
     `reasoning` says what its templates do with the thinking of earlier answers. `options` are the switches of its
     format that are on.
     """
@@ -148,6 +150,10 @@ class Family:
     preamble: Preamble = Preamble()
     reasoning: Reasoning = "dropped"
     options: frozenset[str] = frozenset()
+
+    def counted(self, tokens: int) -> TokenCount:
+        """Return a number of tokens that was counted by this family, with how it was got and its error."""
+        return TokenCount(tokens, "family" if self.has_vocabulary else "estimate", ceil(tokens * self.error.p95))
 
 
 LLAMA3_RATIOS: Final = Ratios(
@@ -291,7 +297,7 @@ NAMES: Final = tuple(
         (r"gpt", GPT),
     )
 )
-"""What to look for in a model's name, the most telling first."""
+"""Patterns in a model's name, the most precise first."""
 
 ARCHITECTURES: Final[Mapping[str, Family]] = {
     **dict.fromkeys(("qwen", "qwen2", "qwen2moe", "qwen2vl", "qwen2_moe", "qwen2_vl", "qwen2_5_vl"), QWEN2),
@@ -333,5 +339,5 @@ def family_of(name: str, architecture: str | None = None) -> Family:
 
 
 def _refined(family: Family, architecture: str | None) -> Family:
-    """Tell the newer Mistral models, whose names are the old ones, by their architecture."""
+    """Return the family of newer Mistral models, whose names are the old ones, by their architecture."""
     return TEKKEN if family is MISTRAL and ARCHITECTURES.get((architecture or "").lower()) is TEKKEN else family

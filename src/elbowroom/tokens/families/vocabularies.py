@@ -27,7 +27,7 @@ VocabularyName = Literal[ShippedName, "cl100k", "qwen with numbers", "o200k with
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """How a byte-level vocabulary is made: a shipped file, its first tokens, numbers added, the split patterns' name.
+    """How a byte-level vocabulary is made: of a shipped file's first tokens, with numbers added, and split patterns.
 
     With `single_digits` a token holds one digit at most, whatever the patterns say.
     """
@@ -55,7 +55,7 @@ THREE_DIGITS: Final = r"\p{N}{1,3}"
 ONE_DIGIT: Final = r"\p{N}"
 NUMBER_LENGTHS: Final = (2, 3)
 FIRST_SPECIAL_ID: Final = 1_000_000
-"""Special tokens are added behind every vocabulary: they are counted, their own ids do not matter."""
+"""The ids of special tokens begin after every vocabulary; only their number matters for a count."""
 LAST_MERGED: Final = ("\u2581\u2581", "\u2581\u2581\u2581\u2581")
 """The two pieces of Mistral's vocabulary that stand first in it and come last when pieces are joined."""
 UNKNOWN: Final = "<unk>"
@@ -124,7 +124,7 @@ def _mistral(specials: frozenset[str]) -> Tokenizer:
         token_types=[_type_of(text, specials) for text in tokens],
         scores=[-len(tokens) if text in LAST_MERGED else -number for number, text in enumerate(tokens)],
     )
-    built = build_tokenizer(GgufHeader(Path("mistral"), "llama", "mistral", None, {}, vocabulary))
+    built = build_tokenizer(GgufHeader(Path("mistral"), "llama", "mistral", {}, vocabulary))
     return Tokenizer("mistral", built.kind, built.engine, built.special_tokens, built.cut_points)
 
 

@@ -3,12 +3,13 @@
 from elbowroom.tokens.files.loading import LoadedModel, TokenizerLoader
 from elbowroom.tokens.files.segments import SegmentCounter
 from elbowroom.tokens.files.special_tokens import SPLIT_PATTERNS, TokenType
-from elbowroom.tokens.files.tokenizer import Tokenizer, special_token_pattern
+from elbowroom.tokens.files.tokenizer import StreamCounter, Tokenizer, special_token_pattern
 
 __all__ = [
     "SPLIT_PATTERNS",
     "LoadedModel",
     "SegmentCounter",
+    "StreamCounter",
     "TokenType",
     "Tokenizer",
     "TokenizerLoader",

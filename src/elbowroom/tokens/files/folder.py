@@ -1,4 +1,4 @@
-"""The tokenizer and the chat templates of an MLX or Hugging Face model folder."""
+"""Reads the tokenizer and the chat templates of an MLX or Hugging Face model folder."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,6 @@ from elbowroom.tokens.files.tokenizer import ModelText, Tokenizer, TokenizerKind
 TOKENIZER: Final = "tokenizer.json"
 CONFIG: Final = "tokenizer_config.json"
 SPECIAL_TOKENS: Final = "special_tokens_map.json"
-MODEL_CONFIG: Final = "config.json"
 TEMPLATE: Final = "chat_template.jinja"
 JSON_TEMPLATE: Final = "chat_template.json"
 MORE_TEMPLATES: Final = "additional_chat_templates"
@@ -46,7 +45,7 @@ def read_model_folder(folder: Path) -> ModelText:
         bos_token=_token_text(named.get("bos_token")),
         eos_token=_token_text(named.get("eos_token")),
     )
-    return ModelText(tokenizer, _chat_templates(folder, config), _context_length(folder))
+    return ModelText(tokenizer, _chat_templates(folder, config))
 
 
 def _library_tokenizer(path: Path) -> LibraryTokenizer:
@@ -69,12 +68,12 @@ def _kind(tokenizer: LibraryTokenizer) -> TokenizerKind:
 
 
 def _is_cut_point(token: AddedToken) -> bool:
-    """Tell whether a text can be cut before this token: it looks at nothing to the left of it."""
+    """Tell whether a text can be cut before this token, because it does not depend on the text before it."""
     return bool(token.content) and not (token.lstrip or token.single_word or token.normalized)
 
 
 def _chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the templates by name; a file of its own wins over the configuration."""
+    """Return the templates by name; a template file wins over the configuration."""
     templates = {}
     stated = config.get("chat_template") or _json_object(folder / JSON_TEMPLATE).get("chat_template")
     if isinstance(stated, str):
@@ -88,16 +87,6 @@ def _chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     if (folder / TEMPLATE).is_file():
         templates["default"] = _text(folder / TEMPLATE)
     return templates
-
-
-def _context_length(folder: Path) -> int | None:
-    config = _json_object(folder / MODEL_CONFIG)
-    inner = config.get("text_config")
-    for source in (config, inner if isinstance(inner, dict) else {}):
-        length = source.get("max_position_embeddings")
-        if isinstance(length, int):
-            return length
-    return None
 
 
 def _token_text(value: object) -> str:

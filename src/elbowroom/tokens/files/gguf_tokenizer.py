@@ -35,7 +35,7 @@ def model_text(header: GgufHeader) -> ModelText:
 
     Raises `UnsupportedTokenizer` for a kind that is not known, `UnreadableModelFile` without a vocabulary.
     """
-    return ModelText(build_tokenizer(header), header.chat_templates, header.context_length)
+    return ModelText(build_tokenizer(header), header.chat_templates)
 
 
 def build_tokenizer(header: GgufHeader, *, fast: bool = True) -> Tokenizer:
@@ -97,7 +97,7 @@ def _split_patterns(header: GgufHeader, pre: str) -> SplitPatterns:
 
 
 def _finished(tokenizer: LibraryTokenizer, specials: Iterable[SpecialToken]) -> LibraryEngine:
-    """Give a tokenizer its special tokens; those that the user may see and write come first."""
+    """Give a tokenizer its special tokens, user-defined tokens before control tokens."""
     for control in (False, True):
         tokens = [
             AddedToken(
@@ -130,7 +130,7 @@ def _byte_level_bpe(vocabulary: GgufVocabulary, patterns: SplitPatterns) -> Libr
 
 
 def _marked_bpe(vocabulary: GgufVocabulary) -> LibraryTokenizer:
-    """Gemma 4: spaces become marks, lines are cut apart, and the merges of the file join the rest."""
+    """Build Gemma 4's BPE: spaces become marks, lines are cut apart, and the file's merges join the rest."""
     ids = token_ids(vocabulary.tokens)
     tokenizer = LibraryTokenizer(_bpe_with_bytes(vocabulary, ids, list(known_merges(vocabulary.merges, ids))))
     tokenizer.normalizer = normalizers.Replace(" ", SPACE_MARK)
@@ -140,7 +140,7 @@ def _marked_bpe(vocabulary: GgufVocabulary) -> LibraryTokenizer:
 
 
 def _sentencepiece(vocabulary: GgufVocabulary) -> LibraryTokenizer:
-    """SentencePiece's BPE: of all joinable pairs the one that makes the best-scored piece comes first."""
+    """Build SentencePiece's BPE, which joins the pair that makes the best-scored piece first."""
     ids = token_ids(vocabulary.tokens)
     merges = list(scored_merges(vocabulary.tokens, vocabulary.scores, ids))
     tokenizer = LibraryTokenizer(_bpe_with_bytes(vocabulary, ids, merges))
@@ -165,7 +165,7 @@ def _bpe_with_bytes(vocabulary: GgufVocabulary, ids: dict[str, int], merges: lis
 
 
 def _wordpiece(path: Path, vocabulary: GgufVocabulary) -> LibraryTokenizer:
-    """BERT: GGUF marks the pieces that begin a word, the library those that go on with one."""
+    """Build BERT's WordPiece: GGUF marks the pieces that begin a word, the library those inside a word."""
     types = vocabulary.token_types or [TokenType.NORMAL] * len(vocabulary.tokens)
     pieces: dict[str, int] = {}
     for number, (text, kind) in enumerate(zip(vocabulary.tokens, types, strict=False)):
@@ -220,7 +220,7 @@ def scored_merges(tokens: Sequence[str], scores: Sequence[float], ids: dict[str,
 
 
 def marks_lie_inside(tokens: Iterable[str]) -> bool:
-    """Tell whether a token has a space mark after another character; words cannot be cut apart first then."""
+    """Tell whether a token has a space mark after another character, so that text cannot be cut into words first."""
     return any(SPACE_MARK in text.lstrip(SPACE_MARK) for text in tokens if SPACE_MARK in text)
 
 

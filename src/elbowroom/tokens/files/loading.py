@@ -1,4 +1,4 @@
-"""Loads the tokenizers of models by path: late, once, and anew when a file has changed."""
+"""Loads the tokenizers of models by path when they are first needed, and again when a file has changed."""
 
 import asyncio
 from collections import OrderedDict
@@ -16,7 +16,6 @@ FOLDER_FILES: Final = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
-    "config.json",
     "chat_template.jinja",
     "chat_template.json",
 )
@@ -33,7 +32,7 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a model's files look like from outside: path, and each file's name, size and time of change."""
+    """A model's path, and the name, size and time of change of each of its files."""
 
     path: Path
     files: tuple[tuple[str, int, int], ...]
@@ -42,8 +41,8 @@ class Fingerprint:
 class TokenizerLoader:
     """Holds the tokenizers that were used last.
 
-    Whoever asks for a model that is being loaded waits for the same load. Loading runs in a thread; the
-    libraries that it needs are imported there. Nothing is ever downloaded.
+    All that ask for a model while it is loaded wait for the same load. It runs in a thread and imports its
+    libraries there. Nothing is ever downloaded.
     """
 
     def __init__(self, *, kept: int = KEPT) -> None:

@@ -1,4 +1,4 @@
-"""The exact count of a rendered prompt, at the price of what is new in it."""
+"""Counts rendered prompts exactly, and tokenizes only the parts that it has not counted before."""
 
 import threading
 from collections import OrderedDict
@@ -13,9 +13,9 @@ from elbowroom.tokens.files.tokenizer import Tokenizer, special_token_pattern
 CAPACITY: Final = 20_000
 DIGEST_BYTES: Final = 16
 LONG: Final = 4000
-"""Characters from which on the beginnings of a text are remembered too; a shorter one is quickly cut."""
+"""Characters from which on the beginnings of a text are remembered too; a shorter text is cut quickly."""
 PIECES_BACK: Final = (64, 16, 4, 1)
-"""How many pieces before its end a beginning is remembered: templates write the last messages in another way."""
+"""The pieces before a text's end at which its beginnings are remembered: templates rewrite the last messages."""
 
 
 class SegmentCounter:
@@ -100,14 +100,14 @@ def _digest(piece: str) -> bytes:
 
 BEGINNINGS_KEPT: Final = 256
 TAIL: Final = 32
-"""Characters by which a beginning is told from most others before all of it is looked at."""
+"""Last characters of a beginning, which are compared before all of it is hashed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The tokens of a prompt's first `length` characters, which is recognised by its first `seen` ones.
+    """The tokens of a prompt's first `length` characters.
 
-    More is looked at than is counted: how a prompt is cut may depend on the characters behind the cut.
+    It is recognised by the first `seen` characters, which are more: a cut may depend on the characters after it.
     """
 
     length: int
@@ -116,7 +116,7 @@ class Beginning:
 
 
 class PartlyRead:
-    """A text of which a beginning has been hashed; it is gone through once."""
+    """A text that is hashed from its beginning on, each character once."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -124,20 +124,20 @@ class PartlyRead:
         self._end = 0
 
     def digest_to(self, end: int) -> bytes:
-        """Return the hash of the first `end` characters; none shorter can be asked for after that."""
+        """Return the hash of the first `end` characters; `end` may not be lower in the next call."""
         self._hash.update(self.text[self._end : end].encode("utf-8", "surrogatepass"))
         self._end = end
         return self._hash.digest()
 
     def copy(self) -> "PartlyRead":
-        """Return another one that has been read as far."""
+        """Return a copy that has been hashed as far."""
         other = PartlyRead(self.text)
         other._hash, other._end = self._hash.copy(), self._end
         return other
 
 
 class KnownBeginnings:
-    """The beginnings that were used last, at most `capacity`, 300 bytes each; no text is kept. For any thread."""
+    """The `capacity` beginnings that were used last, 300 bytes each and without their text; safe for all threads."""
 
     def __init__(self, *, capacity: int = BEGINNINGS_KEPT) -> None:
         self._capacity = capacity
@@ -148,7 +148,7 @@ class KnownBeginnings:
         return len(self._known)
 
     def longest_in(self, text: str) -> tuple[Beginning, PartlyRead]:
-        """Return the longest beginning of a text that is known, an empty one where none is, and the text read to it."""
+        """Return the longest known beginning of a text, or an empty one, and the text hashed up to it."""
         with self._lock:
             known = list(self._known.values())
         likely = {one.seen for tail, one in known if one.seen <= len(text) and tail == _tail(text, one.seen)}
@@ -163,7 +163,7 @@ class KnownBeginnings:
         return found
 
     def remember(self, read: PartlyRead, beginnings: Iterable[Beginning]) -> None:
-        """Take in beginnings of a text, the shortest first, and none shorter than the text has been read to."""
+        """Remember beginnings of a text, the shortest first, none shorter than the text has been hashed to."""
         found = [(read.digest_to(one.seen), (_tail(read.text, one.seen), one)) for one in beginnings]
         with self._lock:
             for digest, known in found:

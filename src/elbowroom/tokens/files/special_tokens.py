@@ -1,4 +1,4 @@
-"""Which tokens of a GGUF vocabulary are special: llama.cpp's rules, which go beyond what the file says.
+"""Finds the special tokens of a GGUF vocabulary and its split patterns, by llama.cpp's rules.
 
 The lists of texts are llama.cpp's (MIT License; see THIRD_PARTY_NOTICES).
 """
@@ -85,7 +85,7 @@ NO_DEFAULT_BOS: Final = ("chatglm-bpe", "glm4", "glm5")
 
 @dataclass(frozen=True, slots=True)
 class SpecialToken:
-    """A text that is one token wherever it stands; with the spaces on a side where it strips them."""
+    """A text that is one token wherever it stands, together with the spaces on the sides that it strips."""
 
     text: str
     id: int
@@ -150,7 +150,7 @@ def _forced_control(vocabulary: GgufVocabulary) -> set[str]:
 
 
 def _right_stripping(model_name: str, types: Mapping[str, TokenType]) -> set[str]:
-    """Return the tokens that take the spaces after them along: Phi 3 has such, known by its name alone."""
+    """Return the tokens that include the spaces after them: those of Phi 3, which only its name tells."""
     name = model_name.lower()
     if "phi-3" not in name and "phi3" not in name:
         return set()
@@ -158,7 +158,7 @@ def _right_stripping(model_name: str, types: Mapping[str, TokenType]) -> set[str
 
 
 def _left_stripping(header: GgufHeader, vocabulary: GgufVocabulary) -> set[str]:
-    """Return the tokens that take the spaces before them along: the mask of some embedding models."""
+    """Return the tokens that include the spaces before them: the mask of some embedding models."""
     if any(name in vocabulary.pre for name in ("jina-v2-de", "jina-v2-es", "jina-v2-code")) or any(
         name in header.architecture for name in ("nomic-bert-moe", "jina-bert-v3")
     ):
@@ -353,4 +353,4 @@ _NAMES: Final = {
     "chameleon": _CHAMELEON_KIND,
 }
 SPLIT_PATTERNS: Final = {name: patterns for names, patterns in _NAMES.items() for name in names.split()}
-"""Every known kind; a file that names none is meant as "default"."""
+"""The patterns by their names in GGUF files; "default" is for files that name none."""

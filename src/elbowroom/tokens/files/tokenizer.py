@@ -1,20 +1,15 @@
-"""The type that everybody who counts works with: a model's tokenizer, wherever it came from."""
-
-from __future__ import annotations
+"""A model's tokenizer, wherever it came from, and the running count of an answer that it makes."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
+from typing import Final, Literal, Protocol
 
 TokenizerKind = Literal["byte-level", "sentencepiece", "wordpiece"]
 
 
 class Engine(Protocol):
-    """Turns sound text (no lone surrogates) into token ids; parses special tokens; lets other threads run."""
+    """Turns text without lone surrogates into token ids, special tokens included; lets other threads run."""
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of one text."""
@@ -29,9 +24,9 @@ class Engine(Protocol):
 class Tokenizer:
     """Cuts text into tokens exactly as the engine that runs the model does; safe to use from any thread.
 
-    `special_tokens` are the texts that become one token wherever they stand. `cut_points` are those before
-    which a text can be cut without changing its tokens. `bos_token` and `eos_token` are "" where there is
-    none. `adds_bos` and `adds_eos`: the engine puts that token around every prompt that lacks it.
+    `special_tokens` are the texts that become one token wherever they stand. `cut_points` are the special tokens
+    before which a text can be cut without changing its tokens. `bos_token` and `eos_token` are "" where there is
+    none. With `adds_bos` and `adds_eos` the engine adds that token to every prompt that lacks it.
     """
 
     name: str
@@ -65,18 +60,14 @@ class Tokenizer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelText:
-    """All that a model's own files say about text: its tokenizer, and its chat templates as Jinja source.
-
-    The main template is under "default". `context_length` is what the model was trained for, if it says so.
-    """
+    """A model's tokenizer and chat templates, as Jinja source by name, from the model's own files."""
 
     tokenizer: Tokenizer
     chat_templates: Mapping[str, str]
-    context_length: int | None = None
 
     @property
     def chat_template(self) -> str | None:
-        """The main chat template."""
+        """The main chat template, None where the model has none."""
         return self.chat_templates.get("default")
 
 
@@ -94,10 +85,10 @@ END = ""
 
 
 def special_token_pattern(texts: Collection[str]) -> re.Pattern[str] | None:
-    """Return the expression, None for no texts.
+    """Return an expression that finds these texts, None for no texts.
 
-    It is built as a tree of common beginnings: with a flat list of a thousand alternatives each of them would
-    be tried at every "<" of a prompt.
+    It is a tree of common beginnings: of a flat list of a thousand alternatives each would be tried at every "<" of
+    a prompt.
     """
     tree: Branches = {}
     for text in texts:
@@ -123,3 +114,87 @@ def _expression(branches: Branches) -> str:
         return rest
     ways = "|".join(re.escape(character) + _expression(below) for character, below in branches.items() if character)
     return f"{rest}(?:{ways})" + ("?" if END in branches else "")
+
+
+COUNT_EVERY: Final = 256
+"""Characters after which text that cannot change any more is counted and put aside."""
+KEEP: Final = 24
+"""Characters at the end that are never put aside: what comes next may still join them."""
+FORCE_AFTER: Final = 4096
+"""Characters without a safe place to cut after which the text is cut anywhere."""
+
+LETTER: Final = r"[^\W\d_]"
+BEFORE_A_WORD: Final = rf"{LETTER}(?= {LETTER})"
+CJK_SIGNS: Final = "\u3001\u3002\u300c\u300d\u300e\u300f\u30fb\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f"
+SAFE_CUT: Final = re.compile(BEFORE_A_WORD)
+SAFE_BYTE_LEVEL_CUT: Final = re.compile(rf"{BEFORE_A_WORD}|(?<=\S)\n(?={LETTER})|{LETTER}(?=[\d{CJK_SIGNS}])")
+ANCHOR: Final = "\n"
+
+
+class StreamCounter:
+    """Counts a text that comes in chunks, in a few microseconds each; only a short tail is counted again for `value`.
+
+    Text is counted and put aside up to a place that no token reaches across, so that the sum is exact. Where 4,096
+    characters have no such place (base64), a forced cut may make the sum a token too high.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._safe_cut = SAFE_BYTE_LEVEL_CUT if tokenizer.kind == "byte-level" else SAFE_CUT
+        # SentencePiece puts a space before any text; after a line break it does not do so.
+        self._anchor = "" if tokenizer.kind == "byte-level" else ANCHOR
+        self._anchor_tokens = tokenizer.count(self._anchor)
+        self._settled = 0
+        self._is_first = True
+        self._chunks: list[str] = []
+        self._length = 0
+        self._look_at = COUNT_EVERY
+
+    def fresh(self) -> "StreamCounter":
+        """Return a counter with the same tokenizer for another text."""
+        return StreamCounter(self.tokenizer)
+
+    def feed(self, text: str) -> None:
+        """Take the next chunk."""
+        self._chunks.append(text)
+        self._length += len(text)
+        if self._length >= self._look_at:
+            self._settle()
+
+    @property
+    def value(self) -> int:
+        """The tokens of the text so far."""
+        return self._settled + self._count(self._tail())
+
+    @property
+    def at_most(self) -> int:
+        """A bound on `value` without tokenizing: a tail takes no more tokens than it has bytes, and one."""
+        return self._settled + len(self._tail().encode("utf-8", "surrogatepass")) + 1
+
+    def _tail(self) -> str:
+        if len(self._chunks) > 1:
+            self._chunks = ["".join(self._chunks)]
+        return self._chunks[0] if self._chunks else ""
+
+    def _settle(self) -> None:
+        """Put aside what can be put aside, and say when to look again."""
+        tail = self._tail()
+        end = len(tail) - KEEP
+        cut = 0
+        for match in self._safe_cut.finditer(tail, max(0, end - 2 * COUNT_EVERY), end):
+            cut = match.end()
+        if not cut and len(tail) >= FORCE_AFTER:
+            cut = end
+        if cut:
+            self._settled += self._count(tail[:cut])
+            self._is_first = False
+            self._chunks = [tail[cut:]]
+            self._length -= cut
+        self._look_at = self._length + COUNT_EVERY
+
+    def _count(self, text: str) -> int:
+        if not text:
+            return 0
+        if self._is_first or not self._anchor:
+            return self.tokenizer.count(text)
+        return self.tokenizer.count(self._anchor + text) - self._anchor_tokens

@@ -1,24 +1,17 @@
 """The Jinja environment that chat templates are written for. Imports Jinja: load it when a template is rendered."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import BuiltinMethodType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from jinja2 import ChainableUndefined, Environment, TemplateError, Undefined, nodes, pass_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from jinja2 import Environment
-    from jinja2.parser import Parser
-    from jinja2.runtime import Context, Macro
 
 CLOCK_VARIABLE = "_clock"
 DICT_ATTRIBUTES = frozenset(dir(dict))
@@ -88,14 +81,14 @@ class ChatTemplates(Environment):
 
 
 class SandboxedTemplates(ChatTemplates, ImmutableSandboxedEnvironment):
-    """The same as a sandbox, for templates of strangers."""
+    """The same environment as a sandbox, for templates from model files."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._judged: dict[tuple[type, str], bool] = {}
 
     def call(self, context: Context, called: Any, /, *arguments: Any, **options: Any) -> Any:
-        """Call what a template calls; methods of texts and dicts, which want nothing of Jinja's, straight away."""
+        """Call a function for a template; methods of texts and dicts directly, without Jinja's checks."""
         if type(called) is BuiltinMethodType:
             options.pop("_block_vars", None)
             options.pop("_loop_vars", None)
@@ -103,7 +96,7 @@ class SandboxedTemplates(ChatTemplates, ImmutableSandboxedEnvironment):
         return super().call(context, called, *arguments, **options)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Tell whether a template may have an attribute; that depends on its name and the object's type alone."""
+        """Tell whether a template may read an attribute; remembered by the object's type and the name."""
         asked = (type(obj), attr)
         judged = self._judged.get(asked)
         if judged is None:
@@ -144,7 +137,7 @@ LARGEST_PLAIN_FLOAT = 1e6
 
 
 class ForgivingUndefined(ChainableUndefined):
-    """What is not there has no attributes and no items either, and asking for them is no error."""
+    """An undefined value, whose attributes and items are undefined too, without an error."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -152,7 +145,7 @@ class ForgivingUndefined(ChainableUndefined):
         return type(self)(name=name)
 
     def __call__(self, *_arguments: Any, **_options: Any) -> Any:
-        """Return no items where somebody asks for them; calling anything else is an error."""
+        """Return an empty list for `items`, `keys` and `values`; any other call is an error."""
         if self._undefined_name not in ("items", "keys", "values"):
             self._fail_with_undefined_error()
         return []
@@ -168,7 +161,7 @@ class EngineTemplates(SandboxedTemplates):
         return (type(obj) is list and attr in ("append", "pop")) or super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Add, with nothing beside a text being the empty text."""
+        """Add two values; none and undefined next to a text count as the empty text."""
         if type(left) is str and type(right) is str:
             return left + right
         if isinstance(right, str) and is_nothing(left):
@@ -191,7 +184,7 @@ def is_nothing(value: object) -> bool:
 
 
 def printed(value: Any) -> Any:
-    """Return what the engine prints for a value: nothing for none and objects, a list's items one after the other."""
+    """Return a value as the engine prints it: none and objects as nothing, a list as its items in a row."""
     if type(value) is str or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -203,12 +196,12 @@ def printed(value: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Return the text of a value, of a float as JSON has it."""
+    """Return the text of a value, of a float as in JSON."""
     return engine_json(value) if isinstance(value, float) else str(value)
 
 
 def engine_json(value: Any, *arguments: Any, **options: Any) -> str:
-    """Write JSON with floats in six digits, and lists that were not yet made from their filter."""
+    """Write JSON with floats in six digits, and the results of filters as lists."""
     return to_json(plain(value), *arguments, **options)
 
 

@@ -5,8 +5,6 @@ so that a count made here is the count made there: unknown keys are dropped, no 
 always have a description and parameters, arguments of calls are objects where the template can take them.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -31,7 +29,7 @@ PLAIN: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a template can take; see `chat_capabilities` for how that is found out."""
+    """The forms of messages that a template can take; `capabilities_of` in reasoning.py finds them out."""
 
     string_content: bool = True
     typed_content: bool = False
@@ -45,7 +43,7 @@ def canonical_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
 
 
 def canonical_message(message: Mapping[str, Any]) -> Message:
-    """Return one message with `role`, `content` and whatever else it has of the keys an engine reads."""
+    """Return one message with `role`, `content` and those of its other keys that an engine reads."""
     role, content = message.get("role"), message.get("content")
     if len(message) == PLAIN and isinstance(role, str) and isinstance(content, str):
         return {"role": role, "content": content}
@@ -68,7 +66,7 @@ def canonical_content(content: object) -> str | list[Message]:
 
 
 def canonical_part(part: Mapping[str, Any]) -> Message:
-    """Return a text part as type and text; anything else keeps no more than its type, never its bytes."""
+    """Return a text part as type and text, and any other part as its type, without its bytes."""
     kind = text_or_nothing(part.get("type")) or "text"
     if "text" in part or kind == "text":
         return {"type": "text", "text": text_or_nothing(part.get("text"))}
@@ -119,7 +117,7 @@ def mapping_or_nothing(value: object) -> Mapping[str, Any]:
 
 
 def mappings_in(value: object) -> list[Mapping[str, Any]]:
-    """Return the objects of a list; whatever else is in it, or is no list, is left out."""
+    """Return the objects of a list, without its other items; nothing for a value that is no list."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         return []
     return [item for item in value if isinstance(item, Mapping)]
@@ -164,7 +162,7 @@ def fit_content(content: str | list[Message], able: Capabilities) -> str | list[
 
 
 def joined_text(parts: list[Message], between: str = "\n") -> str:
-    """Join the text parts; a medium stands in the text without a line break and takes no text of its own."""
+    """Join the text parts by line breaks, but not next to a medium, which has no text of its own."""
     text = ""
     after_medium = False
     for part in parts:
@@ -175,7 +173,7 @@ def joined_text(parts: list[Message], between: str = "\n") -> str:
 
 
 def arguments_as_object(arguments: object) -> object:
-    """Parse arguments given as JSON text; what is no JSON stays as it is, and nothing at all is `{}`."""
+    """Parse arguments given as JSON text; other text stays as it is, and no text is `{}`."""
     if not isinstance(arguments, str):
         return arguments
     if not arguments.strip():
@@ -225,7 +223,7 @@ KANA: Final = re.compile("[\u3041-\u30ff]")
 
 
 def script_runs(text: str) -> dict[Script, str]:
-    """Return all that a text has in each script, put together; Chinese characters beside kana are kana's."""
+    """Return the joined runs of each script in a text; Chinese characters next to kana count as kana."""
     if text.isascii():
         return {}
     runs: dict[Script, list[str]] = {}
@@ -272,7 +270,7 @@ def for_ministral(messages: list[Message]) -> list[Message]:
 
 
 def for_stepfun(messages: list[Message]) -> list[Message]:
-    """Trim every text: space that is left over drives this model into loops."""
+    """Trim every text: spaces around one drive this model into loops."""
     return [{key: trimmed(value) for key, value in message.items()} for message in messages]
 
 

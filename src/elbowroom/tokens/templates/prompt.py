@@ -1,15 +1,15 @@
-"""The prompt that an engine makes of a chat request: normalised messages, its template arguments, its special cases.
+"""Makes the prompt of a chat request as the engine does: with normalised messages, and special cases by family.
 
-The rules are those of llama.cpp's server, found in its source and checked against it: the same text for the same
-request. Only a leading begin-of-text token, which it takes off and lets the tokenizer put back, stays in place here.
+The rules are those of llama.cpp's server, found in its source and checked against it: the same request gives the
+same text. Only a leading begin-of-text token stays here, which the server removes and its tokenizer adds again.
 """
-
-from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import Any, Final
 
 from elbowroom.tokens.errors import ConversationNotContinuable
 from elbowroom.tokens.templates.messages import (
@@ -29,12 +29,6 @@ from elbowroom.tokens.templates.messages import (
 from elbowroom.tokens.templates.reasoning import ReasoningMarks, capabilities_of, reasoning_marks_of
 from elbowroom.tokens.templates.template import ChatTemplate, local_time, sha256_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
-
-    from elbowroom.tokens.templates.messages import Message
-
 STEPFUN_SIGN: Final = "You have access to the following functions in JSONSchema format"
 NEEDLESS_REFUSALS: Final = (
     """{%- if "<|channel|>analysis<|message|>" in message.content or \
@@ -49,16 +43,16 @@ SEARCH: Final = """{%- for j in range(loop.index0 - 1, -1, -1) -%}
                     {%- set prev_nt.role = loop_messages[j]['role'] -%}
                     {%- set prev_nt.found = true -%}
                 {%- endif -%}"""
-"""Gemma 4's templates go on to the conversation's beginning for each message when they have found the one before."""
+"""Gemma 4's templates search on to the conversation's beginning after they have found the message before."""
 ENDED_SEARCH: Final = SEARCH.replace("true -%}", "true -%}{%- break -%}")
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What a prompt is made of: OpenAI-style messages and tools, and arguments for the template.
+    """OpenAI-style messages and tools, and arguments for the template such as `enable_thinking`.
 
-    A request whose last message is the assistant's is one to continue. `arguments` are such as `enable_thinking` or
-    `reasoning_effort`, and win over what the engine passes by itself.
+    The model continues a last message that is the assistant's. `arguments` override those that the engine passes by
+    itself.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -103,7 +97,7 @@ class ChatPrompt:
 
     @functools.cached_property
     def capabilities(self) -> Capabilities:
-        """What the template can take."""
+        """The forms of messages that the template can take."""
         return capabilities_of(self.template)
 
     @functools.cached_property
@@ -164,12 +158,12 @@ class ChatPrompt:
         return self.with_open_turn(text) if add_generation_prompt else text
 
     def with_open_turn(self, text: str) -> str:
-        """Open the model's turn where Gemma 4's templates leave that out: after words beside a tool's result."""
+        """Open the model's turn where Gemma 4's templates do not: after text beside a tool's result."""
         closed = self.family in (GEMMA4, OLD_GEMMA4) and text.endswith("<turn|>\n")
         return text + "<|turn>model\n" if closed else text
 
     def continued(self, history: list[Message], unfinished: Message, variables: dict[str, Any]) -> str:
-        """Render a history, and behind it an answer that goes on: no end of turn, no new generation prompt."""
+        """Render a history and an unfinished answer after it, without an end of turn or a new generation prompt."""
         text = self.rendered_apart(history, variables, add_generation_prompt=False)
         if self.family is GPT_OSS:
             text = "<|end|>".join(text.rsplit("<|return|>", 1))
@@ -195,7 +189,7 @@ class ChatPrompt:
         return thought + (marks.end if marks.start else "") + text_of(unfinished, between="\n\n")
 
     def generation_prompt(self, messages: list[Message], variables: dict[str, Any]) -> str:
-        """Return what a generation prompt changes at the end of a rendering."""
+        """Return the end of a rendering that the generation prompt adds or changes."""
         without = self.rendered_apart(messages, variables, add_generation_prompt=False)
         with_prompt = self.rendered_apart(messages, variables, add_generation_prompt=True)
         if with_prompt.startswith(without):
@@ -205,7 +199,7 @@ class ChatPrompt:
         return with_prompt[next(different, len(with_prompt)) :]
 
     def rendered_apart(self, messages: list[Message], variables: dict[str, Any], add_generation_prompt: bool) -> str:
-        """Render copies, so that what a template does to its lists is not seen by the next rendering."""
+        """Render copies, so that a template that changes its lists does not change the next rendering."""
         return self.rendered(copy.deepcopy(messages), copy.deepcopy(variables), add_generation_prompt)
 
     def rendered(self, messages: list[Message], variables: dict[str, Any], add_generation_prompt: bool) -> str:
@@ -215,14 +209,14 @@ class ChatPrompt:
 
 
 def as_the_engine_reads_it(source: str) -> str:
-    """Return a template that no longer refuses what the engine renders all the same, nor searches on for nothing."""
+    """Return a template without refusals that the engine ignores and without needless searches."""
     for condition in NEEDLESS_REFUSALS:
         source = source.replace(condition, "{%- if false %}")
     return source.replace(SEARCH, ENDED_SEARCH)
 
 
 def refuse_to_continue(history: list[Message], unfinished: Message) -> None:
-    """Raise `ConversationNotContinuable` where no answer can go on."""
+    """Raise `ConversationNotContinuable` where the unfinished answer cannot be continued."""
     if unfinished.get("tool_calls"):
         raise ConversationNotContinuable(
             "The conversation ends with an assistant message that calls tools: add the tools' results to go on."
@@ -235,11 +229,11 @@ def refuse_to_continue(history: list[Message], unfinished: Message) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A prompt format: how to know it, how it wants its messages, and how an unfinished answer goes on.
+    """A prompt format: the signs of its templates, how they want messages, and how an answer is continued.
 
-    The answer goes on with `opening` in place of the generation prompt, then the reasoning between `marks`, then the
-    text. Where `opening` is None it is the generation prompt itself, where `marks` is None they are looked for.
-    `without_reasoning` replaces the first mark where there is no reasoning.
+    A continued answer begins with `opening`, then comes the reasoning between `marks`, then the text. Where `opening`
+    is None, the generation prompt takes its place; where `marks` is None, the template is tried out for them.
+    `without_reasoning` replaces the first mark in an answer without reasoning.
     """
 
     signs: tuple[str, ...]
@@ -357,7 +351,7 @@ FAMILIES: Final = (
     QWEN_CODER,
 )
 ORDINARY: Final = Family(())
-"""What a template without ways of its own is treated as."""
+"""The family of all other templates."""
 
 
 def family_of(source: str) -> Family:

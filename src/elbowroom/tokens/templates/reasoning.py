@@ -1,23 +1,18 @@
-"""How a chat template marks what the model thinks, found out by comparing two renderings.
+"""Finds out by small renderings how a chat template marks the model's thinking, and which messages it can take.
 
-Needed where an engine continues an unfinished answer: it has to open and close the thinking that the template
-would have written, or not written. The comparisons are llama.cpp's, in a shorter form.
+The marks are needed where an engine continues an unfinished answer: it opens and closes the thinking as the template
+would have done. The comparisons are llama.cpp's, in a shorter form.
 """
-
-from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from elbowroom.tokens.errors import TemplateFailed, TemplateOverran
 from elbowroom.tokens.templates.messages import Capabilities
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from elbowroom.tokens.templates.template import ChatTemplate
+from elbowroom.tokens.templates.template import ChatTemplate
 
 THOUGHT: Final = "REASON_PART I am thinking END_R"
 USER: Final = {"role": "user", "content": "U_USER_MSG Hello END_U"}
@@ -37,7 +32,7 @@ CLOSED: Final = re.compile(rf"(){THOUGHT}\s*({MARKER}\s*)")
 
 @dataclass(frozen=True, slots=True)
 class ReasoningMarks:
-    """The text before and after what the model thinks; both empty where a template knows no thinking."""
+    """The text before and after the model's thinking; both empty where a template knows no thinking."""
 
     start: str = ""
     end: str = ""
@@ -53,7 +48,7 @@ def reasoning_marks_of(template: ChatTemplate, bos_token: str = "", eos_token: s
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Renders small conversations; a failure is None."""
+    """Renders small conversations, as None where the template fails."""
 
     template: ChatTemplate
     bos_token: str
@@ -78,16 +73,11 @@ class Probe:
             variables["add_generation_prompt"] = True
         if tools:
             variables["tools"] = [copy.deepcopy(TOOL)]
-        try:
-            return self.template.evaluate(variables)
-        except TemplateOverran:
-            raise
-        except TemplateFailed:
-            return None
+        return text_or_none(self.template, variables)
 
 
 def marks_in_history(probe: Probe) -> ReasoningMarks:
-    """Look at an assistant message that carries a thought, and at one that calls a tool after it."""
+    """Look for the marks in an assistant message with a thought, then in one with a thought and a tool call."""
     answered = probe.text([USER, {**ANSWER, "reasoning_content": THOUGHT}])
     if answered and THOUGHT in answered and probe.text([USER, ANSWER]) is not None:
         return marks_around_thought(answered)
@@ -105,7 +95,7 @@ def marks_around_thought(text: str) -> ReasoningMarks:
 
 
 def marks_in_generation_prompt(probe: Probe, marks: ReasoningMarks) -> ReasoningMarks:
-    """Fill in what is missing from the difference between thinking switched off and on."""
+    """Find missing marks in the difference between thinking switched off and on."""
     off = probe.text([USER], thinking=False, prompt=True)
     on = probe.text([USER], thinking=True, prompt=True)
     if off is None or on is None:
@@ -135,7 +125,7 @@ def marks_in_tails(off: str, on: str, marks: ReasoningMarks) -> ReasoningMarks:
 
 
 def difference(left: str, right: str) -> tuple[str, str]:
-    """Return what is left of two texts without their common beginning and end, cut only at markers."""
+    """Return two texts without their common beginning and end, cut only at markers."""
     a, b = SEGMENT.findall(left), SEGMENT.findall(right)
     while a and b and a[0] == b[0]:
         del a[0], b[0]
@@ -145,7 +135,7 @@ def difference(left: str, right: str) -> tuple[str, str]:
 
 
 def marks_of_old_templates(source: str, marks: ReasoningMarks) -> ReasoningMarks:
-    """Correct the result for templates that are known to mislead."""
+    """Return the marks of templates for which the comparisons find wrong ones."""
     if "<SPECIAL_10>" in source and "<TOOL_RESPONSE>" in source:
         return ReasoningMarks("<think>\n", "</think>")
     if "between <think></think> and write your response between <response></response>" in source:
@@ -224,14 +214,14 @@ def capabilities_of(template: ChatTemplate) -> Capabilities:
 
 
 def prints_only_the_text(rendered: str | None) -> bool:
-    """Tell whether a part came out as its text, not as the whole list it stands in."""
+    """Tell whether a part was rendered as its text, not as the list around it."""
     return rendered is not None and MARK in rendered and "'type'" not in rendered and '"type"' not in rendered
 
 
 def attempt(
     template: ChatTemplate, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()
 ) -> str | None:
-    """Render a probe; None where the template fails on it. One that overruns here would do so everywhere."""
+    """Render a small conversation; None where the template fails on it. Raises TemplateOverran."""
     variables = {
         "messages": list(messages),
         "tools": list(tools),
@@ -239,6 +229,11 @@ def attempt(
         "eos_token": "",
         "add_generation_prompt": True,
     }
+    return text_or_none(template, variables)
+
+
+def text_or_none(template: ChatTemplate, variables: Mapping[str, Any]) -> str | None:
+    """Render; None where the template fails. Raises TemplateOverran: it would overrun everywhere."""
     try:
         return template.evaluate(variables)
     except TemplateOverran:

@@ -1,21 +1,18 @@
 """Chat templates: the Jinja program inside a model file that turns messages into the text the model reads.
 
-A template comes from a stranger. It runs in Jinja's immutable sandbox, which keeps it from reaching Python; the
-sandbox can't keep it from taking for ever or from filling the memory, and `template_renderer` is there for that.
+A template comes from a stranger. It runs in Jinja's immutable sandbox, which keeps it from reaching Python. The
+sandbox does not limit its time and memory; renderer.py does.
 """
-
-from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from elbowroom.tokens.errors import TemplateFailed, TemplateOverran, TemplateRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from jinja2 import Environment, Template
 
 MAX_CHARACTERS: Final = 16_000_000
@@ -36,7 +33,7 @@ class ChatTemplate:
 
     `name` is what errors call it, usually the model. `clock` gives the date for templates that write one.
     With the dialect "llama.cpp" a template may change the lists it is given: give it copies. Nothing is parsed,
-    and Jinja isn't loaded, before the first `render`.
+    and Jinja isn't loaded, before the first `evaluate`.
     """
 
     def __init__(
@@ -52,31 +49,8 @@ class ChatTemplate:
         self.clock = clock
         self.dialect: Dialect = dialect
 
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        add_generation_prompt: bool = True,
-        **arguments: Any,
-    ) -> str:
-        """Render the messages just as they are, the way `transformers` does it with the same template.
-
-        `arguments` become variables of the template, such as `enable_thinking` or `bos_token`. What an engine does
-        to messages before it renders them is the business of `chat_prompt`. Raises `TemplateFailed`.
-        """
-        return self.evaluate(
-            {
-                "messages": messages,
-                "tools": tools,
-                "documents": None,
-                "add_generation_prompt": add_generation_prompt,
-                **arguments,
-            }
-        )
-
     def evaluate(self, variables: Mapping[str, Any]) -> str:
-        """Render with exactly these variables: a name that is missing is undefined for the template."""
+        """Render with exactly these variables; a missing name is undefined there. Raises `TemplateFailed`."""
         from elbowroom.tokens.templates.jinja import CLOCK_VARIABLE, RefusedByTemplate
 
         try:
@@ -91,7 +65,7 @@ class ChatTemplate:
             raise TemplateFailed(self.name, cause_of(error)) from None
 
     @functools.cached_property
-    def _compiled(self) -> Template:
+    def _compiled(self) -> "Template":
         return environment(self.dialect).from_string(self.source)
 
     def _joined(self, pieces: Iterable[str]) -> str:
@@ -106,7 +80,7 @@ class ChatTemplate:
 
 
 @functools.cache
-def environment(dialect: Dialect) -> Environment:
+def environment(dialect: Dialect) -> "Environment":
     """Return this process's Jinja environment for a dialect; loads Jinja."""
     from elbowroom.tokens.templates.jinja import ChatTemplates, SandboxedTemplates, engine_environment
 

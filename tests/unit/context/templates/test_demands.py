@@ -6,8 +6,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, NoReturn
 
 from demanding_templates import PLAIN, REFUSAL, TEMPLATES, render_with
+from demands_by_rendering import demands_of
 
-from elbowroom.context.templates.demands import TemplateDemands, demands_of
+from elbowroom.context.templates.demands import TemplateDemands
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

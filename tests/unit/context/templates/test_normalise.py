@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from demanding_templates import TEMPLATES, drops_calls, render_with
+from demands_by_rendering import demands_of
 from hypothesis import given
 from hypothesis import strategies as st
 from random_histories import TOOLS, Json, always_the_same, histories, words_in, words_shown
 
-from elbowroom.context.templates.demands import TemplateDemands, demands_of
+from elbowroom.context.templates.demands import TemplateDemands
 from elbowroom.context.templates.normalise import ACKNOWLEDGED, CONTINUE, NO_ANSWER, normalise, repair
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from memory_stores import MemoryLedgerRows
 
 from elbowroom.agents.request import Caller
 from elbowroom.agents.turn.history import History
-from elbowroom.agents.turn.recall import Ledger, TurnMemory, Written
+from elbowroom.agents.turn.recall import Recall, Written
+from elbowroom.agents.turn.state import CompactionNotes
 from elbowroom.context.budget import Budget
-from elbowroom.context.ledger import Chain
 from elbowroom.context.transcript import Message
 
 ADA = Caller("ada")
@@ -26,38 +26,37 @@ async def no_size(messages: Sequence[Message]) -> int:
     raise ValueError("this template refuses it")
 
 
-def memory_of(ledger: Ledger) -> TurnMemory:
-    """Return the memory of a turn of the one conversation."""
-    return TurnMemory(ledger, ADA, "agent", HISTORY)
+def recall_of(rows: MemoryLedgerRows, notes: CompactionNotes, messages: Sequence[Message] = HISTORY) -> Recall:
+    """Return what a turn of the one conversation recalls, which has been said up to some message."""
+    return Recall(rows, notes, ADA, "agent", messages)
 
 
 async def test_a_count_that_fails_costs_no_answer() -> None:
     """Where nobody can tell whether the whole fits a larger window, what was compacted for a smaller one is taken."""
-    ledger = Ledger(MemoryLedgerRows())
+    rows, notes = MemoryLedgerRows(), CompactionNotes()
     history = History(HISTORY)
     history.replace(SHORT, 1)
-    memory_of(ledger).keep(history, SMALL)
+    recall_of(rows, notes).keep(history, SMALL)
     again = History(HISTORY)
-    assert await memory_of(ledger).recall(again, Budget(8000), no_size)
+    assert await recall_of(rows, notes).recall(again, Budget(8000), no_size)
     assert again.messages == SHORT
 
 
 async def test_what_stands_for_itself_is_not_kept() -> None:
     """A result of the server's own tool was shortened: of what the client has sent nothing is another."""
-    ledger = Ledger(MemoryLedgerRows())
-    memory = memory_of(ledger)
-    memory.keep(History(HISTORY), SMALL)
-    await ledger.aclose()
-    assert [place async for place, _ in ledger.recalled(Chain.of(ADA.owner, "agent", HISTORY))] == []
+    rows, notes = MemoryLedgerRows(), CompactionNotes()
+    recall_of(rows, notes).keep(History(HISTORY), SMALL)
+    await notes.saved()
+    assert [place async for place, _ in recall_of(rows, notes).recalled()] == []
 
 
 async def test_a_model_is_never_asked_with_nothing() -> None:
     """All but the last question was dropped; a client that has the answer before it continued gets the whole of it."""
-    ledger = Ledger(MemoryLedgerRows())
+    rows, notes = MemoryLedgerRows(), CompactionNotes()
     history = History(HISTORY)
     history.replace(HISTORY[-1:], 1)
-    memory_of(ledger).keep(history, SMALL)
-    await ledger.aclose()
+    recall_of(rows, notes).keep(history, SMALL)
+    await notes.saved()
     again = History(HISTORY[:-1])
-    assert not await TurnMemory(ledger, ADA, "agent", HISTORY[:-1]).recall(again, Budget(1000), no_size)
+    assert not await recall_of(rows, notes, HISTORY[:-1]).recall(again, Budget(1000), no_size)
     assert again.messages == HISTORY[:-1]

@@ -8,7 +8,8 @@ from memory_stores import MemoryLedgerRows
 
 from elbowroom.agents.request import Caller
 from elbowroom.agents.turn.history import History
-from elbowroom.agents.turn.recall import Ledger, TurnMemory
+from elbowroom.agents.turn.recall import Recall
+from elbowroom.agents.turn.state import CompactionNotes
 from elbowroom.context.budget import Budget
 from elbowroom.context.ledger import Chain, Entry
 from elbowroom.context.transcript import Message
@@ -31,7 +32,8 @@ async def test_where_the_entry_ends(covered: int, sent: int) -> None:
     await rows.save(Entry(key, (SUMMARY,), window=4096, before=4000, after=900, rung="plan", created=0.0), [])
     messages = WHOLE[:sent]
     history = History(messages)
-    is_found = await TurnMemory(Ledger(rows), Caller("ada"), "coder", messages).recall(history, Budget(4096), size)
+    recall = Recall(rows, CompactionNotes(), Caller("ada"), "coder", messages)
+    is_found = await recall.recall(history, Budget(4096), size)
     asks_behind_it = sent > covered and any(message["role"] == "user" for message in messages[covered:])
     assert is_found is asks_behind_it
     assert history.messages == ([SUMMARY, *messages[covered:]] if asks_behind_it else list(messages))

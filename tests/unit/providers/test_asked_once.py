@@ -1,10 +1,10 @@
-"""Work is shared while it is wanted, and ended when it is not."""
+"""A question to an upstream is shared while somebody waits for its answer, and ended when nobody does."""
 
 import asyncio
 
 import pytest
 
-from elbowroom.providers.lmstudio.provider import SingleFlight
+from elbowroom.providers.upstream import AskedOnce
 
 
 class Work:
@@ -26,8 +26,9 @@ class Work:
 
 async def test_it_is_done_once_for_all() -> None:
     """Ten who want the same wait for one piece of work."""
-    flight, work = SingleFlight(), Work()
-    waiters = [asyncio.create_task(flight.do("a", work)) for _ in range(10)]
+    work = Work()
+    flight = AskedOnce(work)
+    waiters = [asyncio.create_task(flight.answer()) for _ in range(10)]
     await asyncio.sleep(0)
     work.release.set()
     await asyncio.gather(*waiters)
@@ -36,8 +37,9 @@ async def test_it_is_done_once_for_all() -> None:
 
 async def test_the_last_one_ends_it() -> None:
     """It goes on while one of two still waits, and is given up when that one leaves too."""
-    flight, work = SingleFlight(), Work()
-    first, second = (asyncio.create_task(flight.do("a", work)) for _ in range(2))
+    work = Work()
+    flight = AskedOnce(work)
+    first, second = (asyncio.create_task(flight.answer()) for _ in range(2))
     await asyncio.sleep(0.01)
     first.cancel()
     await asyncio.sleep(0.01)
@@ -49,12 +51,13 @@ async def test_the_last_one_ends_it() -> None:
 
 async def test_a_newcomer_begins_anew_after_it_was_given_up() -> None:
     """Who comes at the moment when the last one leaves gets work of its own, not the dying one."""
-    flight, work = SingleFlight(), Work()
-    leaving = asyncio.create_task(flight.do("a", work))
+    work = Work()
+    flight = AskedOnce(work)
+    leaving = asyncio.create_task(flight.answer())
     await asyncio.sleep(0.01)
     leaving.cancel()
     await asyncio.sleep(0)
-    staying = asyncio.create_task(flight.do("a", work))
+    staying = asyncio.create_task(flight.answer())
     await asyncio.sleep(0.01)
     work.release.set()
     await staying
@@ -63,22 +66,23 @@ async def test_a_newcomer_begins_anew_after_it_was_given_up() -> None:
 
 async def test_a_failure_reaches_everybody_and_is_not_remembered() -> None:
     """All waiters get the error; the next one tries again."""
-    flight = SingleFlight()
 
     async def fail() -> None:
         await asyncio.sleep(0)
         raise ValueError("no")
 
-    results = await asyncio.gather(flight.do("a", fail), flight.do("a", fail), return_exceptions=True)
+    flight = AskedOnce(fail)
+    results = await asyncio.gather(flight.answer(), flight.answer(), return_exceptions=True)
     assert [type(result) for result in results] == [ValueError, ValueError]
     with pytest.raises(ValueError, match="no"):
-        await flight.do("a", fail)
+        await flight.answer()
 
 
 async def test_closing_ends_everything() -> None:
     """Nothing is left running."""
-    flight, work = SingleFlight(), Work()
-    waiter = asyncio.create_task(flight.do("a", work))
+    work = Work()
+    flight = AskedOnce(work)
+    waiter = asyncio.create_task(flight.answer())
     await asyncio.sleep(0.01)
     await flight.aclose()
     with pytest.raises(asyncio.CancelledError):

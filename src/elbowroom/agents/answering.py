@@ -1,0 +1,210 @@
+"""Answers chat requests: by an agent, by a raw model, as a task, or by relaying them to their provider."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from elbowroom.agents.answer import Answer, AnswerEvent, ClientLeft, Notice, Sink
+from elbowroom.agents.catalog import Target
+from elbowroom.agents.conversations import TurnRecorder
+from elbowroom.agents.prompt import relay_body
+from elbowroom.agents.request import ChatRequest, tool_name
+from elbowroom.agents.running import ChatKey, RunningAnswer, stoppable
+from elbowroom.agents.task import answer_task
+from elbowroom.agents.tools import with_arranged_tools
+from elbowroom.agents.turn import ReplyStream, RunSettings, Turn
+from elbowroom.context.observations import Observations
+from elbowroom.context.seam import without_notices
+from elbowroom.errors import ElbowroomError
+from elbowroom.logs.request_facts import request_facts
+from elbowroom.providers.base import ModelInfo
+
+Begun = Callable[[TurnRecorder], object]
+"""Takes the recorder of a turn as soon as its conversation is known, before the first word of the answer."""
+Answerer = Callable[[Target, ChatRequest, Sink, RunSettings, Answer], Awaitable[Answer]]
+"""Adds to the answer until it is whole, and returns it."""
+
+
+NOT_RELAYED: Final = frozenset({"event", "selected_model_id"})
+"""Fields of a completion that could push events into a browser."""
+
+
+def ignore(_: TurnRecorder) -> None:
+    """Do nothing with a turn that begins."""
+
+
+async def answer(
+    target: Target,
+    request: ChatRequest,
+    settings: RunSettings,
+    sink: Sink,
+    begun: Begun = ignore,
+    *,
+    keeps: bool = True,
+) -> Answer:
+    """Answer a request; the sink has had all of the answer when this returns. A stopped answer keeps the text it has.
+
+    A chat with an agent or a managed model is a turn of a conversation, which `begun` is told of; where it is not to
+    be kept, nothing of it is stored. Tasks and relayed requests are no turns. Raises ElbowroomError. Cancelling this
+    closes the upstream at once.
+    """
+    shared, said = settings.shared, Answer()
+    with shared.running.entered(_key_of_chat(target, request)) as running:
+        if not is_turn(target, request):
+            with _observed(target, request, shared.observations, running):
+                if request.caller.may_wait:
+                    await shared.admission.before_task(chat_key(target, request))
+                answer_beside = _relay_stream if target.is_relay else answer_task
+                return _noted(await answer_beside(target, request, sink, settings))
+        recorder = await shared.recording.begin(target, request, keeps=keeps)
+        begun(recorder)
+        running.belongs_to(recorder.owner, recorder.conversation, request.caller.chat_id, recorder.id)
+        settings, is_whole = replace(settings, live=recorder, running=running), False
+        try:
+            with running.stoppable():
+                with _observed(target, request, shared.observations, running):
+                    answerer = await _answerer(target, settings)
+                    await answerer(target, request, _watched(sink, running), settings, said)
+                is_whole = not said.is_interrupted
+                if request.stream and (news := shared.store.news()):
+                    await sink([Notice("store", text) for text in news])
+                return _noted(said)
+        finally:
+            recorder.ended("complete" if is_whole else "interrupted", _key_of_answer(said, request, recorder))
+    return _noted(Answer(is_interrupted=True))  # a person has stopped it before it began
+
+
+async def relay(target: Target, request: ChatRequest, settings: RunSettings) -> dict[str, Any]:
+    """Return the whole completion of a relayed model as the upstream sent it. Raises ElbowroomError."""
+    admission, key = settings.shared.admission, chat_key(target, request)
+    with settings.shared.running.entered(_key_of_chat(target, request)):
+        if not request.caller.may_wait:
+            return await _relay_completion(target, request)
+        await admission.before_task(key)
+        return await admission.giving_way(key, lambda: _relay_completion(target, request))
+
+
+async def _relay_completion(target: Target, request: ChatRequest) -> dict[str, Any]:
+    """Send the client's body on, and return the upstream's completion without the fields that are not relayed."""
+    completion = await target.provider.complete(relay_body(request, target.model))
+    kept = {key: value for key, value in completion.items() if key not in NOT_RELAYED}
+    return {**kept, "model": target.name}
+
+
+def is_turn(target: Target, request: ChatRequest) -> bool:
+    """Tell whether the answer to a request is a turn of a conversation."""
+    return not target.is_relay and not request.caller.is_task
+
+
+def chat_key(target: Target, request: ChatRequest) -> ChatKey:
+    """Return the key of a request's chat, by which tasks wait for it."""
+    return target.provider.id, target.model, request.caller.chat_id
+
+
+def _key_of_chat(target: Target, request: ChatRequest) -> ChatKey | None:
+    """Return the key of a request that tasks wait for; None for a task that waits itself."""
+    return None if request.caller.may_wait else chat_key(target, request)
+
+
+async def _answerer(target: Target, settings: RunSettings) -> Answerer:
+    """Return the function that answers a turn, once all that it needs is loaded."""
+    if target.agent is None:
+        return _answer_raw
+    loading = settings.shared.sdk.begin()
+    if not loading.done():
+        # An error of the provider does not wait for the SDK, and the model is loaded meanwhile.
+        await target.provider.ready(target.model)
+    # A client that leaves while the SDK is being loaded must not end the loading.
+    await asyncio.wait([loading])
+    run_agent, agent = loading.result(), target.agent
+    return lambda target, request, sink, settings, said: run_agent(target, agent, request, sink, settings, said)
+
+
+def _watched(sink: Sink, running: RunningAnswer) -> Sink:
+    """Return a sink that lets the running turn see what the client is shown."""
+
+    def shown(events: Sequence[AnswerEvent]) -> Awaitable[None]:
+        running.saw(events)
+        return sink(events)
+
+    return shown
+
+
+async def _answer_raw(
+    target: Target, request: ChatRequest, sink: Sink, settings: RunSettings, answer: Answer
+) -> Answer:
+    """Answer with the model that the client named; the sink has had all of it when this returns."""
+    turn = Turn(target, with_arranged_tools(request, settings.client_tools), sink, settings, answer=answer)
+    is_whole = False
+    try:
+        with stoppable(settings.running):
+            reply = await turn.step()
+            while await turn.continues_after((), reply):
+                reply = await turn.step()
+            is_whole = True
+        if not is_whole:
+            await turn.interrupted()
+    finally:
+        turn.end(is_whole=is_whole)
+    return answer
+
+
+async def _relay_stream(target: Target, request: ChatRequest, sink: Sink, _: RunSettings) -> Answer:
+    """Send the client's body on, and hand each piece of the upstream's stream to the sink."""
+    answer = Answer()
+    offered = [name for tool in request.tools if (name := tool_name(tool))]
+    stream = ReplyStream(answer, sink, offered, lambda name: True)
+    info = ModelInfo(id=target.model, provider=target.provider.id, name=target.model)
+    await stream.run(target.provider, relay_body(request, target.model), info)
+    return answer
+
+
+@contextmanager
+def _observed(
+    target: Target, request: ChatRequest, observations: Observations, running: RunningAnswer
+) -> Iterator[None]:
+    """Count the answer that the block gives, with its outcome and its times."""
+    began, failure = time.monotonic(), None
+    running.answered_by(target.name, target.model, None)
+    try:
+        yield
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        agent = target.agent.id if target.agent is not None else ""
+        kind = "task" if request.caller.is_task else "agent" if agent else "model"
+        first_token = running.spoke_at - began if running.spoke_at is not None else None
+        outcome = _outcome_of(failure, is_stopped=running.is_stopped)
+        observations.answered(agent, kind, outcome, time.monotonic() - began, first_token)
+
+
+def _outcome_of(failure: BaseException | None, *, is_stopped: bool) -> str:
+    """Return how an answer has ended; a person's stop may cancel it."""
+    if isinstance(failure, asyncio.CancelledError | None):
+        return "stopped" if is_stopped else "whole" if failure is None else "left"
+    if isinstance(failure, ClientLeft):
+        return "left"
+    return str(failure.status) if isinstance(failure, ElbowroomError) else "500"
+
+
+def _noted(answer: Answer) -> Answer:
+    """Have the request's line in the log say what the answer took; return the answer."""
+    facts = request_facts()
+    facts.take_usage(answer.usage)
+    facts.steps, facts.finish_reason = answer.steps, answer.finish_reason
+    return answer
+
+
+def _key_of_answer(said: Answer, request: ChatRequest, recorder: TurnRecorder) -> str:
+    """Return the key of the answer in the chain of its conversation; empty where nothing was said or called."""
+    message = said.as_message()
+    if not (message["content"] or said.tool_calls):
+        return ""
+    messages = without_notices(request.messages)
+    if messages and messages[-1].get("role") == "assistant":
+        return recorder.chain.continued_by(messages, message)
+    return recorder.chain.followed_by(message)

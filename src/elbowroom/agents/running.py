@@ -1,0 +1,342 @@
+"""What runs in a server now: every request has one entry, from its arrival to its end.
+
+The entry is what a stop of the server ends, what a person stops, and what `/api/live` shows. A chat's entry also has
+the key by which tasks - titles, tags - wait for it: they ask a model only when no chat needs it.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from elbowroom.agents.answer import AnswerEvent, Notice
+from elbowroom.context.conversation import ContextFill
+from elbowroom.errors import ElbowroomError
+
+ENDING_SECONDS: Final = 5.0
+"""How long a stopped turn may take to end; it closes what it has open within milliseconds, as a rule."""
+GRACE_SECONDS: Final = 20.0
+"""How long the model may take to say what was left undone."""
+CUT_OFF: Final = "elbowroom is being stopped; the text so far is kept. Ask again when it runs."
+REFUSED: Final = "elbowroom is being stopped and takes no new requests. Ask again when it runs."
+
+Phase = Literal["waiting", "loading", "prefill", "streaming", "tool", "compacting", "last words"]
+"""How far a turn is; it is `waiting` for other requests of the model, or for what its agent needs to begin."""
+PHASES_TOLD: Final[dict[str, Phase]] = {
+    "loading": "loading",
+    "loaded": "prefill",
+    "compacting": "compacting",
+    "compacted": "prefill",
+    "not compacted": "prefill",
+    "waiting": "waiting",
+}
+"""The phase that begins with a notice of each kind."""
+
+ChatKey = tuple[str, str, str]
+"""A provider's id, a model's, and a chat's; the last is empty where the client has not named the chat."""
+
+
+class ServerStopping(ElbowroomError):
+    """The server is being stopped: it ends its running answers and takes no new requests.
+
+    `retry_after` says in how many seconds it is worth asking again.
+    """
+
+    status = 503
+    code = "server_stopping"
+    retry_after = 5
+
+    def __init__(self, message: str = CUT_OFF) -> None:
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationStatus:
+    """Whether a conversation is being answered: since when, in seconds of the epoch, and how far the answer is.
+
+    `turns` counts the branches that are answered at once; the other fields are those of the oldest turn.
+    """
+
+    status: Literal["running", "idle"]
+    since: float | None = None
+    phase: Phase | None = None
+    turns: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class RunningAnswer:
+    """One request that is being answered in `task`; `ended` is done when the answer is.
+
+    The answer is a turn from the moment when its `conversation` is known: then it has an `owner`, the `name` that
+    the client gives the conversation, and the `id` of the turn. `agent` and `model` answer now, and `filling` returns
+    how full the model's window is; it is None where the window is not managed. `spoke_at` is when the first word or
+    thought came, by the monotonic clock. `is_stopped` says that a person has stopped the turn: its answer is what was
+    said until then. `wants_last_words` says that the model is to tell what was left undone.
+    """
+
+    task: "asyncio.Task[object]"
+    ended: "asyncio.Future[None]"
+    owner: str = ""
+    conversation: str = ""
+    name: str = ""
+    id: str = ""
+    since: float = field(default_factory=time.time)
+    phase: Phase = "waiting"
+    agent: str = ""
+    model: str = ""
+    filling: Callable[[], ContextFill | None] | None = None
+    spoke_at: float | None = None
+    is_stopped: bool = False
+    wants_last_words: bool = False
+    _is_ending: bool = False
+
+    def belongs_to(self, owner: str, conversation: str, name: str = "", turn_id: str = "") -> None:
+        """Make the answer a turn of a conversation, which its owner can see and stop from now on."""
+        self.owner, self.conversation, self.name, self.id = owner, conversation, name, turn_id
+
+    def answered_by(self, agent: str, model: str, filling: Callable[[], ContextFill | None] | None) -> None:
+        """Note which agent and model answer now, and what returns how full the window is."""
+        self.agent, self.model, self.filling = agent, model, filling
+
+    @property
+    def fill(self) -> ContextFill | None:
+        """Return how full the window is now; None where nobody knows."""
+        return self.filling() if self.filling is not None else None
+
+    def saw(self, events: Sequence[AnswerEvent]) -> None:
+        """Derive the phase from what the client is shown."""
+        last = events[-1]
+        if not isinstance(last, Notice):
+            if self.phase not in ("streaming", "last words"):
+                self.phase = "streaming"
+                self.spoke_at = self.spoke_at or time.monotonic()
+        elif last.kind in PHASES_TOLD:
+            self.phase = PHASES_TOLD[last.kind]
+
+    def stop(self, *, last_words: bool = False) -> None:
+        """Stop the turn where it is; while the model says its last words, stop those."""
+        if self._is_ending:
+            return
+        self.wants_last_words = last_words and not self.is_stopped
+        self.is_stopped = self._is_ending = True
+        self.task.cancel()
+
+    @contextmanager
+    def stoppable(self) -> Iterator[None]:
+        """Run a block that `stop` ends at once; the code after the block goes on.
+
+        A cancellation from anywhere else passes through, even one that comes at the same moment.
+        """
+        before = self.task.cancelling() - self._is_ending
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self._take_back_stop() or self.task.cancelling() > before:
+                raise
+        except BaseException:
+            self._take_back_stop()
+            raise
+        else:
+            self._take_back_stop()
+
+    @contextmanager
+    def saying_last_words(self) -> Iterator[None]:
+        """Run the model's last words, which a second stop ends."""
+        self.phase = "last words"
+        with self.stoppable():
+            yield
+
+    def _take_back_stop(self) -> bool:
+        """Undo the cancellation that `stop` has asked for; tell whether there was one."""
+        was_ending, self._is_ending = self._is_ending, False
+        if was_ending:
+            self.task.uncancel()
+        return was_ending
+
+
+def stoppable(turn: RunningAnswer | None) -> AbstractContextManager[None]:
+    """Return the turn's `stoppable`; a task, or an agent that another one asks, has no turn and is not stoppable."""
+    return turn.stoppable() if turn is not None else nullcontext()
+
+
+class Running:
+    """The registry of one server's running requests, on its event loop. It is open until it is closed."""
+
+    def __init__(self) -> None:
+        self._answers: list[RunningAnswer] = []
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
+        self._is_stopping = False
+        self.is_closed = False
+        self._chats: Counter[ChatKey] = Counter()
+        self._waiting_tasks: Counter[tuple[str, str]] = Counter()
+        self._tasks_at_work: dict[Callable[[], object], ChatKey] = {}
+        self._sleepers: list[asyncio.Future[None]] = []
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    @contextmanager
+    def entered(self, chat: ChatKey | None = None) -> Iterator[RunningAnswer]:
+        """Run an answer in the current task; `chat` is the key by which tasks wait for it, if they do.
+
+        Raises ServerStopping where the server is closed, or stops before the answer's end. A client that leaves
+        cancels the task instead.
+        """
+        self.check_open()
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a handler runs in a task
+        answer = RunningAnswer(task, asyncio.get_running_loop().create_future())
+        self._answers.append(answer)
+        self._is_empty.clear()
+        try:
+            with self.chat(chat) if chat is not None else nullcontext():
+                yield answer
+        except asyncio.CancelledError:
+            if not self._is_stopping:
+                raise
+            task.uncancel()
+            raise ServerStopping from None
+        finally:
+            self._answers.remove(answer)
+            answer.ended.set_result(None)
+            if not self._answers:
+                self._is_empty.set()
+
+    def check_open(self) -> None:
+        """Raise ServerStopping where no new answers may begin."""
+        if self.is_closed:
+            raise ServerStopping(REFUSED)
+
+    def close(self) -> None:
+        """Let no new answers begin; the running ones go on."""
+        self.is_closed = True
+
+    async def finished(self) -> None:
+        """Wait until no answer is running."""
+        await self._is_empty.wait()
+
+    def stop(self) -> None:
+        """End all answers, and let no new ones begin."""
+        self.close()
+        self._is_stopping = True
+        for answer in self._answers:
+            answer.task.cancel()
+
+    def phases(self) -> list[Phase]:
+        """Return the phases of all turns, whoever owns them."""
+        return [answer.phase for answer in self._answers if answer.conversation]
+
+    def of(self, owner: str, conversation: str | None = None) -> list[RunningAnswer]:
+        """Return the owner's running turns, or those of one conversation, the oldest first."""
+        own = (answer for answer in self._answers if answer.conversation and answer.owner == owner)
+        return [turn for turn in own if conversation in (None, turn.conversation)]
+
+    def find(self, owner: str, conversation: str) -> str | None:
+        """Return the id of the running conversation with this id, or else with this name."""
+        own = self.of(owner)
+        if any(turn.conversation == conversation for turn in own):
+            return conversation
+        return next((turn.conversation for turn in own if turn.name == conversation), None)
+
+    def status(self, owner: str, conversation: str) -> ConversationStatus:
+        """Tell whether the conversation with this id is being answered, and how far the answer is."""
+        turns = self.of(owner, conversation)
+        if not turns:
+            return ConversationStatus("idle")
+        return ConversationStatus("running", turns[0].since, turns[0].phase, len(turns))
+
+    def is_running(self, owner: str, turn_id: str) -> bool:
+        """Tell whether the owner's turn with this id is running."""
+        return any(turn.id == turn_id for turn in self.of(owner))
+
+    async def cancel(self, owner: str, conversation: str, *, last_words: bool = False) -> int:
+        """Stop all turns of the conversation with this id; return how many there were, once they have ended.
+
+        A turn that does not end within some seconds is no longer waited for. Cancelling this call leaves the turns
+        stopped.
+        """
+        return await _stopped(self.of(owner, conversation), last_words=last_words)
+
+    async def cancel_turn(self, owner: str, turn_id: str) -> None:
+        """Stop the one turn with this id, if it runs, as `cancel` does."""
+        await _stopped([turn for turn in self.of(owner) if turn.id == turn_id], last_words=False)
+
+    @contextmanager
+    def chat(self, key: ChatKey) -> Iterator[None]:
+        """Mark a chat as running with a model until the block ends; tasks that are in its way leave."""
+        self.make_way(key)
+        self._chats[key] += 1
+        try:
+            yield
+        finally:
+            self._chats[key] -= 1
+            if not self._chats[key]:
+                del self._chats[key]
+            self._wake_tasks()
+
+    def make_way(self, chat: ChatKey) -> None:
+        """Ask the tasks to leave that are in the way of a chat: those with its model, and its own."""
+        *model, chat_id = chat
+        for leave, (*its_model, its_chat) in list(self._tasks_at_work.items()):
+            if its_model == model or (chat_id and its_chat == chat_id):
+                leave()
+
+    @contextmanager
+    def task_at_work(self, task: ChatKey, leave: Callable[[], object]) -> Iterator[None]:
+        """Let a task run; `leave` is called, perhaps several times, when a chat begins and the task is in its way."""
+        self._tasks_at_work[leave] = task
+        try:
+            yield
+        finally:
+            del self._tasks_at_work[leave]
+
+    def delays(self, task: ChatKey) -> bool:
+        """Tell whether a running chat delays this task: its own, or any of the model where the task names none.
+
+        Its own may be with another model: a client may have titles written by one of its choice.
+        """
+        *model, chat_id = task
+        return any(key[2] == chat_id if chat_id else [*key[:2]] == model for key in self._chats)
+
+    @contextmanager
+    def task_waiting(self, task: ChatKey) -> Iterator[None]:
+        """Count a task among those that wait for a chat, until the block ends."""
+        model = task[:2]
+        self._waiting_tasks[model] += 1
+        try:
+            yield
+        finally:
+            self._waiting_tasks[model] -= 1
+            if not self._waiting_tasks[model]:
+                del self._waiting_tasks[model]
+
+    def waiting_tasks(self, provider: str, model: str) -> int:
+        """Return how many tasks wait for chats of a model."""
+        return self._waiting_tasks[provider, model]
+
+    async def chats_ended(self, task: ChatKey) -> None:
+        """Wait until no running chat delays this task; chats that begin meanwhile are waited for too."""
+        while self.delays(task):
+            woken = asyncio.get_running_loop().create_future()
+            self._sleepers.append(woken)
+            await woken
+
+    def _wake_tasks(self) -> None:
+        for woken in self._sleepers:
+            if not woken.done():
+                woken.set_result(None)
+        self._sleepers.clear()
+
+
+async def _stopped(turns: Sequence[RunningAnswer], *, last_words: bool) -> int:
+    """Stop these turns and wait for their ends; return how many there are."""
+    for turn in turns:
+        turn.stop(last_words=last_words)
+    if turns:
+        seconds = ENDING_SECONDS + (GRACE_SECONDS if last_words else 0)
+        await asyncio.wait([turn.ended for turn in turns], timeout=seconds)
+    return len(turns)
