@@ -43,7 +43,7 @@ INSIDE = {
         "| rows outputs stand_by | conversations | store"
     ),
     "agents": (
-        "sdk catalog request answer | admission | conversations | tools tools.outputs tools.mcp | toolbox | prompt "
+        "sdk catalog request answer | admission | conversations | tools tools.outputs tools.mcp | prompt "
         "| turn | offered raw task | run | dry_run"
     ),
     "server": (

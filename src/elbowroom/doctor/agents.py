@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.offered import SettingsToolbox
 from elbowroom.agents.request import Caller
-from elbowroom.agents.toolbox import SettingsToolbox
 from elbowroom.doctor.subject import Finding, Subject, in_thread, names, names_of
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider

@@ -11,7 +11,7 @@ from kept_outputs import largest_stall, text_of
 from memory_stores import MemoryToolOutputs
 
 from elbowroom.agents.tools.outputs.keeper import OutputKeeper
-from elbowroom.agents.tools.tool import Media, OwnTool, ToolResult
+from elbowroom.agents.tools.tool import Media, ServerTool, ToolResult
 from elbowroom.context.compaction.calls import note_on
 from elbowroom.context.compaction.division import summary_message
 from elbowroom.context.outputs.output import ref_to, references_in
@@ -29,7 +29,7 @@ async def nothing(arguments: Mapping[str, Any]) -> str:
     return ""
 
 
-LOOK = OwnTool("look", "Looks.", {}, nothing, kind="read")
+LOOK = ServerTool("look", "Looks.", {}, nothing, kind="read")
 
 
 def size_of(text: str) -> int:
