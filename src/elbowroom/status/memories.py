@@ -102,8 +102,7 @@ def _ask(place: Place, wish: Wish) -> list[dict[str, Any]] | None:
 def _in_store(loaded: LoadedSettings, environ: Mapping[str, str], wish: Wish) -> list[dict[str, Any]]:
     """Do it in the store, which no server may have open meanwhile."""
     from elbowroom.server.request import USER, owner_of
-    from elbowroom.store.one_process import only_process
-    from elbowroom.store.opening import database_path, open_store
+    from elbowroom.store import database_path, only_process, open_store
 
     async def work() -> list[dict[str, Any]]:
         store = open_store(loaded.settings.store, environ)
