@@ -25,15 +25,19 @@ class InlineDatabase(Database):
 
     def __init__(self) -> None:
         super().__init__(None)
+        self._later: list[Callable[[Connection], object]] = []
         self._open()
         weakref.finalize(self, self._writer.dispose)
 
     async def _on(self, threads: Executor, work: Callable[[], Result]) -> Result:
-        return work()
+        result = work()
+        while self._later:
+            self._try(self._later.pop(0))
+        return result
 
     def write_later(self, change: Callable[[Connection], object]) -> None:
-        """Make a change at once."""
-        self._try(change)
+        """Make a change after the question that is being answered, or the next one."""
+        self._later.append(change)
 
 
 class MemoryConversations(SqlConversations):
