@@ -1,1 +1,1 @@
-"""`elbowroom status`: asks the running server how it is, and shows that in a terminal."""
+"""`elbowroom status` and `elbowroom memories`: what the server does and what agents remember, in a terminal."""
