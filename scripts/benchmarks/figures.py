@@ -137,7 +137,7 @@ def rows_of(runs: Mapping[str, Run], starts: Sequence[Start]) -> list[Row]:
 
 
 def is_measured(figure: Figure, runs: Mapping[str, Run]) -> bool:
-    """Tell whether the figure's load was run, and with an elbowroom that keeps nothing where it is compared with one."""
+    """Tell whether the figure's load was run, with every server that it compares."""
     run = runs.get(figure.load)
     return run is not None and (figure.against != FORGETFUL or any(FORGETFUL in seen for seen in run.rounds))
 

@@ -9,6 +9,7 @@ from typing import Final, get_args
 from aiohttp import hdrs, web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from elbowroom import __version__
 from elbowroom.agents.conversations import Phase
@@ -20,7 +21,7 @@ from elbowroom.server.state import SHARED, STARTED
 
 
 @dataclass(frozen=True, slots=True)
-class StateNow:
+class StateNow(Collector):
     """Reads it from what the requests share; `started` is in Unix seconds."""
 
     shared: Shared
