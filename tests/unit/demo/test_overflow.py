@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from cases import cases
 
 from elbowroom.demo import Overflow, SimulatedTokenizer, wording
 from elbowroom.demo.overflow import Policy, PromptTooLongError, Reading, Wording, message_sizes, read
@@ -67,7 +68,7 @@ def test_what_must_be_kept_and_does_not_fit_is_refused_with_wording_a(policy: Po
         reading(40, Overflow(policy))
 
 
-@pytest.mark.parametrize("name", ["A", "B", "C", "D", "E", "F", "G"])
+@cases("name", ["A", "B", "C", "D", "E", "F", "G"])
 def test_chosen_wording_replaces_the_policy(name: Wording) -> None:
     """Every wording can be had for a prompt that truncateMiddle would have cut."""
     total = SimulatedTokenizer().count_tokens(MESSAGES)

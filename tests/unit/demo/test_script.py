@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from cases import cases
 
 from elbowroom.demo import Reply, Script, Text, ToolCall
 from elbowroom.demo.answer import filled
@@ -58,7 +59,7 @@ def test_tool_names_are_normalised() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("schema", "expected"),
     [
         ({"type": "object", "properties": {"path": {"type": "string"}}}, {"path": "a.md"}),

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from cases import cases
 
 from elbowroom.doctor.agents import of_model, of_pruning, of_room
 from elbowroom.doctor.machine import IN_USE, of_hosts, of_origins, of_port, of_proxies, of_time
@@ -33,7 +34,7 @@ def model(name: str, window: int | None = None, most: int | None = 32_768) -> Mo
     return ModelInfo(name, "lmstudio", name, state=state, loaded_context=window, max_context=most)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "trouble", "words", "remedy"),
     [
         (LOCAL, "refused", "Nobody listens", "lms server start"),
@@ -51,7 +52,7 @@ def test_an_address_without_an_answer(url: str, trouble: Trouble, words: str, re
     assert (found.severity, words in found.what, remedy in found.remedy) == ("fail", True, True)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("visit", "severity", "words"),
     [
         (
@@ -94,7 +95,7 @@ def test_lm_studio_with_its_list_is_all_right() -> None:
     assert of_lmstudio(Visit(LOCAL, False, NOT_FOUND, said({"models": []}))) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "cannot_bind", "held", "severity", "words"),
     [
         (said({"status": "ok", "version": "1", "providers": []}), IN_USE, True, "ok", "is running"),
@@ -128,7 +129,7 @@ def test_hosts_and_origins_that_never_match() -> None:
     assert "unless a proxy on this machine" in foreign.what
 
 
-@pytest.mark.parametrize(
+@cases(
     ("environ", "is_caught"),
     [
         ({}, False),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import pytest
+from cases import cases
 
 from elbowroom.settings.merge import asked_for, is_same, mark_secrets, merged, own_files, take_out
 
@@ -10,9 +10,7 @@ AGENTS = [{"id": "a", "model": "m", "sampling": {"seed": 1, "top_k": 2}}, {"id":
 KEPT = {"set": True, "from": "env:KEY"}
 
 
-@pytest.mark.parametrize(
-    ("data", "patch", "result"),
-    [
+@cases(("data", "patch", "result"), [
         ({}, {"server": {"port": 1}}, {"server": {"port": 1}}),
         ({"server": {"port": 1, "host": "h"}}, {"server": {"port": None}}, {"server": {"host": "h"}}),
         ({"server": {"port": 1}}, {"server": None}, {}),
@@ -41,8 +39,7 @@ KEPT = {"set": True, "from": "env:KEY"}
         ({}, {"agents": 5, "server": "x"}, {"agents": 5, "server": "x"}),
         ({"agents": AGENTS}, {"agents": {"a": 5}}, {"agents": {"a": 5}}),
         ({}, {"agents": [5]}, {"agents": [5]}),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_merge_patch(data: dict[str, Any], patch: dict[str, Any], result: dict[str, Any]) -> None:
     """Null removes, tables are merged, rows are told apart by their names, a whole list replaces."""
     assert merged(data, patch, {}) == result
@@ -93,7 +90,7 @@ def test_rows_are_asked_for_where_they_stand() -> None:
     assert asked_for(whole, whole)["agents"][0] == {"id": "c"}
 
 
-@pytest.mark.parametrize(("one", "other"), [(1, True), (1, 1.0), ([1], [1, 2]), ({"a": 1}, {}), ("1", 1), (None, 0)])
+@cases(("one", "other"), [(1, True), (1, 1.0), ([1], [1, 2]), ({"a": 1}, {}), ("1", 1), (None, 0)])
 def test_values_of_different_types_differ(one: Any, other: Any) -> None:
     """What is equal in Python need not be the same in a file."""
     assert not is_same(one, other)

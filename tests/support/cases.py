@@ -1,0 +1,37 @@
+"""Runs a test for many cases as one test, which costs less than a test for each."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Test = Callable[..., Any]
+
+
+def cases(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test], Test]:
+    """Call the decorated test for each case, as `pytest.mark.parametrize` would; a failure tells the case.
+
+    `tmp_path` is a new folder for each case; other fixtures are shared.
+    """
+    keys = tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else names
+    tables = [dict(zip(keys, value if len(keys) > 1 else (value,), strict=True)) for value in values]
+
+    def decorate(test: Test) -> Test:
+        @functools.wraps(test)
+        def run(**fixtures: Any) -> None:
+            for number, case in enumerate(tables):
+                if folder := fixtures.get("tmp_path"):
+                    (folder / str(number)).mkdir()
+                    case = {**case, "tmp_path": folder / str(number)}
+                try:
+                    test(**{**fixtures, **case})
+                except Exception as error:
+                    error.add_note(f"The case: {case}")
+                    raise
+
+        signature = inspect.signature(test)
+        kept = [parameter for name, parameter in signature.parameters.items() if name not in keys]
+        run.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # pytest asks for it
+        return run
+
+    return decorate
