@@ -1,1 +1,1 @@
-"""`elbowroom status`: asks the running server how it is, and shows that in a terminal."""
+"""`elbowroom status`: asks the running server for its state, and shows it in a terminal."""

@@ -25,6 +25,11 @@ FILE_FLAGS: Final = os.O_RDONLY | BINARY | NEVER_FOLLOW
 FOLDER_FLAGS: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 SURROGATE_TAG: Final = 0x20000000
 """The bit that marks a reparse point which stands for another place; clouds' placeholders do not have it."""
+REFUSED: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
+"""What systems and file systems say that do not know these ways of renaming."""
+NO_REPLACE, EXCHANGE = (4, 2) if sys.platform == "darwin" else (1, 2)
+CALL: Final = {"linux": "renameat2", "darwin": "renameatx_np"}.get(sys.platform, "")
+Rename = Callable[[int, bytes, int, bytes, int], int]
 
 
 class Folder:
@@ -193,14 +198,6 @@ def _check_plain(status: os.stat_result, parts: Parts) -> None:
 
 def _leads_elsewhere(status: os.stat_result) -> bool:
     return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_reparse_tag", 0) & SURROGATE_TAG)
-
-
-REFUSED: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
-"""What systems and file systems say that do not know these ways of renaming."""
-NO_REPLACE, EXCHANGE = (4, 2) if sys.platform == "darwin" else (1, 2)
-CALL: Final = {"linux": "renameat2", "darwin": "renameatx_np"}.get(sys.platform, "")
-
-Rename = Callable[[int, bytes, int, bytes, int], int]
 
 
 def exchange(folder: Folder, first: str, second: str) -> bool:

@@ -19,6 +19,8 @@ from elbowroom.vault.names import Moved, NoSuchFolder, NoSuchNote, Parts, Scope,
 MOST_ENTRIES: Final = 200
 MOST_BYTES: Final = 256 << 20
 """The room that the changes of one vault may take on disk; the newest one is kept whatever it takes."""
+TRASH: Final = ".trash"
+"""Obsidian's own folder for what was deleted, in the vault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +125,6 @@ class Journal:
 
 def _step(row: dict[str, Any]) -> Step:
     return Relocated(**row) if "to" in row else Written(**row)
-
-
-TRASH: Final = ".trash"
-"""Obsidian's own folder for what was deleted, in the vault."""
 
 
 class Steps:

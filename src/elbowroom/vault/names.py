@@ -28,6 +28,7 @@ RESERVED: Final = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|co
 DRIVE: Final = re.compile(r"[A-Za-z]:")
 REORDERING: Final = frozenset("\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 HOW_PATHS_LOOK: Final = 'Paths are written as seen from the vault, with "/" between names, such as "Projects/Plan.md".'
+IGNORES_CASE: Final = sys.platform in ("darwin", "win32")
 
 
 def split_path(written: str) -> Parts:
@@ -135,9 +136,6 @@ def path_text(parts: Parts) -> str:
 def bare_name(name: str) -> str:
     """Return a note's name without its ending, as links write it."""
     return name[:-3] if is_note(name) else name
-
-
-IGNORES_CASE: Final = sys.platform in ("darwin", "win32")
 
 
 @dataclass(frozen=True, slots=True)

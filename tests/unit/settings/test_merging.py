@@ -4,7 +4,7 @@ from typing import Any
 
 from cases import cases
 
-from elbowroom.settings.merge import asked_for, is_same, mark_secrets, merged, own_files, take_out
+from elbowroom.settings.merge import asked_for, extract_secrets, is_same, mark_secrets, merged, own_files
 
 AGENTS = [{"id": "a", "model": "m", "sampling": {"seed": 1, "top_k": 2}}, {"id": "b", "model": "m"}]
 KEPT = {"set": True, "from": "env:KEY"}
@@ -67,7 +67,7 @@ def test_secrets_go_into_files_of_their_own() -> None:
         "providers": [{"id": "p", "kind": "ollama", "api_key": KEPT}, {"id": "q", "api_key": "file:~/key"}],
         "mcp_servers": {"m": {"headers": {"X": KEPT, "set": "Bearer 1"}, "env": {"A B": "2"}, "cwd": "plain"}},
     }
-    new, files = take_out(merged(data, mark_secrets(patch), {}))
+    new, files = extract_secrets(merged(data, mark_secrets(patch), {}))
     token, header, variable = new["server"]["token"], new["mcp_servers"][0]["headers"], new["mcp_servers"][0]["env"]
     assert new["providers"] == [data["providers"][0], {"id": "q", "api_key": "file:~/key"}]
     assert header["X"] == "file:x"
