@@ -14,7 +14,7 @@ from elbowroom.agents.admission.admission import Admission
 from elbowroom.agents.admission.jobs import Gate
 from elbowroom.agents.prompt.counters import HistoryCounters
 from elbowroom.agents.turn.pruner import Conversation, LearnedLimits, PruningAgent
-from elbowroom.context.compaction.ladder import PrunerFailed
+from elbowroom.context.compaction.order import PrunerFailed
 from elbowroom.context.templates.normalise import repair
 from elbowroom.errors import ContextOverflow, UpstreamRejected
 from elbowroom.providers.lmstudio.provider import LMStudio

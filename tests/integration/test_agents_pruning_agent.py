@@ -20,8 +20,7 @@ from elbowroom.agents.catalog import Catalog, Target
 from elbowroom.agents.prompt.counters import HistoryCounters
 from elbowroom.agents.turn.pruner import Conversation, LearnedLimits, PrunerChoice, PruningAgent, wishes_of
 from elbowroom.context.compaction.answer import Plan, read_prune_answer
-from elbowroom.context.compaction.ladder import PrunerFailed
-from elbowroom.context.compaction.order import Wishes, listing_order
+from elbowroom.context.compaction.order import PrunerFailed, Wishes, listing_order
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 from elbowroom.demo.script import Cut, Error, Pause, Raw, Reasoning, Reply, Script, Text, ToolCall
 from elbowroom.providers.base import Provider

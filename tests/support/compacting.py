@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction.ladder import Ladder, PrunerFailed
-from elbowroom.context.compaction.order import Wishes
+from elbowroom.context.compaction.ladder import Ladder
+from elbowroom.context.compaction.order import PrunerFailed, Wishes
 from elbowroom.context.transcript import Message
 from elbowroom.tokens.families.counter import FamilyCounter
 from elbowroom.tokens.families.families import family_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from elbowroom.context.templates.demands import ASK, CALLS, RESULT, TOOL
 from elbowroom.tokens.templates.template import ChatTemplate
 
 if TYPE_CHECKING:
@@ -117,8 +118,8 @@ TEMPLATES: Final[dict[str, tuple[str, set[str]]]] = {
     "parts refused": (refusing("message.content and message.content is not string"), {"text_content_only"}),
     "parts written out": (plain_but("text(message.content)", "(message.content or '')"), {"text_content_only"}),
     "only the first part shown": (plain_but("in content or []", "in (content or [])[:1]"), {"text_content_only"}),
-    "tools ignored": (plain_but("in tools or []", "in []"), {"ignores_tools"}),
-    "calls lost": (plain_but("in message.tool_calls or []", "in []"), {"drops_calls"}),
+    "tools ignored": (plain_but("in tools or []", "in []"), set()),
+    "calls lost": (plain_but("in message.tool_calls or []", "in []"), set()),
     "text beside calls lost": (
         plain_but("text(message.content)", "('' if message.tool_calls else text(message.content))"),
         {"drops_text_beside_calls"},
@@ -135,6 +136,12 @@ def render_with(source: str) -> Render:
         return template.render([with_objects(message) for message in messages], tools)
 
     return render
+
+
+def drops_calls(render: Render) -> bool:
+    """Tell whether a template shows no calls of a history, or none beside text; `normalise` cannot help that."""
+    histories = ([ASK, {**CALLS, "content": content}, RESULT] for content in ("", "RemarkWord"))
+    return any("SubjectWord" not in render(messages, (TOOL,)) for messages in histories)
 
 
 def with_objects(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The branches of a conversation: who edits a question or asks again goes on from an earlier place in the tree."""
+"""The branches of a conversation, and the latest of them as Markdown.
+
+A person who edits a question or asks again goes on from an earlier place in the tree of its messages.
+"""
 
 import json
 import re
@@ -22,6 +25,26 @@ from elbowroom.context.transcript import (
     whole_characters,
 )
 
+LINE_END: Final = re.compile(r"\r\n|\r|\n")
+MARKS: Final = re.compile(r"([\\`*{}\[\]<>#|~$%=!&@]|(?<![^\W_])_|_(?![^\W_]))")
+"""Characters with a meaning within a line of Markdown; an underscore has none within a word."""
+BACKTICKS: Final = re.compile(r"`+")
+TAG: Final = re.compile(r"<(?=[A-Za-z/!?])")
+CODE: Final = re.compile(r"(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
+"""The line that opens a code block. One that is indented may belong to a list: it is left where it is."""
+LANGUAGES: Final = frozenset(
+    {"bash", "c", "console", "cpp", "cs", "csharp", "css", "diff", "go", "html", "ini", "java", "javascript", "js"}
+    | {"json", "kotlin", "lua", "makefile", "markdown", "md", "php", "powershell", "py", "python", "r", "rs", "ruby"}
+    | {"rust", "sh", "shell", "sql", "swift", "text", "toml", "ts", "typescript", "xml", "yaml"}
+)
+"""Code in these is only shown; programs run code in some others as soon as a page is opened, `dataviewjs` for one."""
+LEAST_FENCE: Final = 3
+WAYS: Final[Mapping[Status, str]] = {
+    "complete": "",
+    "interrupted": " (interrupted)",
+    "streaming": " (still being said)",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -36,12 +59,12 @@ class Node:
 
     @property
     def last(self) -> KeptMessage:
-        """Return the message that this place ends with."""
+        """Return the last message of this place."""
         return self.messages[-1]
 
     @property
     def is_turn(self) -> bool:
-        """Tell whether this was said here, and not sent by a client."""
+        """Tell whether this is a turn, and not a message that a client has sent."""
         return bool(self.last.turn)
 
     @property
@@ -51,7 +74,7 @@ class Node:
 
     @property
     def is_unfinished(self) -> bool:
-        """Tell whether this is a turn that has not come to its end, or not yet."""
+        """Tell whether this is a turn that was interrupted or is still running."""
         return self.is_turn and any(message.status != "complete" for message in self.messages)
 
 
@@ -61,38 +84,42 @@ class ConversationTree:
 
     nodes: tuple[Node, ...]
     _by_key: dict[str, Node] = field(repr=False)
-    _behind: dict[str, list[Node]] = field(repr=False)
+    _after: dict[str, list[Node]] = field(repr=False)
 
     @classmethod
     def of(cls, messages: Sequence[KeptMessage]) -> "ConversationTree":
-        """Return the tree. Where a client sends an answer back as it was, the turn that gave it stands for it."""
+        """Return the tree; a turn stands for its answer where a client sends that back unchanged."""
         nodes = tuple(_nodes(messages))
         by_key = {node.key: node for node in nodes if node.key and not node.is_turn}
         by_key |= {node.key: node for node in nodes if node.key and node.is_turn}
-        behind: dict[str, list[Node]] = {}
+        after: dict[str, list[Node]] = {}
         for node in nodes:
             if node.is_turn or by_key.get(node.key, node) is node:
-                behind.setdefault(node.parent, []).append(node)
-        return cls(nodes, by_key, behind)
+                after.setdefault(node.parent, []).append(node)
+        return cls(nodes, by_key, after)
 
     def latest(self) -> list[KeptMessage]:
-        """Return the branch that was used last, from its first message to what was said last."""
-        spoken = [node for node in self.nodes if not node.is_system]
-        if not spoken:
+        """Return the messages of the branch that was used last, from the first to the last."""
+        said = [node for node in self.nodes if not node.is_system]
+        if not said:
             return [message for node in self.nodes for message in node.messages]
-        return self.branch_to(max(spoken, key=lambda node: node.last.number))
+        return self.branch_to(max(said, key=lambda node: node.last.number))
 
     def ends(self) -> list[KeptMessage]:
         """Return the last message of every branch, in the order in which they came in."""
-        ends = [node for node in self.nodes if not node.is_system and self._stands_for(node) and not self._next(node)]
+        ends = [
+            node
+            for node in self.nodes
+            if not node.is_system and self._stands_for(node) and not self.goes_on_after(node)
+        ]
         return sorted((node.last for node in ends), key=attrgetter("number"))
 
     def branch_to(self, end: Node, *, with_unfinished: bool = True) -> list[KeptMessage]:
         """Return all messages of the branch that ends there.
 
-        Each system message stands behind the one that it follows; of those that took each other's place, the last.
-        Turns that were interrupted stand where they were begun, also where the branch went on without them, unless
-        that is not wanted.
+        Each system message stands after the message that it follows; of several that replaced each other, the last.
+        Interrupted turns stand where they began, even where the branch went on without them, unless `with_unfinished`
+        is off.
         """
         path = self._path(end)
         said = list(self._beside(path[0].parent, path[0], with_unfinished))
@@ -102,9 +129,9 @@ class ConversationTree:
                 said.extend(self._beside(node.key, following, with_unfinished))
         return said
 
-    def goes_on_behind(self, node: Node) -> bool:
-        """Tell whether something was said behind a place."""
-        return self._next(node)
+    def goes_on_after(self, node: Node) -> bool:
+        """Tell whether a branch goes on after a place."""
+        return bool(node.key) and any(not other.is_system for other in self._after.get(node.key, ()))
 
     def _path(self, end: Node) -> list[Node]:
         """Return the places from the first to this one."""
@@ -116,31 +143,28 @@ class ConversationTree:
         return path[::-1]
 
     def _beside(self, key: str, following: Node | None, with_unfinished: bool) -> Iterator[KeptMessage]:
-        """Yield what hangs behind a place and is not the next place of the branch."""
+        """Yield the messages after a place that are not the next place of the branch."""
         seen: set[str] = set()
         place = key
-        while place not in seen and (systems := [node for node in self._behind.get(place, ()) if node.is_system]):
+        while place not in seen and (systems := [node for node in self._after.get(place, ()) if node.is_system]):
             seen.add(place)
             yield from systems[-1].messages
             place = systems[-1].key
         if following is not None and with_unfinished:
-            for node in self._behind.get(key, ()):
+            for node in self._after.get(key, ()):
                 if node.is_unfinished and node is not following:
                     yield from node.messages
 
-    def _next(self, node: Node) -> bool:
-        """Tell whether a branch goes on behind a place."""
-        return bool(node.key) and any(not other.is_system for other in self._behind.get(node.key, ()))
-
     def _stands_for(self, node: Node) -> bool:
-        """Tell whether a place counts for itself, and no turn stands for it."""
+        """Tell whether a place stands for itself, and no turn for it."""
         return node.is_turn or self._by_key.get(node.key, node) is node
 
 
 def never_shown(messages: Sequence[KeptMessage]) -> frozenset[str]:
-    """Return the ids of those that no client has seen: results of tools that ran here, and replies that only call such.
+    """Return the ids of messages that no client has seen.
 
-    Results that a client has sent are its own.
+    These are results of the server's tools, and replies that only call these. Results that a client has sent are its
+    own.
     """
     results = {(kept.turn, kept.message.get("tool_call_id")) for kept in messages if _is_result(kept)}
 
@@ -168,29 +192,8 @@ def _nodes(messages: Sequence[KeptMessage]) -> Iterator[Node]:
         yield Node(key, said[0].parent, tuple(said))
 
 
-LINE_END: Final = re.compile(r"\r\n|\r|\n")
-MARKS: Final = re.compile(r"([\\`*{}\[\]<>#|~$%=!&@]|(?<![^\W_])_|_(?![^\W_]))")
-"""What has a meaning within a line of Markdown; an underscore has none within a word."""
-BACKTICKS: Final = re.compile(r"`+")
-TAG: Final = re.compile(r"<(?=[A-Za-z/!?])")
-CODE: Final = re.compile(r"(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
-"""The line that opens a code block. One that is indented may belong to a list: it is left where it is."""
-LANGUAGES: Final = frozenset(
-    {"bash", "c", "console", "cpp", "cs", "csharp", "css", "diff", "go", "html", "ini", "java", "javascript", "js"}
-    | {"json", "kotlin", "lua", "makefile", "markdown", "md", "php", "powershell", "py", "python", "r", "rs", "ruby"}
-    | {"rust", "sh", "shell", "sql", "swift", "text", "toml", "ts", "typescript", "xml", "yaml"}
-)
-"""Code in these is only shown. There are programs that run others as soon as a page is opened, `dataviewjs` for one."""
-LEAST_FENCE: Final = 3
-WAYS: Final[Mapping[Status, str]] = {
-    "complete": "",
-    "interrupted": " (interrupted)",
-    "streaming": " (still being said)",
-}
-
-
 def markdown_of(conversation: Conversation) -> Iterator[str]:
-    """Yield the text of the branch that was used last, piece by piece."""
+    """Yield the branch that was used last as Markdown, piece by piece."""
     guard = ImageGuard()
     for piece in _pieces(conversation):
         if shown := guard.feed(whole_characters(piece)):
@@ -198,8 +201,8 @@ def markdown_of(conversation: Conversation) -> Iterator[str]:
     yield guard.end()
 
 
-def spoken(text: str) -> Iterator[str]:
-    """Yield what somebody said: in quotations, the code blocks in it between them as such."""
+def quoted(text: str) -> Iterator[str]:
+    """Yield a text as quotations, with the code blocks in it between them."""
     said: list[str] = []
     lines = iter(LINE_END.split(text))
     for line in lines:
@@ -215,7 +218,7 @@ def spoken(text: str) -> Iterator[str]:
 def fenced(text: str, info: str = "text") -> str:
     """Return a text as a code block with a fence that is longer than any row of backticks in it.
 
-    `info` stands behind the fence. Its first word is the language; where that is none of `LANGUAGES`, it is plain text.
+    `info` stands after the fence. Its first word is the language; one that is not in `LANGUAGES` becomes plain text.
     """
     longest = max((len(found) for found in BACKTICKS.findall(text)), default=0)
     fence = "`" * max(LEAST_FENCE, longest + 1)
@@ -226,19 +229,19 @@ def fenced(text: str, info: str = "text") -> str:
 
 
 def inline(text: str) -> str:
-    """Return a text as it can stand within a line, without any meaning to Markdown."""
+    """Return a text that stands within a line without any meaning to Markdown."""
     return MARKS.sub(r"\\\1", " ".join(text.split()))
 
 
 def _quotation(lines: Sequence[str]) -> str:
-    """Return lines as a quotation, which nothing in them ends; white space alone is none."""
+    """Return lines as a quotation that nothing in them ends; white space alone is none."""
     if not any(line.strip() for line in lines):
         return ""
     return "".join(f"> {TAG.sub('&lt;', line)}\n" if line else ">\n" for line in lines) + "\n"
 
 
 def _code(lines: Iterator[str], fence: str) -> str:
-    """Take the lines of a code block, up to the one that closes it or to the last."""
+    """Take the lines of a code block, up to the line that closes it or to the last."""
     code = []
     for line in lines:
         mark = line.strip(" \t")
@@ -300,12 +303,12 @@ def _message(number: int, kept: KeptMessage, tools: Mapping[str, str]) -> Iterat
     for part in parts_of(message.get("content")):
         if is_text(part):
             text = text_in(part)
-            yield from [fenced(text)] if is_result else spoken(text)
+            yield from [fenced(text)] if is_result else quoted(text)
         else:
             yield _named(part)
     if refusal := _text(message.get("refusal")):
         yield "Refused:\n\n"
-        yield from spoken(refusal)
+        yield from quoted(refusal)
     for call in calls_of(message):
         yield from _call(call)
 
@@ -320,8 +323,8 @@ def _speaker(kept: KeptMessage, tools: Mapping[str, str]) -> str:
         return f"Result of {inline(tool)}" if tool else "Result of a tool"
     if role == "assistant":
         return inline(kept.agent) or "Assistant"
-    spoken = inline(role.capitalize()) or "Message"
-    return f"{spoken} {inline(name)}" if name else spoken
+    speaker = inline(role.capitalize()) or "Message"
+    return f"{speaker} {inline(name)}" if name else speaker
 
 
 def _call(call: Mapping[str, Any]) -> Iterator[str]:
@@ -335,7 +338,6 @@ def _call(call: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _call_names(kept: KeptMessage) -> Iterator[tuple[str, str]]:
-    """Yield the ids and names of the tools that a message calls."""
     for call in calls_of(kept.message):
         function = call.get("function")
         name = function.get("name") if isinstance(function, Mapping) else None
@@ -344,7 +346,7 @@ def _call_names(kept: KeptMessage) -> Iterator[tuple[str, str]]:
 
 
 def _named(part: object) -> str:
-    """Return the name of what is no text; what is not known stands there whole."""
+    """Return the name of a part that is no text; an unknown part stands there whole."""
     if not isinstance(part, Mapping):
         return fenced(json.dumps(part), "json")
     match part.get("type"), part:
@@ -361,7 +363,7 @@ def _named(part: object) -> str:
 
 
 def _place(url: str) -> str:
-    """Return an image's address; in place of the data that it may consist of, their kind and size."""
+    """Return an image's address; kind and size of the data where it is a data URL."""
     if url[:5].lower() != "data:":
         return inline(url)
     kind, _, data = url[5:].partition(",")
@@ -369,7 +371,6 @@ def _place(url: str) -> str:
 
 
 def _size(data: str) -> str:
-    """Return how large what is written in base64 is."""
     return f"{len(data) * 3 // 4 - data[-2:].count('='):,} bytes"
 
 

@@ -1,13 +1,14 @@
-"""How the window is divided. All sizes are tokens.
+"""How the window is divided, and what follows for a request. All sizes are tokens.
 
     0 ................ target ........ trigger 80 % ... stop 90 % ... force 95 % ... window
     [ prompt P: system, tools, messages ][ reserve for the reply ]
 
-Before a request the occupancy is (P + reserve) / window, while the answer streams (P + generated) / window. What no
-compaction can free is the fixed cost F: system, tools, pinned messages, reserve.
+Before a request the occupancy is (P + reserve) / window, while the answer streams (P + generated) / window. The fixed
+cost F is the part that no compaction can free: system, tools, pinned messages, reserve.
 """
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 TARGET_RATIO = 0.5
@@ -16,10 +17,17 @@ FORCE_RATIO = 0.95
 LEAST_RESERVE = 1000
 DEFAULT_THRESHOLD = 0.8
 
+LEAST_ROOM_FOR_SUMMARY = 200
+
+LEAST_GAIN = 1000
+LEAST_GAIN_SHARE = 10  # one part in ten of the size before
+
+MOST_TOOLS_NAMED: Final = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The window of the loaded model, the trigger as a share of it, and the reply the client asked room for.
+    """The window of the loaded model, the trigger as a share of it, and the reply length that the client asked for.
 
     A `max_tokens` of zero or less asks for no limit, as it does with llama.cpp. Raises ValueError for a window without
     room, and for a trigger that is not between the half that a compaction aims at and the stop.
@@ -53,7 +61,7 @@ class Budget:
         return self._share(self.threshold)
 
     def target(self, fixed: int) -> int:
-        """Return what a compaction has to reach: half the window, or midway from the fixed cost to the trigger.
+        """Return the size that a compaction has to reach: half the window, or midway from fixed cost to trigger.
 
         It is below the trigger wherever the fixed cost is, so that the next turn does not compact again.
         """
@@ -70,7 +78,7 @@ class Budget:
         return self._share(FORCE_RATIO)
 
     def reply_limit(self, prompt: int) -> int:
-        """Return the upstream's max_tokens: what is left of the window, or less where the client wants less.
+        """Return the upstream's max_tokens: the rest of the window, or less where the client wants less.
 
         It is at least 1: whether a prompt that fills the window is sent at all is not decided here.
         """
@@ -78,7 +86,7 @@ class Budget:
         return min(left, self._asked) if self._asked else left
 
     def _share(self, ratio: float) -> int:
-        """Return this share of the window, rounded down but for what is only the error of floating point."""
+        """Return this share of the window, rounded down but for errors of floating point."""
         return int(self.window * ratio + 1e-6)
 
     @property
@@ -87,19 +95,15 @@ class Budget:
         return max(0, self.max_tokens or 0)
 
 
-LEAST_ROOM_FOR_SUMMARY = 200
-
-
 @dataclass(frozen=True, slots=True)
 class Measure:
     """The sizes of one prompt: the whole, and the part of it that no compaction can free.
 
-    `fixed` is the prompt with only system, tools and pinned messages in it; `parts` names its largest items.
+    `fixed` is the prompt with only system, tools and pinned messages in it.
     """
 
     prompt: int
     fixed: int
-    parts: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +117,7 @@ class Send:
 class Compact:
     """The history has to shrink first, until prompt and reserve are at or below `target`.
 
-    `asks_pruner` is false where no summary worth its words would fit: then code alone cuts the history. `is_tight`
-    says that the fixed cost alone takes more than half of the window.
+    Without `asks_pruner` a useful summary would not fit: then code alone cuts the history. `is_tight` is as in `Send`.
     """
 
     target: int
@@ -124,7 +127,7 @@ class Compact:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The request cannot fit, and no compaction would help; `needed` is the smallest prompt it can be."""
+    """The request cannot fit, whatever is compacted; `needed` is the smallest prompt that it can have."""
 
     needed: int
 
@@ -133,7 +136,7 @@ Decision = Send | Compact | Refuse
 
 
 def plan_step(measure: Measure, budget: Budget, *, auto: bool = True) -> Decision:
-    """Decide about one model step. With `auto` off nothing is compacted, and what does not fit is refused."""
+    """Decide about one model step. With `auto` off nothing is compacted, and a prompt that does not fit is refused."""
     smallest = min(measure.fixed, measure.prompt)
     fixed = budget.occupied(smallest)
     is_tight = fixed > budget.window // 2
@@ -157,12 +160,8 @@ def least_room(budget: Budget) -> int:
     return min(LEAST_ROOM_FOR_SUMMARY, budget.window // 16)
 
 
-LEAST_GAIN = 1000
-LEAST_GAIN_SHARE = 10  # one part in ten of what it was
-
-
 def least_gain(before: int) -> int:
-    """Return what a compaction of a prompt of this size has to free: a tenth of it or 1000, whichever is less."""
+    """Return how much a compaction of a prompt of this size has to free: a tenth of it or 1000, whichever is less."""
     return max(1, min(LEAST_GAIN, before // LEAST_GAIN_SHARE))
 
 
@@ -181,8 +180,8 @@ def fault_in(before: int, after: int, budget: Budget, target: int) -> str | None
 def is_rescue(before: int, after: int, budget: Budget, *, with_reserve: bool) -> bool:
     """Tell whether a result above the target is still better than none.
 
-    It is where it ends below the trigger, and where the prompt as it was cannot be sent at all; with `with_reserve`
-    the reply has to keep its room.
+    It is if it ends below the trigger, or if the prompt before could not be sent at all; with `with_reserve` the reply
+    has to keep its room.
     """
     if after >= before:
         return False
@@ -191,15 +190,12 @@ def is_rescue(before: int, after: int, budget: Budget, *, with_reserve: bool) ->
     return budget.occupied(after) <= budget.window if with_reserve else after < budget.window
 
 
-MOST_TOOLS_NAMED: Final = 3
-
-
 @dataclass(frozen=True, slots=True)
 class FixedCost:
-    """The parts of a request that stay whatever is compacted, and the window they stand in; sizes are tokens.
+    """The parts of a request that no compaction can free, and the window they stand in; sizes are tokens.
 
-    `tools` are the names and sizes of the tools that the model is told of, `pinned` is the size of all pinned
-    messages together, and `reserve` the room kept for the reply.
+    `tools` are the names and sizes of the tools that the model is told of, `pinned` is the size of all pinned messages
+    together, and `reserve` the room kept for the reply.
     """
 
     window: int
@@ -235,7 +231,7 @@ class FixedCost:
 
 
 def notice_of(cost: FixedCost, *, slim_saves: int = 0) -> str | None:
-    """Return what a person should read about a fixed cost that passes half the window; None where it does not.
+    """Return what a person should read about a fixed cost above half the window; None below that.
 
     `slim_saves` is the number of tokens that slim tools would save, 0 where they are slim already.
     """
@@ -259,18 +255,18 @@ def refusal_of(cost: FixedCost, *, slim_saves: int = 0) -> str:
 
 
 def items_of(cost: FixedCost, *, with_reply: bool = True) -> list[str]:
-    """Return what takes how many tokens, the largest part first; empty parts are left out."""
+    """Return the sizes of the parts in words, the largest part first; empty parts are left out."""
     items = [
         (cost.all_tools, _tools_in_words(cost.tools)),
         (cost.system, "the system message"),
         (cost.pinned, "messages that have to stay"),
         (cost.reserve if with_reply else 0, "room for the reply"),
     ]
-    return [f"{size} by {words}" for size, words in sorted(items, key=_size, reverse=True) if size]
+    return [f"{size} by {words}" for size, words in sorted(items, key=itemgetter(0), reverse=True) if size]
 
 
 def _tools_in_words(tools: tuple[tuple[str, int], ...]) -> str:
-    largest = sorted(tools, key=lambda tool: tool[1], reverse=True)[:MOST_TOOLS_NAMED]
+    largest = sorted(tools, key=itemgetter(1), reverse=True)[:MOST_TOOLS_NAMED]
     named = ", ".join(f"{name} {size}" for name, size in largest)
     if len(tools) == 1:
         return f"the tool {tools[0][0]}"
@@ -292,7 +288,3 @@ def _remedy(cost: FixedCost, slim_saves: int) -> str:
     *first, last = ways
     sentence = f"{', '.join(first)}, or {last}." if first else f"{last}."
     return sentence[0].upper() + sentence[1:]
-
-
-def _size(item: tuple[int, str]) -> int:
-    return item[0]

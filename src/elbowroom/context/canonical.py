@@ -1,7 +1,7 @@
-"""What of a client's message counts when it comes back: two messages with the same form are the same message.
+"""The form of a client's message: two messages with the same form are the same message.
 
-Clients send the whole history each time, and not as it was: answers come back stripped, with or without reasoning,
-with other ids, and a question loses the files that stood around it. None of this is part of a form.
+Clients send the whole history each time, but not unchanged: answers come back stripped, with or without reasoning, with
+other ids, and a question loses the files that stood around it. None of this is part of a form.
 """
 
 import binascii
@@ -11,16 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from elbowroom.context.outputs import utf8
 from elbowroom.context.transcript import Message, calls_of, finite
 
 VERSION = 1
-"""Of the forms: another number is due with every change of what counts."""
+"""The version of the forms; a change of what counts needs another number."""
 
 FILE_TEMPLATE, CONTEXT_START, CONTEXT_END = "### Task:", "<context>", "</context>"
-"""How Open WebUI's template for files begins, and the marks around the files: the question stands behind them."""
+"""How Open WebUI's template for files begins, and the marks around the files: the question comes after them."""
 
 THOUGHTS_START, THOUGHTS_END = "<think>", "</think>"
-"""Between these engines write thoughts into the text of an answer; clients fold them away and do not send them back."""
+"""The marks around thoughts that engines write into an answer's text; clients do not send those back."""
 
 TAGS = {"user": b"u", "assistant": b"a", "tool": b"t"}
 LARGEST_EXACT = 2**53
@@ -34,33 +35,33 @@ def form_of(message: Message, answered: Place | None = None) -> bytes:
     """Return the form of a message that is no system message; `answered` is the call that a tool result answers.
 
     No two forms are equal by chance or by imitation: messages that differ in role, text, media, calls or in the call
-    answered have different ones.
+    answered have different forms.
     """
     role, content = message.get("role"), message.get("content")
     if type(content) is str:  # nearly all messages are plain text
         if role == "user":
-            return b"u" + _bytes(question_in(content))
+            return b"u" + utf8(question_in(content))
         if role == "assistant" and not message.get("tool_calls") and not message.get("function_call"):
-            return b"a" + _bytes(without_thoughts(content).rstrip())
+            return b"a" + utf8(without_thoughts(content).rstrip())
     parts, calls = _parts(role, content), _calls(message)
     tag = TAGS.get(role) if isinstance(role, str) else None
     if tag is None or calls or len(parts) > 1 or not all(isinstance(part, str) for part in parts):
         return b"j" + json_form([role, parts, calls, answered])
     place = b"%d,%d:" % answered if answered else b":"
-    return tag + (place if role == "tool" else b"") + _bytes("".join(parts))
+    return tag + (place if role == "tool" else b"") + utf8("".join(parts))
 
 
 def question_in(text: str) -> str:
-    """Return what a user's text asks, without the files that Open WebUI puts before it as long as it is the last."""
+    """Return the question in a user's text, without the files that Open WebUI puts before the last one."""
     if not text.startswith(FILE_TEMPLATE):
         return text
-    before, _, behind = text.rpartition(CONTEXT_END)
-    question = behind.lstrip("\r\n")
+    before, _, after = text.rpartition(CONTEXT_END)
+    question = after.lstrip("\r\n")
     return question if CONTEXT_START in before and question.strip() else text
 
 
 def without_thoughts(text: str) -> str:
-    """Return what an answer says behind its thoughts, without white space before it."""
+    """Return an answer without the thoughts at its beginning and the white space after them."""
     text = text.lstrip()
     if not text.startswith(THOUGHTS_START):
         return text
@@ -69,7 +70,7 @@ def without_thoughts(text: str) -> str:
 
 
 def json_form(value: object) -> bytes:
-    """Return a JSON value as bytes that are equal for equal values, in whatever order their keys stand."""
+    """Return a JSON value as bytes that are equal for equal values, whatever the order of their keys."""
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode("ascii")
     except RecursionError:
@@ -77,7 +78,7 @@ def json_form(value: object) -> bytes:
 
 
 class OpenCalls:
-    """The tool calls of a conversation that no result has answered yet."""
+    """The tool calls of a conversation without a result so far."""
 
     def __init__(self) -> None:
         self._all: list[Place] = []
@@ -85,7 +86,7 @@ class OpenCalls:
         self._answered: set[Place] = set()
 
     def add(self, number: int, message: Message) -> None:
-        """Take in the calls of a message, whose number in the chain is this."""
+        """Take in the calls of the message with this number in the chain."""
         calls = calls_of(message)
         for position in range(len(calls) - 1, -1, -1):  # the first call ends on top
             self._all.append((number, position))
@@ -107,10 +108,6 @@ class OpenCalls:
     def close(self, place: Place) -> None:
         """Note that a call has been answered."""
         self._answered.add(place)
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 def _parts(role: object, content: object) -> list[Any]:
@@ -156,7 +153,7 @@ def _data_in(url: str) -> bytes | None:
     if not comma or head[:5].lower() != "data:":
         return None
     if not head.lower().endswith(";base64"):
-        return unquote_to_bytes(data.encode("utf-8", "surrogatepass"))
+        return unquote_to_bytes(utf8(data))
     try:
         return binascii.a2b_base64(data, strict_mode=True)
     except ValueError:
@@ -183,7 +180,7 @@ def _stripped(parts: Sequence[Any]) -> list[Any]:
 
 
 def _calls(message: Message) -> list[Any]:
-    """Return what a message calls, in order: names and arguments, and never an id."""
+    """Return the calls of a message in order: names and arguments, but no ids."""
     calls = [_call(call) for call in calls_of(message)]
     legacy = message.get("function_call")
     return [*calls, ["legacy", *_function(legacy)]] if isinstance(legacy, Mapping) else calls
@@ -197,7 +194,7 @@ def _call(call: Mapping[str, Any]) -> list[Any]:
 
 
 def _function(function: Mapping[str, Any]) -> list[Any]:
-    """Return name and arguments; arguments that are no JSON count as the text that they are."""
+    """Return name and arguments; arguments that are no JSON count as plain text."""
     name, arguments = function.get("name"), function.get("arguments")
     if arguments is None:
         arguments = {}
@@ -217,7 +214,7 @@ def _number(text: str) -> float:
 
 
 def _pieces(value: object) -> Iterator[str]:
-    """Yield what a value consists of, each list and object led by its length; however deep it is."""
+    """Yield the pieces of a value, each list and object led by its length; depth has no limit."""
     left = [value]
     while left:
         value = left.pop()

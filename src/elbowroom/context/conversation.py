@@ -1,4 +1,4 @@
-"""A conversation as it is kept: what can be read of it again, and where conversations are kept."""
+"""What is kept of conversations: the changes that are noted, what can be read again, and their store's protocol."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +6,23 @@ from typing import Any, Literal, Protocol
 
 from elbowroom.context.transcript import Message
 
+LARGEST_PAGE = 200
+"""Conversations that one page of a list may have."""
+
+Status = Literal["streaming", "complete", "interrupted"]
+"""A `streaming` reply is still growing; one that a stopped process leaves so is `interrupted` once it starts again."""
+
+PieceKind = Literal["text", "reasoning"]
+QueueMode = Literal["steer", "follow_up"]
+"""A `steer` message enters the running turn at its next step, a `follow_up` once the turn has answered."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepUsage:
     """Tokens of a model call, each counted once: `input` are those that the engine has read anew.
 
-    `cache_read` are those of the prompt that it had read before, `cache_creation` those that it says it has put in a
-    cache of its own. `is_counted` tells that the numbers are counted here, since the upstream reports none.
+    `cache_read` are prompt tokens that it had read before, `cache_creation` those that it reports as put in a cache.
+    `is_counted` tells that the numbers are counted here, since the upstream reports none.
     """
 
     input: int = 0
@@ -23,16 +33,16 @@ class StepUsage:
 
     @property
     def total(self) -> int:
-        """Return all of them together."""
+        """Return the sum of all four counts."""
         return self.input + self.output + self.cache_creation + self.cache_read
 
     @property
     def prompt(self) -> int:
-        """Return the whole prompt, wherever it was read from."""
+        """Return the size of the whole prompt, read anew or from a cache."""
         return self.input + self.cache_creation + self.cache_read
 
     def __add__(self, other: "StepUsage") -> "StepUsage":
-        """Return the sums; they are counted where one of them is."""
+        """Return the sums; they count as counted here if either operand does."""
         return StepUsage(
             self.input + other.input,
             self.output + other.output,
@@ -42,10 +52,9 @@ class StepUsage:
         )
 
     def as_openai(self) -> dict[str, Any]:
-        """Return OpenAI's usage object; one that is counted here says so under `elbowroom`."""
-        prompt = self.input + self.cache_creation + self.cache_read
+        """Return OpenAI's usage object; `elbowroom` in it says so where the numbers are counted here."""
         usage: dict[str, Any] = {
-            "prompt_tokens": prompt,
+            "prompt_tokens": self.prompt,
             "completion_tokens": self.output,
             "total_tokens": self.total,
         }
@@ -54,16 +63,9 @@ class StepUsage:
         return {**usage, "elbowroom": {"counted": True}} if self.is_counted else usage
 
 
-Status = Literal["streaming", "complete", "interrupted"]
-"""`streaming` is being said; what a stopped process leaves so is `interrupted` with the next start."""
-PieceKind = Literal["text", "reasoning"]
-QueueMode = Literal["steer", "follow_up"]
-"""`steer` is taken in at the next step of the running turn, `follow_up` once it has answered."""
-
-
 @dataclass(frozen=True, slots=True)
 class ConversationBegun:
-    """A conversation that was not known. `name` is what the client calls it, empty where it does not say."""
+    """A new conversation. `name` is the client's name for it, empty where it gives none."""
 
     conversation: str
     owner: str
@@ -105,7 +107,7 @@ class ReplyBegun:
 
 @dataclass(frozen=True, slots=True)
 class ReplyGrew:
-    """More of a reply, behind what it has already."""
+    """More of a reply, to be appended."""
 
     message: str
     kind: PieceKind
@@ -122,7 +124,7 @@ class ReplyCalled:
 
 @dataclass(frozen=True, slots=True)
 class ReplyEnded:
-    """A reply that is whole, or was interrupted."""
+    """The end of a reply, complete or interrupted."""
 
     message: str
     status: Status
@@ -132,7 +134,7 @@ class ReplyEnded:
 class Added:
     """A whole message within a turn that no client has sent: a tool's result, or one from the queue.
 
-    A result carries `tool_call_id`; it stands behind the reply that calls the tool.
+    A result carries `tool_call_id`; it stands after the reply that calls the tool.
     """
 
     turn: str
@@ -143,7 +145,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class ContextFill:
-    """What a step has filled of its window, in tokens; `trigger` and `stop_at` are where it is compacted and cut."""
+    """How many tokens of its window a step has filled; it is compacted from `trigger` on, and cut from `stop_at` on."""
 
     tokens: int
     window: int
@@ -153,7 +155,7 @@ class ContextFill:
 
 @dataclass(frozen=True, slots=True)
 class StepUsed:
-    """What one model call has used; `fill` is None where the window is not managed."""
+    """The tokens that one model call has used; `fill` is None where the window is not managed."""
 
     turn: str
     model: str
@@ -164,9 +166,9 @@ class StepUsed:
 
 @dataclass(frozen=True, slots=True)
 class CompactionDetails:
-    """What a compaction took and left: its time, what stays word for word, what is gone, and what stands for that.
+    """What a compaction did: how long it took, what stays word for word, how much is removed, and the summary of it.
 
-    `groups_kept` are messages that belong together, system messages apart; `summary` is empty where nothing was told.
+    `groups_kept` counts messages that belong together as one, system messages apart; `summary` may be empty.
     """
 
     seconds: float
@@ -190,7 +192,7 @@ class CompactionNoted:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """A turn that has ended, with the key of its answer in the ledger's chain, as the client has it."""
+    """A turn that has ended, with the key in the ledger's chain of its answer as the client has it."""
 
     turn: str
     status: Status
@@ -200,7 +202,7 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True)
 class QueuedMessage:
-    """A message of a person that waits in a conversation; `turn` has taken it, empty while it waits."""
+    """A message of a person that waits in a conversation; `turn` has taken it in, and is empty while it waits."""
 
     id: str
     conversation: str
@@ -212,14 +214,14 @@ class QueuedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A message that is put in the queue, behind all others."""
+    """A message that is put at the end of the queue."""
 
     item: QueuedMessage
 
 
 @dataclass(frozen=True, slots=True)
 class QueueTaken:
-    """A turn takes these in. Until it ends they can come back: a process that dies has not delivered them."""
+    """A turn takes these messages in. Until it ends they can come back: a process that dies has not delivered them."""
 
     turn: str
     ids: tuple[str, ...]
@@ -227,7 +229,7 @@ class QueueTaken:
 
 @dataclass(frozen=True, slots=True)
 class QueueDropped:
-    """These leave the queue: a turn that had them has ended, or a person wants them back."""
+    """These messages leave the queue: the turn that took them in has ended, or a person wants them back."""
 
     ids: tuple[str, ...]
 
@@ -250,12 +252,9 @@ Change = (
 )
 
 
-LARGEST_PAGE = 200
-
-
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a conversation that a client sends: which it is, and which of the keys it has already."""
+    """A conversation that a client sends and that is kept already: its id, and which of the keys it has."""
 
     conversation: str
     kept: frozenset[str]
@@ -263,9 +262,9 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class KeptTurn:
-    """A turn with all its messages in order: replies, results, what came from the queue, and the last reply.
+    """A turn with all its messages in order: replies, results, queued messages, and the last reply.
 
-    `key` is empty where the process died before the answer ended: then `messages` are what had been written.
+    `key` is empty where the process died before the answer ended: then `messages` are those that had been written.
     """
 
     id: str
@@ -278,7 +277,7 @@ class KeptTurn:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a conversation has used in all its model calls, in tokens."""
+    """The tokens that a conversation has used in all its model calls."""
 
     usage: StepUsage
     steps: int
@@ -301,7 +300,7 @@ class ConversationRow:
 
 @dataclass(frozen=True, slots=True)
 class KeptCompaction:
-    """A compaction of a conversation, as `CompactionNoted`; of one from before there were any, `details` are None."""
+    """A compaction of a conversation, as `CompactionNoted`; `details` are None for one of an older version."""
 
     before: int
     after: int
@@ -314,8 +313,8 @@ class KeptCompaction:
 class KeptMessage:
     """A message of a conversation: one that a client sent, or one of a turn, which `turn` then names.
 
-    Of a client's message `key` and `parent` are its place in the tree; those of a turn stand between the turn's
-    `parent` and its `key`, in the order of `number`. `reasoning` is what the model has thought before it spoke.
+    The `key` and `parent` of a client's message are its place in the tree; the messages of a turn stand between the
+    turn's `parent` and its `key`, in the order of `number`. `reasoning` is the model's thinking before its words.
     """
 
     id: str
@@ -332,7 +331,7 @@ class KeptMessage:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """All that is kept of one conversation, the messages of all its branches in the order in which they came in."""
+    """One conversation as it is kept, with the messages of all its branches in the order in which they came in."""
 
     row: ConversationRow
     compactions: tuple[KeptCompaction, ...]

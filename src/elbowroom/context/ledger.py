@@ -1,4 +1,4 @@
-"""The ledger: what has been compacted before, found again by a hash chain over the client's own messages."""
+"""The ledger: earlier compactions, found again by a hash chain over the client's own messages."""
 
 import hashlib
 from bisect import bisect_left
@@ -17,8 +17,8 @@ KEY_BYTES = 16
 class Chain:
     """The keys of a conversation: `keys[i]` stands for the first i + 1 messages that are not system messages.
 
-    `ends[i]` is the index in the client's list just behind that message: `keys[i]` covers `messages[:ends[i]]`.
-    `seed` is the key of nothing said yet; it depends on owner and agent, so that no two of them share a key.
+    `ends[i]` is the index in the client's list right after that message: `keys[i]` covers `messages[:ends[i]]`. `seed`
+    is the key before the first message; it depends on owner and agent, so that no two of them share a key.
     """
 
     keys: tuple[str, ...]
@@ -48,10 +48,10 @@ class Chain:
         return _next(bytes.fromhex(last), message, self._open_calls).hex()
 
     def continued_by(self, messages: Sequence[Message], message: Message) -> str:
-        """Return the key that the chain would end with if this message went on with the last one, an answer.
+        """Return the key that the chain would end with if this message continued the last one, an answer.
 
-        Clients that let an answer be continued put the new text right behind the old and send both as one message.
-        Where the last message is no answer, or one with calls, the new one follows it.
+        Clients that let an answer be continued append the new text to the old and send both as one message. Where the
+        last message is no answer, or one with calls, the new one follows it.
         """
         last = messages[self.ends[-1] - 1] if self.ends else {}
         if last.get("role") != "assistant" or calls_of(last):
@@ -62,7 +62,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One compaction: `messages` stand in place of all messages but the system's that `key` covers.
+    """One compaction: `messages` stand in place of all messages that `key` covers, but for system messages.
 
     `window`, `before` and `after` are tokens: the window it was made for, and the whole prompt. `rung` is how it was
     made, `created` when, in Unix seconds. No system message is in `messages`: those may change from turn to turn.
@@ -79,9 +79,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """A message as the client sent it, as a node in the tree of everything ever said.
+    """A message as the client sent it, as a node in the tree of all messages.
 
-    `parent` is the key before it, the chain's seed for the first. A system message hangs beside the chain, behind the
+    `parent` is the key before it, the chain's seed for the first. A system message hangs beside the chain, on the
     message that it follows; several in a row hang one on another.
     """
 
@@ -107,9 +107,9 @@ class LedgerRows(Protocol):
 
 
 def restored(messages: Sequence[Message], chain: Chain, place: int, entry: Entry) -> list[Message]:
-    """Return the conversation with an entry in place of what it covers.
+    """Return the conversation with an entry in place of the messages that it covers.
 
-    First the system messages among what is covered, each once, then the entry, then the rest as it is.
+    The system messages among those come first, each once, then the entry, then the rest as it is.
     """
     end = chain.ends[place]
     system = [messages[at] for at in _system_places(messages[:end])]
@@ -121,12 +121,12 @@ def replacement(
 ) -> tuple[int, list[Message]]:
     """Return the place in the chain for an entry that makes `compacted` out of these messages, and its messages.
 
-    It covers as little as possible: what was left word for word at the end stays the client's, who may edit it or ask
-    again, and the entry is found all the same. A summary may speak of all but the last `untouched` messages, also of
-    such as were kept: those are covered. Where a system message stands so that no entry can bring it back to
+    It covers as little as possible: messages that were left word for word at the end stay the client's, who may edit
+    them or ask again, and the entry is found all the same. A summary may speak of all but the last `untouched`
+    messages, also of kept ones: those are covered. Where a system message stands so that no entry can bring it back to
     its place, the entry covers all, and `restored` puts that message first.
     """
-    unchanged = _common_end(messages, compacted)
+    unchanged = _common_start(messages[::-1], compacted[::-1])
     least = len(messages) - (unchanged if untouched is None else min(unchanged, untouched))
     system = _system_places(messages)
     leading = _common_start([messages[at] for at in system], compacted)
@@ -144,34 +144,34 @@ def replacement(
 def archive_of(chain: Chain, messages: Sequence[Message]) -> list[Archived]:
     """Return every message of a history as a node of the tree, system messages too."""
     nodes: list[Archived] = []
-    key = behind = chain.seed
+    key = last = chain.seed
     keys = iter(chain.keys)
     for message in messages:
         if is_system(message):
-            beside = hashlib.blake2b(bytes.fromhex(behind) + b"s" + json_form(message), digest_size=KEY_BYTES)
-            parent, behind = behind, beside.hexdigest()
-            nodes.append(Archived(behind, parent, message))
+            beside = hashlib.blake2b(bytes.fromhex(last) + b"s" + json_form(message), digest_size=KEY_BYTES)
+            parent, last = last, beside.hexdigest()
+            nodes.append(Archived(last, parent, message))
         else:
             parent, key = key, next(keys)
             nodes.append(Archived(key, parent, message))
-            behind = key
+            last = key
     return nodes
 
 
 def is_system(message: Message) -> bool:
-    """Tell whether a message is the system's or the developer's, which are outside the chain."""
+    """Tell whether a message is the system's or the developer's; these are outside the chain."""
     role = message.get("role")
     return isinstance(role, str) and role in SYSTEM_ROLES
 
 
 def _next(key: bytes, message: Message, open_calls: OpenCalls) -> bytes:
-    """Return the key behind a message; the keys before it have one length, so that nothing can imitate them."""
+    """Return the key after a message; the keys before it have one length, so that nothing can imitate them."""
     answered = open_calls.answered_by(message) if message.get("role") == "tool" else None
     return hashlib.blake2b(key + form_of(message, answered), digest_size=KEY_BYTES).digest()
 
 
 def _follow(open_calls: OpenCalls, number: int, message: Message) -> None:
-    """Take in which calls a message opens, and which one it answers."""
+    """Note the calls that a message opens, and the call that it answers."""
     if message.get("role") == "tool":
         if (answered := open_calls.answered_by(message)) is not None:
             open_calls.close(answered)
@@ -180,7 +180,7 @@ def _follow(open_calls: OpenCalls, number: int, message: Message) -> None:
 
 
 def _continued(answer: Message, more: Message) -> Message:
-    """Return an answer with what was said to continue it right behind it, and the calls that came with that."""
+    """Return an answer with the text that continues it appended, and the calls that came with that."""
     old, new = parts_of(answer.get("content")), parts_of(more.get("content"))
     if old and new and is_text(old[-1]) and is_text(new[0]):
         old, new = old[:-1], [{"type": "text", "text": text_in(old[-1]) + text_in(new[0])}, *new[1:]]
@@ -188,7 +188,7 @@ def _continued(answer: Message, more: Message) -> Message:
 
 
 def _system_places(messages: Iterable[Message]) -> list[int]:
-    """Return where the system messages stand, without those that merely repeat an earlier one."""
+    """Return the places of the system messages, without those that repeat an earlier one."""
     places: dict[bytes, int] = {}
     for at, message in enumerate(messages):
         if is_system(message):
@@ -197,11 +197,6 @@ def _system_places(messages: Iterable[Message]) -> list[int]:
 
 
 def _common_start(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """Return how many messages at the beginning are the same in both."""
+    """Return how many messages at the beginning are equal in both."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((count for count, (first, second) in pairs if first != second), min(len(one), len(other)))
-
-
-def _common_end(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """Return how many messages at the end are the same in both."""
-    return _common_start(one[::-1], other[::-1])

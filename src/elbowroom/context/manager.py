@@ -1,15 +1,18 @@
-"""AgentContextManager: what one request's window holds, and what follows from it at each of the three checks."""
+"""AgentContextManager: the size of one request's window, and the decision at each of the three checks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from elbowroom.context.budget import Budget, Compact, Decision, Measure, least_gain, plan_step
+from elbowroom.context.budget import Budget, Compact, Decision, Measure, least_gain, least_room, plan_step
 from elbowroom.context.compaction import Rung
 
 StreamVerdict = Literal["go on", "stop at a good place", "stop now"]
 ToolVerdict = Literal["fits", "restart", "too large"]
 MOST_STRIKES = 2
+
+LEAST_SHARE = 64
+TRIES = 8
 
 
 @dataclass(slots=True)
@@ -32,10 +35,10 @@ class Statistics:
 class AgentContextManager:
     """Counts and decides for one request; makes no calls and is shared with no other request.
 
-    `prompt` is the size of the prompt last sent, in tokens; `filled` is what the window is known to hold, or is about
-    to: a prompt that was measured, was sent or has become shorter, later with the reply behind it. A restart is a model
-    call that is cut or blocked and sent again after a compaction: at most `max_restarts` for each step. A strike is a
-    compaction that brought nothing, or to which the pruning agent gave nothing: after two of them it is not asked again
+    `prompt` is the size of the prompt last sent, in tokens; `filled` is the known size of the window's content: of a
+    prompt that was measured, was sent or has become shorter, later with the reply added. A restart is a model call that
+    is cut or blocked and sent again after a compaction: at most `max_restarts` for each step. A strike is a compaction
+    that freed too little, or for which the pruning agent had no good answer: after two of them it is not asked again
     within the request.
     """
 
@@ -69,9 +72,9 @@ class AgentContextManager:
     def before_tool_results(self, prompt: int, rest: int, sizes: Sequence[int]) -> ToolVerdict:
         """Check 2: decide about results of these sizes that came in together, before any model call has read them.
 
-        `prompt` is the whole with them in it, `rest` what no compaction can free without them. `restart` means that
-        the history has to be compacted around them first; `too large` that even then they do not fit whole. Where
-        nothing is compacted by itself, what can be sent at all fits.
+        `prompt` is the size of the whole with them, `rest` the size that no compaction can free without them. `restart`
+        means that the history has to be compacted around them first; `too large` that even then they do not fit whole.
+        Where compaction is not automatic, everything fits that can be sent at all.
         """
         if self.budget.occupied(prompt) < self.budget.trigger or (not self.auto and prompt < self.budget.window):
             return "fits"
@@ -90,11 +93,11 @@ class AgentContextManager:
 
     @property
     def can_restart(self) -> bool:
-        """Tell whether the step could be sent once more: histories may be compacted, and not all tries are used up."""
+        """Tell whether the step could be sent once more: compaction is automatic, and tries are left."""
         return self.auto and self.restarts_of_step < self.max_restarts
 
     def may_restart(self) -> bool:
-        """Tell whether the step may be sent once more; counts it if so."""
+        """Tell whether the step may be sent once more, and count it if so."""
         if not self.can_restart:
             return False
         self.restarts_of_step += 1
@@ -102,7 +105,7 @@ class AgentContextManager:
         return True
 
     def compacted(self, before: int, after: int, rung: Rung = "plan") -> None:
-        """Note a compaction, with the sizes of the prompt before and after it; what was measured before is void."""
+        """Note a compaction with the sizes of the prompt before and after it, which replace what was measured."""
         self.statistics.compactions += 1
         self.statistics.freed_tokens += before - after
         self.prompt = self.filled = after
@@ -110,34 +113,29 @@ class AgentContextManager:
             self.strikes += 1
 
     def could_not_compact(self) -> None:
-        """Note a compaction that reached nothing."""
+        """Note a compaction without a result."""
         self.strikes += 1
 
     def use(self, budget: Budget) -> None:
-        """Take over the budget of the next step; a smaller window that was learned stays until another is loaded."""
+        """Take over the budget of the next step; a smaller learned window stays until another one is loaded."""
         if budget.window != self._loaded:
             self._loaded, self.budget = budget.window, budget
         else:
             self.budget = replace(budget, window=min(budget.window, self.budget.window))
 
     def learn_window(self, window: int) -> None:
-        """Take over a smaller window that the engine has named; it never grows within a request."""
+        """Take over a smaller window that the engine has named; the window never grows within a request."""
         if window < self.budget.window:
             self.budget = Budget(window, self.budget.threshold, self.budget.max_tokens)
 
 
-LEAST_SHARE = 64
-ROOM_FOR_SUMMARY = 200
-TRIES = 8
-
-
 def room_for_results(budget: Budget, rest: int) -> int:
-    """Return how many tokens results may take beside what cannot be freed and a summary; `rest` is the former."""
-    return budget.trigger - budget.occupied(rest) - min(ROOM_FOR_SUMMARY, budget.window // 16)
+    """Return how many tokens results may take beside a summary and `rest`, the size that cannot be freed."""
+    return budget.trigger - budget.occupied(rest) - least_room(budget)
 
 
 def shares(sizes: Sequence[int], room: int) -> list[int]:
-    """Return how many tokens each result may take so that together they fit: the small ones whole, the rest alike."""
+    """Return how many tokens each result may take so that together they fit: small ones whole, the others alike."""
     granted = [0] * len(sizes)
     left, open_results = room, len(sizes)
     for index in sorted(range(len(sizes)), key=lambda index: sizes[index]):
@@ -148,9 +146,9 @@ def shares(sizes: Sequence[int], room: int) -> list[int]:
 
 
 def shortened(text: str, room: int, window: int, size_of: Callable[[str], int]) -> str:
-    """Return a result as its beginning and end, within `room` tokens, with a word on what is missing and why.
+    """Return the beginning and end of a result within `room` tokens, with a note on what is left out and why.
 
-    Nothing of the text is shown where even the explanation takes all the room.
+    Nothing of the text is shown where the note alone takes all the room.
     """
     size = size_of(text)
     shown = min(len(text), len(text) * room // max(1, size))

@@ -1,4 +1,4 @@
-"""What agents remember beyond a conversation."""
+"""What agents remember beyond a conversation, and how it is searched."""
 
 import re
 import unicodedata
@@ -8,6 +8,13 @@ from typing import Final, Protocol
 
 from elbowroom.context.canonical import json_form
 from elbowroom.context.outputs import ref_to
+
+WORD: Final = re.compile(r"\w+")
+MOST_WORDS: Final = 50
+SHORT: Final = 2
+"""Words of at most so many letters are looked for whole: "in" is the beginning of too many."""
+WITHOUT_SPACES: Final = "\u2e80"
+"""The scripts from this character on write no spaces between words: a word may begin anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +49,13 @@ class Memories(Protocol):
 
 
 def memory_of(owner: str, agent: str, text: str, now: float) -> Memory:
-    """Return what a text is as a memory; its id depends on owner, agent and the words alone."""
-    return Memory(ref_to(room_of(owner, agent), " ".join(text.split())).id, text, now)
+    """Return a text as a memory; its id depends on owner, agent and the words alone."""
+    return Memory(ref_to(room_of(owner, agent), one_line(text)).id, text, now)
 
 
 def room_of(owner: str, agent: str) -> str:
-    """Return one text for an owner and an agent, which no other two have."""
+    """Return a key for an owner and an agent that no other two have."""
     return json_form([owner, agent]).decode()
-
-
-WORD: Final = re.compile(r"\w+")
-MOST_WORDS: Final = 50
-SHORT: Final = 2
-"""Words of so many letters at most are looked for whole: "in" is not the beginning of everything."""
-WITHOUT_SPACES: Final = "\u2e80"
-"""From this character on scripts write words without spaces between them: these may begin anywhere."""
 
 
 def one_line(text: str) -> str:
@@ -64,7 +63,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def folded(text: str) -> str:
+def _folded(text: str) -> str:
     """Return a text without case and accents."""
     if text.isascii():
         return text.lower()
@@ -73,9 +72,9 @@ def folded(text: str) -> str:
 
 
 def same_words(one: str, other: str) -> bool:
-    """Tell whether two texts have the same words in the same order; punctuation, case and accents do not count."""
-    words = WORD.findall(folded(one))
-    return words == WORD.findall(folded(other)) and (bool(words) or one == other)
+    """Tell whether two texts have the same words in the same order, whatever their punctuation, case and accents."""
+    words = WORD.findall(_folded(one))
+    return words == WORD.findall(_folded(other)) and (bool(words) or one == other)
 
 
 def matching(memories: Sequence[Memory], query: str) -> list[Memory]:
@@ -83,16 +82,16 @@ def matching(memories: Sequence[Memory], query: str) -> list[Memory]:
 
     A word of the query may be the beginning of one in the memory. A query without words finds everything.
     """
-    words = list(dict.fromkeys(WORD.findall(folded(query))))[:MOST_WORDS]
+    words = list(dict.fromkeys(WORD.findall(_folded(query))))[:MOST_WORDS]
     newest = sorted(memories, key=lambda memory: memory.saved, reverse=True)
     if not words:
         return newest
-    hits = [(_count(folded(memory.text), words), memory) for memory in newest]
+    hits = [(_count(_folded(memory.text), words), memory) for memory in newest]
     return [memory for count, memory in sorted(hits, key=lambda hit: -hit[0]) if count]
 
 
 def _count(text: str, words: Sequence[str]) -> int:
-    """Return how many of the words a folded text has."""
+    """Return how many of the words are in a folded text."""
     there = set(WORD.findall(text))
     return sum(
         word in there

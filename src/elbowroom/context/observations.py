@@ -1,19 +1,19 @@
-"""What is counted about a running server, for whoever watches over it. Nothing here holds a word of a conversation."""
+"""The events of a running server that may be counted, none of which holds a word of a conversation."""
 
 from elbowroom.context.conversation import ContextFill, StepUsage
 
 
 class Observations:
-    """Takes note of what happens, at most a few times for each model call; this one lets it go.
+    """Is told of events, a few for each model call; this class ignores them all.
 
     A `model` is named as raw models are, with its provider's id in front. Times are in seconds, sizes in tokens.
     """
 
     def step_used(self, model: str, used: StepUsage, fill: ContextFill | None) -> None:
-        """A model step has used this, and filled this of its window; None where nobody looks after that."""
+        """A model step has used these tokens and filled its window so far; `fill` is None for an unmanaged window."""
 
     def prompt_counted(self, model: str, ours: int, reported: int) -> None:
-        """A prompt had so many tokens by our count, and so many by the upstream's report."""
+        """A prompt has this size by our count, and this one by the upstream's report."""
 
     def compacted(self, rung: str, seconds: float, freed: int) -> None:
         """A conversation was compacted."""
@@ -22,7 +22,7 @@ class Observations:
         """A conversation could not be made any shorter."""
 
     def restarted(self, times: int) -> None:
-        """A turn had to cut or block model calls so often, and sent them again."""
+        """A turn had to cut or block model calls so many times, and sent them again."""
 
     def overflowed(self, model: str) -> None:
         """The engine had no room for a prompt that fits by our count."""
@@ -37,13 +37,13 @@ class Observations:
         """A model call ended with an error; `error` is the name of its class."""
 
     def answered(self, agent: str, kind: str, outcome: str, seconds: float, first_token: float | None) -> None:
-        """An answer has ended, `first_token` after it was asked for, None where nothing was said.
+        """An answer has ended, whose first token came after `first_token`; None where nothing was said.
 
         `kind` is agent, model or task. `outcome` is whole, stopped, left, or the status of an error.
         """
 
     def committed(self, seconds: float) -> None:
-        """The store has written something."""
+        """The store has committed changes."""
 
     def store_failed(self) -> None:
         """The store could not be opened, read or written."""

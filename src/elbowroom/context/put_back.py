@@ -1,7 +1,8 @@
-"""Puts back what a client never saw of earlier turns: calls and results of the server's tools, and queued messages.
+"""Puts back messages of earlier turns that the client never saw: results of the server's tools, queued messages.
 
-A client has one message where a turn had several. It stays as it is wherever it does not say what was kept: it was
-edited, or is another answer to the same question. What is put back is sound, and the same each time.
+A client has one message where a turn had several. That message stays as it is wherever it does not say what was kept:
+it was edited, or is another answer to the same question. The messages that are put back are sound, and the same each
+time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,16 +16,16 @@ from elbowroom.context.templates import answers_in, with_free_id
 from elbowroom.context.transcript import Message, calls_of, text_of, with_safe_calls
 
 BETWEEN_REPLIES: Final = "\n\n"
-"""Stands in an answer between what two steps of its turn have said."""
+"""Stands in an answer between the texts of two steps of its turn."""
 
 Calls = list[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A history with what was put back. `chain` has the client's keys, and ends that are places in `messages`.
+    """A history with turns that were put back. `chain` has the client's keys, and ends that are places in `messages`.
 
-    `turns` are those that were put back, the oldest first.
+    `turns` are these turns, the oldest first.
     """
 
     messages: list[Message]
@@ -34,7 +35,7 @@ class Expanded:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """One message of a turn: what the model has said, with those calls that have results; or one from the queue.
+    """One message of a turn: a reply of the model with those of its calls that have results, or a queued message.
 
     Calls `of_client` are answered by the client itself.
     """
@@ -56,9 +57,9 @@ class _Said:
 
 
 def expanded(messages: Sequence[Message], chain: Chain, place: int, turns: Sequence[KeptTurn]) -> Expanded:
-    """Return a history with the kept turns in place of their answers, as far as these stand behind `place`.
+    """Return a history with the kept turns in place of their answers, where these come after `place`.
 
-    `place` is one in the chain, -1 for before all. An answer at the very end, which is to go on, is left as it is.
+    `place` is one in the chain, -1 for before all. An answer at the very end, which is to be continued, stays as it is.
     """
     if not turns:
         return Expanded(list(messages), chain)
@@ -73,7 +74,7 @@ def expanded(messages: Sequence[Message], chain: Chain, place: int, turns: Seque
         answer, begin = messages[end - 1], end
         parent = chain.keys[number - 1] if number else chain.seed
         goes_on = number == len(chain.keys) - 1
-        turn, told = (None, []) if goes_on else kept.behind(answer, chain.keys[number], parent)
+        turn, told = (None, []) if goes_on else kept.turn_of(answer, chain.keys[number], parent)
         if turn is None:
             whole.append(answer)
             taken.update(_ids_of(answer))
@@ -86,7 +87,7 @@ def expanded(messages: Sequence[Message], chain: Chain, place: int, turns: Seque
 
 
 class _Kept:
-    """Turns by where they stand: behind which message, and where that is known, with which answer."""
+    """Turns by the key of their answer; interrupted ones, whose answer has no key yet, by the message they answer."""
 
     def __init__(self, turns: Sequence[KeptTurn]) -> None:
         self._by_key = {turn.key: turn for turn in turns if turn.key}
@@ -95,8 +96,8 @@ class _Kept:
             if not turn.key:
                 self._interrupted.setdefault(turn.parent, []).append(turn)
 
-    def behind(self, answer: Message, key: str, parent: str) -> tuple[KeptTurn | None, list[_Said]]:
-        """Return the turn that an answer is of, and what stands for the answer; None where it is of none."""
+    def turn_of(self, answer: Message, key: str, parent: str) -> tuple[KeptTurn | None, list[_Said]]:
+        """Return the turn that gave an answer, and the messages in place of the answer; None where no turn fits."""
         if answer.get("role") != "assistant" or answer.get("function_call"):
             return None, []
         if (turn := self._by_key.get(key)) is not None:
@@ -108,9 +109,9 @@ class _Kept:
 
 
 def _told(turn: KeptTurn, answer: Message, *, is_whole: bool) -> list[_Said] | None:
-    """Return the messages of a turn as they stand for its answer; None where the answer says something else.
+    """Return the messages of a turn that replace its answer; None where the answer says something else.
 
-    Of a turn that is not known to be whole the answer may have more than was kept, or less.
+    The answer of a turn that is not known to be whole may have more text than was kept, or less.
     """
     said = list(_sound(turn.messages))
     told = _as_answered(said, answer) if is_whole else _as_far_as_answered(said, answer)
@@ -119,7 +120,7 @@ def _told(turn: KeptTurn, answer: Message, *, is_whole: bool) -> list[_Said] | N
 
 
 def _sound(messages: Sequence[Message]) -> Iterator[_Said]:
-    """Yield the messages of a turn but for the results, which stand with their calls."""
+    """Yield the messages of a turn, each with those of its calls that have results; the results stand there too."""
     safe = [with_safe_calls(message) for message in messages]
     answers = answers_in(safe)
     for at, message in enumerate(safe):
@@ -131,9 +132,9 @@ def _sound(messages: Sequence[Message]) -> Iterator[_Said]:
 
 
 def _as_answered(said: Sequence[_Said], answer: Message) -> list[_Said] | None:
-    """Return a whole turn, None where its replies together do not say what the answer does.
+    """Return the messages of a whole turn; None where its replies together do not make the answer's text.
 
-    The last reply stands as the client has it; those before stand as the model has read them.
+    The last reply has the client's text; the replies before have the text that the model has read.
     """
     rest = text_of(answer)
     speaking = [at for at, one in enumerate(said) if one.text]
@@ -144,14 +145,14 @@ def _as_answered(said: Sequence[_Said], answer: Message) -> list[_Said] | None:
             return None
         rest = rest[len(said[at].text) :]
         if at == len(said) - 1 and not said[at].calls:
-            told[at] = said[at].saying(answer.get("content") if at == speaking[0] else _behind_blank_line(before))
+            told[at] = said[at].saying(answer.get("content") if at == speaking[0] else _without_blank_line(before))
     return None if rest.strip() else told
 
 
 def _as_far_as_answered(said: Sequence[_Said], answer: Message) -> list[_Said] | None:
-    """Return what was kept of a turn as far as the client has it, with what it has beyond that.
+    """Return the kept messages of a turn as far as the client has them, and the client's further text.
 
-    None where one of both does not begin with the other.
+    None where neither text begins with the other.
     """
     rest = text_of(answer)
     told: list[_Said] = []
@@ -170,18 +171,18 @@ def _as_far_as_answered(said: Sequence[_Said], answer: Message) -> list[_Said] |
     if rest.strip() and told[-1].text and not told[-1].calls:
         told[-1] = told[-1].saying(text_of(told[-1].message).rstrip() + rest)
     elif rest.strip():
-        told.append(_Said({"role": "assistant", "content": _behind_blank_line(rest)}))
+        told.append(_Said({"role": "assistant", "content": _without_blank_line(rest)}))
     return told
 
 
-def _behind_blank_line(text: str) -> str:
+def _without_blank_line(text: str) -> str:
     return text.removeprefix(BETWEEN_REPLIES)
 
 
 def _with_calls_of(answer: Message, told: list[_Said]) -> list[_Said] | None:
-    """Return these with the calls that are the client's own at the last reply; all other calls have their results.
+    """Return these messages with the client's own calls at the last reply; all other calls have their results.
 
-    What else the client has sent beside its words stays there. None where its results would not stand behind that.
+    Other keys of the client's message stay there. None where its results would not stand right after that reply.
     """
     own, last = calls_of(answer), told[-1]
     if own and not last.is_reply:
@@ -196,7 +197,7 @@ def _without_calls(message: Message) -> dict[str, Any]:
 
 
 def _with_free_ids(told: Sequence[_Said], answer: Message, taken: set[str]) -> Iterator[Message]:
-    """Yield the messages of a turn; the client's own calls keep their ids, and no other has one that is taken."""
+    """Yield the messages of a turn; the client's own calls keep their ids, and no other call has a taken one."""
     taken.update(_ids_of(answer))
     for one in told:
         calls: Calls = []

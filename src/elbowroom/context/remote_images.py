@@ -1,7 +1,7 @@
-"""Keeps an answer's text from making clients fetch anything by themselves: an image's address can carry secrets away.
+"""Keeps a client from fetching what an answer's text names: the address of an image can carry secrets away.
 
-What a model has read, a note or a page, may talk it into writing an image whose address contains what else it knows. A
-client that shows the image sends that address to whoever waits for it; as a link it is sent when somebody clicks.
+A note or a page that a model has read may talk it into writing an image whose address contains what else it knows. A
+client that shows the image sends that address away at once; a link is followed only when somebody clicks it.
 """
 
 import re
@@ -11,18 +11,62 @@ from html import unescape
 from typing import Final
 
 MARK: Final = re.compile(r"\\[\s\S]|`+|[\[\]]|<(?=[A-Za-z/!?])|\n[ \t>]*\n")
-"""What counts in an image's text: escapes, code, brackets, tags, and the blank line that ends its paragraph."""
+"""What matters in an image's text: escapes, code, brackets, tags, and the blank line that ends its paragraph."""
 MOST_MARKS: Final = 100
-"""What is not clear after so many is taken for a remote image."""
+"""A text that is not clear after so many marks is taken for a remote image."""
 LABEL: Final = re.compile(r"\[((?:\\[\s\S]|[^\]\\])*)\]")
 BEFORE_ADDRESS: Final = re.compile(r"[\s>]*")
 BLANK_QUOTED_LINE: Final = re.compile(r"\n[ \t>]*\n")
 ADDRESS: Final = re.compile(r"<(?P<angles>[^>\n]*)|(?P<bare>[^\s)>]*)")
 
+MOST_HELD: Final = 1000
+"""A text that is not clear after so many characters is taken for a remote image."""
+MOST_LABELS: Final = 1000
+BEGINNING: Final = re.compile(r"!(?=\[|\Z)|<(?=[A-Za-z]|\Z)|\](?=:|\Z)")
+ALONE: Final = {"<": "&lt;"}
+"""Shown in place of the beginning of a tag after which the text was cut."""
+JOINTS: Final = {"![": " ", "]:": "\\"}
+"""Put between two characters that would begin something together, where the text was cut between them."""
+LABEL_START: Final = re.compile(r"(?<!\\)(?:\\\\)*\[")
+
+PICTURES: Final = frozenset(
+    {"img", "image", "feimage", "use", "source", "input", "body", "table", "tbody", "tr", "th", "td"}
+)
+OTHERS: Final = frozenset({"audio", "video", "track", "embed", "object", "frame", "iframe", "link", "base"})
+TAGS: Final = PICTURES | OTHERS
+"""Tags that show something by themselves, or change where relative addresses lead."""
+ADDRESSES: Final = frozenset(["background", "data", "dynsrc", "href", "lowsrc", "poster", "src", "xlink:href"])
+LISTS_OF_ADDRESSES: Final = frozenset({"srcset", "imagesrcset"})
+TAG_NAME: Final = re.compile(r"<([A-Za-z]*)")
+ENDS_NAME: Final = frozenset("\t\n\f\r />")
+BETWEEN: Final = re.compile(r"[\t\n\f\r /]*")
+ATTRIBUTE: Final = re.compile(r"=?[^\t\n\f\r />=]*")
+EQUALS: Final = re.compile(r"[\t\n\f\r ]*(?:(=)[\t\n\f\r ]*)?")
+VALUE: Final = re.compile(r"\"(?P<double>[^\"]*)(?P<end>\"?)|'(?P<single>[^']*)(?P<stop>'?)|(?P<bare>[^\t\n\f\r >]*)")
+BECOMES_LINK: Final = re.compile(r"<|\]\(|^(?:https?|ftp):|^www\.", re.IGNORECASE)
+"""Text that programs may make a link of, not seeing that it is in a tag: then the tag has that link's address."""
+BETWEEN_ADDRESSES: Final = re.compile(r"[\s,]+")
+STYLE_FETCHES: Final = re.compile(r"(?:url|src|image|image-set|cross-fade)\s*\(|[\\&]", re.IGNORECASE)
+QUOTE_MARKS: Final = re.compile(r"(?<=[\n\r])[ \t>]*>")
+"""The marks before the lines of a quotation in Markdown, which are no part of a tag that goes on there."""
+BLANK_LINE: Final = re.compile(r"\n[ \t]*\n")
+
+HARMLESS: Final = frozenset({"data", "blob", "app"})
+"""Schemes whose content is in the address itself or in the program that shows it."""
+SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):")
+MAY_BE_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*|/?")
+LOCAL_FILE: Final = re.compile(r"file:///[^/]")
+BEGINS_FILE: Final = re.compile(r"file:/{0,3}")
+IGNORED: Final = re.compile(r"\A[^\x21-\x7e]+|[\x00-\x20]+")
+"""Characters that browsers ignore in addresses, and more of them at their beginning."""
+BACKSLASH: Final = re.compile(r"\\([!-/:-@\[-`{-~])")
+UNFINISHED: Final = re.compile(r"(?:\\|&[#\w]{0,40})\Z")
+"""The beginning of an escape, whose meaning depends on what follows."""
+
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """What may be an image: whether its own address is remote, else by which labels its address may be found.
+class _Opening:
+    """A possible image: whether its own address is remote, else the labels under which its address may be found.
 
     `is_short` says that its text itself is the label.
     """
@@ -32,28 +76,10 @@ class Opening:
     is_short: bool = False
 
 
-def opening(text: str, *, is_whole: bool) -> Opening | None:
-    """Return what the text behind `![` makes of it, None where more text is needed."""
-    return _Reading(text, is_whole).result()
-
-
-def leads_elsewhere(text: str, at: int, *, is_whole: bool) -> bool | None:
-    """Tell whether there is a remote address at a place, behind white space; None where more text is needed."""
-    before = BEFORE_ADDRESS.match(text, at)
-    begin = before.end() if before else at
-    if BLANK_QUOTED_LINE.search(text, at, begin):
-        return False
-    if begin == len(text):
-        return False if is_whole else None
-    found = ADDRESS.match(text, begin)
-    if found is None:
-        return False
-    written = found["angles"] if found["angles"] is not None else found["bare"]
-    return is_remote(written, is_whole=is_whole or found.end() < len(text))
-
-
 @dataclass(slots=True)
 class _Reading:
+    """Reads the text after `![` up to the bracket that ends it."""
+
     text: str
     is_whole: bool
     labels: list[str] = field(default_factory=list)
@@ -62,7 +88,7 @@ class _Reading:
     has_tag: bool = False
     is_short: bool = False
 
-    def result(self) -> Opening | None:
+    def result(self) -> _Opening | None:
         for number, mark in enumerate(MARK.finditer(self.text)):
             found = mark[0]
             if number == MOST_MARKS:
@@ -84,7 +110,7 @@ class _Reading:
         return self._ended() if self.is_whole else None
 
     def _take(self, found: str) -> None:
-        """Take in what may keep a bracket from being the end."""
+        """Take in a mark that may keep a bracket from being the end."""
         if found == "[":
             self.depth += 1
         elif found == "<":
@@ -92,65 +118,54 @@ class _Reading:
         elif found[0] == "`":
             self.code = "" if found == self.code else self.code or found
 
-    def _closed(self, mark: "re.Match[str]") -> Opening | None:
-        """Return what the image is if it ends with this bracket, None where more text is needed."""
-        behind = self.text[mark.end() : mark.end() + 1]
-        if behind == "(":
-            remote = leads_elsewhere(self.text, mark.end() + 1, is_whole=self.is_whole)
+    def _closed(self, mark: "re.Match[str]") -> _Opening | None:
+        """Return the image that ends with this bracket, None where more text is needed."""
+        following = self.text[mark.end() : mark.end() + 1]
+        if following == "(":
+            remote = _remote_address_at(self.text, mark.end() + 1, is_whole=self.is_whole)
             return None if remote is None else self._ended(is_remote=remote)
         if self.depth <= 0:
             self.labels.append(self.text[: mark.start()])
             label = LABEL.match(self.text, mark.end())
-            if behind == "[" and label is None and not self.is_whole:
+            if following == "[" and label is None and not self.is_whole:
                 return None
             if label and label[1]:
                 self.labels.append(label[1])
             self.is_short = not (label and label[1])
         return self._ended()
 
-    def _ended(self, *, is_remote: bool = False) -> Opening:
-        return Opening(is_remote, tuple(self.labels), self.is_short and not is_remote)
-
-
-MOST_HELD: Final = 1000
-"""Characters: what is not clear after so many is taken for a remote image."""
-MOST_LABELS: Final = 1000
-BEGINNING: Final = re.compile(r"!(?=\[|\Z)|<(?=[A-Za-z]|\Z)|\](?=:|\Z)")
-ALONE: Final = {"<": "&lt;"}
-"""What is shown in place of the beginning of a tag behind which the text was cut."""
-JOINTS: Final = {"![": " ", "]:": "\\"}
-"""What is put between two characters that would begin something together, where the text was cut between them."""
-LABEL_START: Final = re.compile(r"(?<!\\)(?:\\\\)*\[")
+    def _ended(self, *, is_remote: bool = False) -> _Opening:
+        return _Opening(is_remote, tuple(self.labels), self.is_short and not is_remote)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """The next `length` characters of a text, and what stands for them."""
+class _Piece:
+    """The next `length` characters of a text, and the text in their place."""
 
     length: int
     text: str
 
 
 class ImageGuard:
-    """Turns remote images in a text that comes in pieces into links and plain text; all else passes as it is.
+    """Turns remote images in a text that comes in pieces into links and plain text; everything else passes unchanged.
 
     `![plan](http://...)` becomes `[image: plan](http://...)`, with a reference `[image: plan][1]`, and `<img ...>`
     becomes `&lt;img ...>`, as do other tags that fetch something. Images with relative addresses, `data:`, and
-    Obsidian's `![[embeds]]` stay. What is in code is changed as well, and what stands behind a backslash: programs do
-    not agree on what is code.
+    Obsidian's `![[embeds]]` stay. Text in code is changed as well, and text after a backslash: programs do not agree on
+    what is code.
 
-    It holds back what may begin an image until that is clear, at most `MOST_HELD` characters. It does not know style
-    sheets, scripts, or programs that fetch what a plain link leads to.
+    It holds back text that may begin an image until that is clear, at most `MOST_HELD` characters. It does not know
+    style sheets, scripts, or programs that fetch the target of a plain link.
     """
 
     def __init__(self) -> None:
         self._before = ""
         self._held = ""
         self._must_tell = False
-        self._images, self._addresses = Labels(), Labels()
+        self._images, self._addresses = _Labels(), _Labels()
 
     def feed(self, text: str) -> str:
-        """Take the next piece and return what can be shown by now."""
+        """Take the next piece and return the text that can be shown by now."""
         joint = "" if self._held else JOINTS.get(self._before[-1:] + text[:1], "")
         self._before += joint
         if not self._held and not BEGINNING.search(text):
@@ -160,15 +175,15 @@ class ImageGuard:
         return joint + self._passed(is_whole=False)
 
     def end(self) -> str:
-        """Return what has been held back; if there is more, it begins another paragraph."""
+        """Return the text held back; more text begins another paragraph."""
         rest = self._passed(is_whole=True)
         self._before += "\n\n"
         return rest
 
     def cut(self) -> str:
-        """Return what has been held back where the text goes on later, in the middle of a word even.
+        """Return the text held back where the text is continued later, even in the middle of a word.
 
-        What is not clear by now is taken for a remote image.
+        Anything that is not clear by now is taken for a remote image.
         """
         self._must_tell = True
         try:
@@ -178,11 +193,11 @@ class ImageGuard:
 
     @property
     def held(self) -> str:
-        """Return what is held back now."""
+        """Return the text held back now."""
         return self._held
 
     def drop(self) -> None:
-        """Forget what has been held back: nobody is to see it."""
+        """Forget the text held back: nobody is to see it."""
         self._held = ""
 
     def _passed(self, *, is_whole: bool) -> str:
@@ -202,51 +217,51 @@ class ImageGuard:
         self._held = text[at:]
         return "".join(out)
 
-    def _piece(self, text: str, at: int, *, is_whole: bool) -> Piece | None:
-        """Return what to do with what may begin at a place, None where more text is needed."""
+    def _piece(self, text: str, at: int, *, is_whole: bool) -> _Piece | None:
+        """Return the text for what may begin at a place, None where more text is needed."""
         window, before = text[at : at + MOST_HELD], self._text_before(text, at)
         is_full = len(window) == MOST_HELD
         is_known = is_whole and not is_full
         must_tell = is_full or self._must_tell
         if len(window) == 1:
-            return Piece(1, window) if is_known else Piece(1, ALONE.get(window, window)) if must_tell else None
+            return _Piece(1, window) if is_known else _Piece(1, ALONE.get(window, window)) if must_tell else None
         match window[0]:
             case "!":
-                found = opening(window[2:], is_whole=is_known) or (Opening(is_remote=True) if must_tell else None)
+                found = _Reading(window[2:], is_known).result() or (_Opening(is_remote=True) if must_tell else None)
                 return None if found is None else self._image(found, before)
             case "<":
-                fetches = tag_fetches(window, is_whole=is_known)
-                return None if fetches is None and not must_tell else Piece(1, "<" if fetches is False else "&lt;")
+                fetches = _tag_fetches(window, is_whole=is_known)
+                return None if fetches is None and not must_tell else _Piece(1, "<" if fetches is False else "&lt;")
             case _:
-                remote = leads_elsewhere(window, 2, is_whole=is_known)
+                remote = _remote_address_at(window, 2, is_whole=is_known)
                 return (
                     None if remote is None and not must_tell else self._address(before, is_remote=remote is not False)
                 )
 
-    def _image(self, found: Opening, before: str) -> Piece:
+    def _image(self, found: _Opening, before: str) -> _Piece:
         if not found.is_remote and not any(label in self._addresses for label in found.labels):
             for label in found.labels:
                 self._images.add(label)
-            return Piece(2, "![")
+            return _Piece(2, "![")
         between = " " if before.endswith(("!", "]")) else ""  # with these it would be an image again
-        return Piece(2, between + ("image: [" if found.is_short else "[image: "))
+        return _Piece(2, between + ("image: [" if found.is_short else "[image: "))
 
-    def _address(self, before: str, *, is_remote: bool) -> Piece:
-        """Return what becomes of the end of a reference's label, behind which its address stands."""
+    def _address(self, before: str, *, is_remote: bool) -> _Piece:
+        """Return the text for the end of a reference's label, after which its address stands."""
         starts = [start.end() for start in LABEL_START.finditer(before)]
         if not is_remote or (not starts and len(before) < MOST_HELD):
-            return Piece(1, "]")
+            return _Piece(1, "]")
         label = before[starts[-1] :] if starts else None
         if label in self._images:
-            return Piece(2, "]\\:")
+            return _Piece(2, "]\\:")
         self._addresses.add(label)
-        return Piece(1, "]")
+        return _Piece(1, "]")
 
     def _text_before(self, text: str, at: int) -> str:
         return text[at - MOST_HELD : at] if at >= MOST_HELD else (self._before + text[:at])[-MOST_HELD:]
 
 
-class Labels:
+class _Labels:
     """Labels of references, within bounds: beyond them, every label counts as one of these."""
 
     def __init__(self) -> None:
@@ -254,7 +269,7 @@ class Labels:
         self._is_full = False
 
     def add(self, label: str | None) -> None:
-        """Add a label; None is one that is not known."""
+        """Add a label; None is an unknown one."""
         if label is None or len(self._keys) >= MOST_LABELS:
             self._is_full = True
         else:
@@ -267,35 +282,12 @@ class Labels:
 
 
 def _key(label: str) -> str:
-    """Return what two labels have in common that some program might take for the same."""
+    """Return a key that is equal for all labels that some program might take for the same."""
     return "".join(letter for letter in unicodedata.normalize("NFKC", label).casefold() if letter.isalnum())
 
 
-PICTURES: Final = frozenset(
-    {"img", "image", "feimage", "use", "source", "input", "body", "table", "tbody", "tr", "th", "td"}
-)
-OTHERS: Final = frozenset({"audio", "video", "track", "embed", "object", "frame", "iframe", "link", "base"})
-TAGS: Final = PICTURES | OTHERS
-"""Those that show something by themselves, or change where relative addresses lead."""
-ADDRESSES: Final = frozenset(["background", "data", "dynsrc", "href", "lowsrc", "poster", "src", "xlink:href"])
-LISTS_OF_ADDRESSES: Final = frozenset({"srcset", "imagesrcset"})
-TAG_NAME: Final = re.compile(r"<([A-Za-z]*)")
-ENDS_NAME: Final = frozenset("\t\n\f\r />")
-BETWEEN: Final = re.compile(r"[\t\n\f\r /]*")
-ATTRIBUTE: Final = re.compile(r"=?[^\t\n\f\r />=]*")
-EQUALS: Final = re.compile(r"[\t\n\f\r ]*(?:(=)[\t\n\f\r ]*)?")
-VALUE: Final = re.compile(r"\"(?P<double>[^\"]*)(?P<end>\"?)|'(?P<single>[^']*)(?P<stop>'?)|(?P<bare>[^\t\n\f\r >]*)")
-BECOMES_LINK: Final = re.compile(r"<|\]\(|^(?:https?|ftp):|^www\.", re.IGNORECASE)
-"""What programs may make a link of where they do not see that it is in a tag: then the tag has that link's address."""
-BETWEEN_ADDRESSES: Final = re.compile(r"[\s,]+")
-STYLE_FETCHES: Final = re.compile(r"(?:url|src|image|image-set|cross-fade)\s*\(|[\\&]", re.IGNORECASE)
-QUOTE_MARKS: Final = re.compile(r"(?<=[\n\r])[ \t>]*>")
-"""What stands before the lines of a quotation in Markdown and is no part of a tag that goes on there."""
-BLANK_LINE: Final = re.compile(r"\n[ \t]*\n")
-
-
-def tag_fetches(text: str, *, is_whole: bool) -> bool | None:
-    """Tell whether the tag that a text begins with fetches anything; None where more text is needed to tell."""
+def _tag_fetches(text: str, *, is_whole: bool) -> bool | None:
+    """Tell whether the tag at the beginning of a text fetches anything; None where more text is needed."""
     name = TAG_NAME.match(text)
     if name is None:
         return False
@@ -316,15 +308,15 @@ def _quoted_fetches(text: str, *, is_whole: bool) -> bool | None:
 
 
 def _attributes_fetch(text: str, *, is_whole: bool) -> bool | None:
-    """Tell whether one of the attributes at the beginning of a text, up to the tag's end, fetches something."""
+    """Tell whether an attribute at the beginning of a text, up to the tag's end, fetches something."""
     at = _end(BETWEEN, text, 0)
     while at < len(text) and text[at] != ">":
-        behind_name = _end(ATTRIBUTE, text, at)
-        name = text[at:behind_name].lower()
+        name_end = _end(ATTRIBUTE, text, at)
+        name = text[at:name_end].lower()
         if BECOMES_LINK.search(name):
             return True
-        at = _end(EQUALS, text, behind_name)
-        if "=" in text[behind_name:at] and (value := VALUE.match(text, at)):
+        at = _end(EQUALS, text, name_end)
+        if "=" in text[name_end:at] and (value := VALUE.match(text, at)):
             at = value.end()
             is_closed = is_whole or at < len(text) or bool(value["end"] or value["stop"])
             if BECOMES_LINK.search(value["bare"] or ""):
@@ -352,23 +344,25 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
     return match.end() if match else at
 
 
-HARMLESS: Final = frozenset({"data", "blob", "app"})
-"""Schemes whose content is in the address itself or in the program that shows it."""
-SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):")
-MAY_BE_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*|/?")
-LOCAL_FILE: Final = re.compile(r"file:///[^/]")
-BEGINS_FILE: Final = re.compile(r"file:/{0,3}")
-IGNORED: Final = re.compile(r"\A[^\x21-\x7e]+|[\x00-\x20]+")
-"""What browsers pass over in addresses, and more of it at their beginning."""
-BACKSLASH: Final = re.compile(r"\\([!-/:-@\[-`{-~])")
-UNFINISHED: Final = re.compile(r"(?:\\|&[#\w]{0,40})\Z")
-"""The beginning of an escape, whose meaning depends on what follows."""
+def _remote_address_at(text: str, at: int, *, is_whole: bool) -> bool | None:
+    """Tell whether a remote address follows a place, white space aside; None where more text is needed."""
+    before = BEFORE_ADDRESS.match(text, at)
+    begin = before.end() if before else at
+    if BLANK_QUOTED_LINE.search(text, at, begin):
+        return False
+    if begin == len(text):
+        return False if is_whole else None
+    found = ADDRESS.match(text, begin)
+    if found is None:
+        return False
+    written = found["angles"] if found["angles"] is not None else found["bare"]
+    return is_remote(written, is_whole=is_whole or found.end() < len(text))
 
 
 def is_remote(written: str, *, is_whole: bool = True) -> bool | None:
-    """Tell whether an address, as written in Markdown or HTML, leads elsewhere; None where its end is needed to tell.
+    """Tell whether an address, as written in Markdown or HTML, is remote; None where its end is needed to tell.
 
-    A backslash is read as an escape and as a slash, since programs do either. More text behind the beginning of an
+    A backslash is read as an escape and as a slash, since programs do either. More text after the beginning of an
     address never changes an answer that is not None.
     """
     if not is_whole:
@@ -376,11 +370,11 @@ def is_remote(written: str, *, is_whole: bool = True) -> bool | None:
     bare = BACKSLASH.sub(r"\1", written)
     if not is_whole:
         bare = UNFINISHED.sub("", bare)
-    found = [_leads_elsewhere(form, is_whole) for form in {unescape(written), unescape(bare)}]
+    found = [_is_remote_form(form, is_whole) for form in {unescape(written), unescape(bare)}]
     return True if True in found else None if None in found else False
 
 
-def _leads_elsewhere(address: str, is_whole: bool) -> bool | None:
+def _is_remote_form(address: str, is_whole: bool) -> bool | None:
     address = IGNORED.sub("", address).replace("\\", "/").lower()
     if address.startswith("//"):
         return True

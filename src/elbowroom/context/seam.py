@@ -1,4 +1,4 @@
-"""Where a streaming answer may be cut, and how its continuation is joined to it without a gap or a repetition."""
+"""Where a streaming answer may be cut, how its continuation is joined to it, and the notices that stand between."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -28,19 +28,23 @@ LEAST_OVERLAP = 12
 LEAST_WORDS = 4
 LONGEST_REPEAT = 2000
 LONGEST_PREAMBLE = 160
-LEAST_BEHIND_PREAMBLE = 24
+LEAST_AFTER_PREAMBLE = 24
 PREAMBLE_OPENINGS = ("sure", "certainly", "of course", "ok", "alright", "continuing", "here is", "here's", "picking up")
 PREAMBLE = re.compile(
-    r"[^\n]{0,110}?\b(?:continu|left off|rest of|pick(?:ing)? up)[^\n:]{0,60}(?::|\n)\s*+",
-    re.IGNORECASE,
+    r"[^\n]{0,110}?\b(?:continu|left off|rest of|pick(?:ing)? up)[^\n:]{0,60}(?::|\n)\s*+", re.IGNORECASE
 )
+
+MARK = "> *elbowroom: "
+LINE = r"> \*elbowroom: [^\n]*\*"
+LINES = re.compile(rf"(?:\A|\n\n){LINE}(?:\n\n(?:\n\n)?{LINE})*(?:\n\n|\s*\Z)")
+"""One notice or several in a row, with the blank lines around them."""
 
 
 class StopFinder:
-    """Is fed an answer as it comes, and tells where it may be cut so that it can go on later.
+    """Finds the places in a streaming answer where it may be cut and continued later.
 
-    A good place is behind a line end, or before the first character of a new sentence. Within a code fence only line
-    ends count. `said` is what of the answer has already come.
+    A good place is after a line end, or before the first character of a new sentence. Within a code fence only line
+    ends count. `said` is the part of the answer that has already come.
     """
 
     def __init__(self, said: str = "") -> None:
@@ -52,7 +56,7 @@ class StopFinder:
     def feed(self, delta: str) -> int | None:
         """Return after how many characters of this delta the answer may be cut; None if nowhere within it.
 
-        0 means before the delta: it is this delta which shows that a sentence had ended.
+        0 means before the delta, which shows that a sentence had ended.
         """
         places = self.places(delta)
         if not places:
@@ -109,7 +113,7 @@ def _is_sentence_end(end: re.Match[str]) -> bool:
 
 
 def _fence_after(fence: str, line: re.Match[str] | None) -> str:
-    """Return the code fence that is open after a line, given the one before it and the fence that the line holds."""
+    """Return the code fence that is open after a line, given the one before it and the fence in the line."""
     if line is None:
         return fence
     marker, info = line["fence"], line["info"].strip()
@@ -119,16 +123,15 @@ def _fence_after(fence: str, line: re.Match[str] | None) -> str:
 
 
 class _TooEarly(Exception):
-    """More text has to come before anything can be said."""
+    """More text has to come before the joint is clear."""
 
 
 class Continuation:
-    """Joins what a model writes after "continue exactly where you stopped" to the end of what it had said.
+    """Joins the text that a model writes after "continue exactly where you stopped" to the end of its answer.
 
-    Text is held back while it may still repeat that end. A repetition of at least 12 characters is dropped, white
-    space at the joint aside, with a sentence such as "Sure, continuing:" that came before it. Shorter ones may be
-    chance and stay, and from the joint on everything passes untouched. A repetition longer than the last 2,000
-    characters is not recognised.
+    Text is held back while it may still repeat that end. A repetition of at least 12 characters is dropped, white space
+    at the joint aside, with a sentence such as "Sure, continuing:" before it. Shorter ones may be chance and stay, and
+    after the joint everything passes untouched. A repetition longer than the last 2,000 characters is not recognised.
     """
 
     def __init__(self, said_tail: str) -> None:
@@ -139,28 +142,28 @@ class Continuation:
         self._is_joined = False
 
     def feed(self, text: str) -> str:
-        """Take in more of the new text; return what of it may be passed on now."""
+        """Take in more of the new text; return the part that may be passed on now."""
         if self._is_joined:
             return text
         self._held += text
         return self._joined(is_end=False)
 
     def end(self) -> str:
-        """Return what is still held back: no more text comes."""
+        """Return the text that is still held back: no more comes."""
         return "" if self._is_joined else self._joined(is_end=True)
 
     def _joined(self, *, is_end: bool) -> str:
         try:
-            rest = self._behind_overlap(self._held, LEAST_OVERLAP, is_end=is_end)
+            rest = self._after_overlap(self._held, LEAST_OVERLAP, is_end=is_end)
             if rest is None:
-                rest = self._behind_preamble(is_end=is_end)
+                rest = self._after_preamble(is_end=is_end)
         except _TooEarly:
             return ""
         self._is_joined = True
         return self._held if rest is None else rest
 
-    def _behind_preamble(self, *, is_end: bool) -> str | None:
-        """Return what follows a preamble and a repetition. Without the repetition it is real text for all we know."""
+    def _after_preamble(self, *, is_end: bool) -> str | None:
+        """Return the text after a preamble and a repetition; None without the repetition, which alone proves it one."""
         text = self._held.lstrip()
         if not any(text[: len(opening)].casefold() == opening[: len(text)] for opening in PREAMBLE_OPENINGS):
             return None
@@ -169,10 +172,10 @@ class Continuation:
             if is_end or len(text) > LONGEST_PREAMBLE or "\n" in text:
                 return None
             raise _TooEarly
-        return self._behind_overlap(text[preamble.end() :], LEAST_BEHIND_PREAMBLE, is_end=is_end)
+        return self._after_overlap(text[preamble.end() :], LEAST_AFTER_PREAMBLE, is_end=is_end)
 
-    def _behind_overlap(self, new: str, least: int, *, is_end: bool) -> str | None:
-        """Return the new text without what it repeats, None if it repeats nothing."""
+    def _after_overlap(self, new: str, least: int, *, is_end: bool) -> str | None:
+        """Return the new text without the part that it repeats, None if it repeats nothing."""
         text = new.lstrip()
         place = self._said.find(text)
         if not is_end and -1 < place < len(self._said) - len(text):
@@ -190,33 +193,26 @@ class Continuation:
         return None
 
     def _repeated(self, lead: str, length: int, rest: str) -> int:
-        """Return how much is repeated together with the white space before and after it."""
+        """Return the length of the repetition together with the white space before and after it."""
         before = self._said[: len(self._said) - length]
         after = len(self._space) if rest.startswith(self._space) else 0
         return length + after + (len(lead) if before.endswith(lead) else 0)
 
 
 def _common(one: str, other: str) -> int:
-    """Return the length of what both begin with."""
     length = 0
     while length < min(len(one), len(other)) and one[length] == other[length]:
         length += 1
     return length
 
 
-MARK = "> *elbowroom: "
-LINE = r"> \*elbowroom: [^\n]*\*"
-LINES = re.compile(rf"(?:\A|\n\n){LINE}(?:\n\n(?:\n\n)?{LINE})*(?:\n\n|\s*\Z)")
-"""One notice or several in a row, with the blank lines that came with them."""
-
-
 def notice_line(text: str) -> str:
-    """Return a notice as a line that readers can tell from the answer, and `without_notices` too."""
+    """Return a notice as a line that readers can tell from the answer, and that `without_notices` finds."""
     return f"\n\n> *elbowroom: {' '.join(text.split()).replace('*', '')}*\n\n"
 
 
 def without_notices(messages: Iterable[Message]) -> list[Message]:
-    """Return a history without the notices that a client has taken for the assistant's words and sent back."""
+    """Return a history without the notices that a client has sent back as words of the assistant."""
     return [_stripped(message) for message in messages]
 
 
@@ -229,7 +225,7 @@ def _stripped(message: Message) -> Message:
 
 
 def _without(part: Any) -> Any:
-    """Return a text or a part of text without notices, and any other part as it is."""
+    """Return a text or a text part without notices, and any other part as it is."""
     if isinstance(part, Mapping) and is_text(part):
         return {**part, "text": _without(part["text"])}
     if not isinstance(part, str) or MARK not in part:

@@ -1,4 +1,4 @@
-"""A conversation as immutable groups: what belongs together is never split."""
+"""Messages and the groups that must not be split: their text, their parts, their calls."""
 
 import json
 import math
@@ -7,10 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 Message = Mapping[str, Any]
-"""An OpenAI chat message. It is never changed: whoever needs another makes another."""
+"""An OpenAI chat message. It is never changed; a copy is."""
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 Kind = Literal["system", "user", "assistant", "tools"]
+
+BLANK_LINE = "\n\n"
+
+KINDS = {"image_url": "image", "input_image": "image", "input_audio": "audio", "input_file": "file"}
+
+MALFORMED = "malformed_arguments"
+"""The key under which arguments that are no JSON object are kept as text."""
+
+UNKNOWN_TOOL = "unknown_tool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +30,7 @@ class Group:
 
     @property
     def kind(self) -> Kind:
-        """Return what the group is: `tools` for an assistant message with calls, else by its role."""
+        """Return the kind of the group: `tools` for an assistant message with calls, else by its role."""
         first = self.messages[0]
         role = first.get("role")
         if role in SYSTEM_ROLES:
@@ -44,7 +53,7 @@ class Transcript:
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> "Transcript":
-        """Group messages. Results follow their calls at once: `repair` sees to that."""
+        """Group messages; results stand right after their calls, as `repair` leaves them."""
         groups: list[list[Message]] = []
         for message in messages:
             if message.get("role") == "tool" and groups and groups[-1][0].get("tool_calls"):
@@ -75,11 +84,8 @@ def text_of(message: Message) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-BLANK_LINE = "\n\n"
-
-
 def is_blank(content: object) -> bool:
-    """Tell whether content says nothing: it is null, empty or white space; any part other than text says something."""
+    """Tell whether content says nothing: null, white space, or text parts of it; any other part says something."""
     if isinstance(content, str):
         return not content.strip()
     if not isinstance(content, list):
@@ -98,7 +104,7 @@ def text_in(part: object) -> str:
 
 
 def parts_of(content: object) -> list[Any]:
-    """Return content as a list of parts; there are none in empty content."""
+    """Return content as a list of parts, which is empty for empty content."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return list(content) if isinstance(content, list) else []
@@ -123,13 +129,13 @@ def flattened(content: object) -> object:
 
 
 def with_text(message: Message, text: str) -> Message:
-    """Return a message with another text; what is no text of it stays."""
+    """Return a message with another text; its parts that are no text stay."""
     media = [part for part in parts_of(message.get("content")) if not is_text(part)]
     return {**message, "content": [*parts_of(text), *media] if media else text}
 
 
 def merged(first: Message, second: Message) -> Message:
-    """Return one message that says what both say; keys other than texts are the second's where both have them."""
+    """Return both messages as one; a key other than the texts has the second's value where both have it."""
     message = {**first, **second, "content": joined(first.get("content"), second.get("content"))}
     thoughts = [message.get("reasoning_content") for message in (first, second)]
     if any(thoughts):
@@ -138,7 +144,7 @@ def merged(first: Message, second: Message) -> Message:
 
 
 def whole_characters(text: str) -> str:
-    """Join the halves of split characters and replace those that have no other half: no encoder takes them."""
+    """Join the halves of split characters, and replace halves without the other half, which no encoder takes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -146,19 +152,15 @@ def whole_characters(text: str) -> str:
     return text
 
 
-KINDS = {"image_url": "image", "input_image": "image", "input_audio": "audio", "input_file": "file"}
-
-
 def readable(message: Message) -> str:
-    """Return the text of a message; a part that is no text is named where it stands, as "[image]"."""
+    """Return the text of a message, with the name of each part that is no text in its place, as "[image]"."""
     content = message.get("content")
     if isinstance(content, str):
         return content
-    return "\n".join(filter(None, (text_in(part) if is_text(part) else named(part) for part in parts_of(content))))
+    return "\n".join(filter(None, (text_in(part) if is_text(part) else _named(part) for part in parts_of(content))))
 
 
-def named(part: object) -> str:
-    """Return the name of a part of content in brackets."""
+def _named(part: object) -> str:
     kind = part.get("type") if isinstance(part, Mapping) else None
     return f"[{KINDS.get(kind, kind)}]" if isinstance(kind, str) else ""
 
@@ -174,7 +176,7 @@ def called(message: Message) -> Iterator[tuple[str, str]]:
 
 
 def written(message: Message) -> str:
-    """Return everything that a message says to a reader: who speaks, the text, and calls with their arguments."""
+    """Return a message as a reader sees it: the role, the text, and calls with their arguments."""
     calls = "".join(f"\n(calls {name} with {arguments})" for name, arguments in called(message))
     return f"{message.get('role')}: {readable(message)}{calls}"
 
@@ -182,12 +184,6 @@ def written(message: Message) -> str:
 def written_out(group: Group) -> str:
     """Return a group's messages, written out."""
     return "\n".join(written(message) for message in group.messages)
-
-
-MALFORMED = "malformed_arguments"
-"""The key under which arguments that are no JSON object are kept, as the text they were."""
-
-UNKNOWN_TOOL = "unknown_tool"
 
 
 def calls_of(message: Message) -> list[Mapping[str, Any]]:
@@ -199,40 +195,40 @@ def calls_of(message: Message) -> list[Mapping[str, Any]]:
 
 
 def with_safe_calls(message: Message) -> Message:
-    """Return the message itself if its calls are sound, else a copy with sound ones, or with none where it has none."""
+    """Return the message if its calls are sound, else a copy with sound calls, or without an empty list of calls."""
     if "tool_calls" not in message:
         return message
     calls = calls_of(message)
     if not calls:
         return {key: value for key, value in message.items() if key != "tool_calls"}
-    return with_calls(message, [safe_call(call) for call in calls])
+    return with_calls(message, [_safe_call(call) for call in calls])
 
 
 def with_calls(message: Message, calls: list[Mapping[str, Any]]) -> Message:
-    """Return the message with these calls: itself where they are the ones it has."""
+    """Return the message with these calls; the same object where it has them already."""
     present = message["tool_calls"]
     if len(present) == len(calls) and all(old is new for old, new in zip(present, calls, strict=True)):
         return message
     return {**message, "tool_calls": calls}
 
 
-def safe_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
+def _safe_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the call itself if name and arguments are sound, else a copy that keeps all of their text."""
     function = call.get("function")
     if not isinstance(function, Mapping):
         function = {}
     name, arguments = function.get("name"), function.get("arguments")
     sound_name = name if isinstance(name, str) and name else UNKNOWN_TOOL
-    sound_arguments = safe_arguments(arguments)
+    sound_arguments = _safe_arguments(arguments)
     if sound_name == name and sound_arguments == arguments:
         return call
     return {"type": "function", **call, "function": {**function, "name": sound_name, "arguments": sound_arguments}}
 
 
-def safe_arguments(arguments: object) -> str:
+def _safe_arguments(arguments: object) -> str:
     """Return arguments as the text of a JSON object, unchanged where they are that already.
 
-    Nothing at all is `{}`, and a mapping is written as JSON. Any other text is kept under the key `MALFORMED`.
+    No arguments are `{}`, and a mapping is written as JSON. Any other text is kept under the key `MALFORMED`.
     """
     if isinstance(arguments, str):
         if is_json_object(arguments):
@@ -245,7 +241,7 @@ def safe_arguments(arguments: object) -> str:
 
 
 def as_json(value: object) -> str:
-    """Write a value as JSON, readable: not ASCII alone."""
+    """Write a value as JSON, with characters beyond ASCII as they are."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -259,18 +255,17 @@ def is_json_object(text: str) -> bool:
     return isinstance(value, dict)
 
 
-def refuse(constant: str) -> NoReturn:
-    """Raise ValueError for NaN and Infinity."""
+def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
 def finite(text: str) -> float:
-    """Read a number; one that is too large to be one raises ValueError."""
+    """Read a number; raises ValueError for one that is too large for a float."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(text)
     return number
 
 
-STRICT = json.JSONDecoder(parse_constant=refuse, parse_float=finite)
+STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=finite)
 """Reads what every JSON parser reads."""

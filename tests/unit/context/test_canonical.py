@@ -129,10 +129,10 @@ THE_SAME: Final = {
 }
 
 
-@pytest.mark.parametrize(("one", "other"), THE_SAME.values(), ids=THE_SAME.keys())
-def test_what_clients_change_does_not_count(one: Json, other: Json) -> None:
+def test_what_clients_change_does_not_count() -> None:
     """A message is recognised although the client has sent it in another way, or with less around it."""
-    assert form_of(one) == form_of(other)
+    for name, (one, other) in THE_SAME.items():
+        assert form_of(one) == form_of(other), name
 
 
 DIFFERENT: Final = [
@@ -243,13 +243,13 @@ HOSTILE: Final = {
 }
 
 
-@pytest.mark.parametrize("message", HOSTILE.values(), ids=HOSTILE.keys())
-def test_no_message_is_too_odd(message: Json) -> None:
+def test_no_message_is_too_odd() -> None:
     """Whatever JSON can hold has a form, the same each time, and calls and answers of it are found without error."""
-    assert form_of(message) == form_of(message)
-    open_calls = OpenCalls()
-    open_calls.add(0, message)
-    open_calls.answered_by(message)
+    for name, message in HOSTILE.items():
+        assert form_of(message) == form_of(message), name
+        open_calls = OpenCalls()
+        open_calls.add(0, message)
+        open_calls.answered_by(message)
 
 
 def test_odd_messages_differ() -> None:

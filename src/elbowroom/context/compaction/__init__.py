@@ -10,9 +10,9 @@ from elbowroom.context.compaction.calls import (
     summary_of_calls,
 )
 from elbowroom.context.compaction.division import Compaction, Rung, TaskState, inner_summary, is_summary, smallest
-from elbowroom.context.compaction.ladder import Cannot, Ladder, PrunerFailed
+from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import find_values, spoken
-from elbowroom.context.compaction.order import Progress, Wishes
+from elbowroom.context.compaction.order import Progress, PrunerFailed, Wishes
 
 __all__ = [
     "CALLED",

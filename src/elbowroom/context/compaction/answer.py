@@ -1,8 +1,8 @@
-"""Reads what a pruning agent answered: a plan or a rewritten conversation, in JSON or nearly so.
+"""Reads the answer of a pruning agent: a plan or a rewritten conversation, in JSON or nearly so.
 
 Models think aloud, wrap their answer in fences and prose, write tags or headings instead of JSON, stop in the middle,
-decline, call a tool, or echo the form they were shown. What is whole in an answer is used; everything else becomes an
-`Unusable` whose reason can be put to the model in a second order.
+decline, call a tool, or echo the form they were shown. The complete parts of an answer are used; every other answer
+becomes an `Unusable` whose reason can be put to the model in a second order.
 """
 
 import re
@@ -33,6 +33,8 @@ REFUSAL = re.compile(rf"\W{{0,20}}(?:{'|'.join(REFUSALS)})", re.IGNORECASE)
 TOOL_CALL = re.compile(r"<tool_call|\[TOOL_CALLS?\]|<function[=_]|<\|python_tag\|>|<\|tool_call|to=functions\.")
 ID = re.compile(r"(?<!\d)(\d{1,6})(?!\d)(?: ?(?:-|–|to|bis|\.\.\.?) ?[a-z]?(\d{1,6})(?!\d))?")
 
+Said = tuple[str, str, tuple[tuple[str, str], ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -57,27 +59,45 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """An answer that is neither, with the reason in words that the pruning agent can act on."""
+    """An answer that is neither plan nor rewrite, with the reason in words that the pruning agent can act on."""
 
     reason: str
 
 
 PruneAnswer = Plan | Rewrite | Unusable
 
+
 EXAMPLE = Plan("what must hold", "what happened")
-"""The words that stand in the form which the pruning agent is shown: an answer that repeats them says nothing."""
+"""The form that the pruning agent is shown: an answer that repeats its words says nothing."""
+
+
 PLACEHOLDERS = frozenset(
     {"", EXAMPLE.retain, EXAMPLE.summary, "string", "text", "summary", "retain", "your summary", "your summary here"}
     | {"summary here", "summary text", "none", "null", "n a", "nothing", "todo", "empty"}
 )
 
+
 EMPTY = Unusable("The answer was empty.")
+
+
 ONLY_THOUGHT = Unusable("The answer ended before the thinking did. Answer at once, without thinking first.")
+
+
 CUT_OFF = Unusable("The answer was cut off before its end. Write less.")
+
+
 TOO_SHORT = Unusable("retain and summary were empty or next to it.")
+
+
 ECHO = Unusable("The answer repeated the form it was shown. Fill it with what this conversation holds.")
+
+
 DECLINED = Unusable("The answer was a refusal. Summarising what was said is all that is asked.")
+
+
 CALLED = Unusable("The answer was a tool call. No tools are needed: write the JSON object itself.")
+
+
 NO_JSON = Unusable("The answer was no JSON object with retain, summary and keep.")
 
 
@@ -99,7 +119,7 @@ def read_prune_answer(text: str) -> PruneAnswer:
 
 
 def _from_json(text: str) -> PruneAnswer | None:
-    """Return the last usable answer, one that is whole before one that is not; else the first reason against one."""
+    """Return the last usable answer, complete ones before broken ones; else the first reason against one."""
     salvaged: PruneAnswer | None = None
     best: PruneAnswer | None = None
     reason: Unusable | None = None
@@ -116,7 +136,7 @@ def _from_json(text: str) -> PruneAnswer | None:
 
 
 def _answers(found: Found, value: Any, depth: int = 0) -> Iterator[PruneAnswer]:
-    """Yield what a value holds, plans unchecked: an answer, several of an array joined to one, or a wrapped one."""
+    """Yield the answers in a value, plans unchecked: the value itself, an array's plans joined, or wrapped ones."""
     if depth > DEEPEST_WRAPPING:
         return
     if isinstance(value, list):
@@ -179,7 +199,7 @@ def _plan(found: Found, fields: dict[str, Any]) -> PruneAnswer:
 
 
 def _from_sections(text: str) -> PruneAnswer | None:
-    """Return the plan that tags or headings make; None where there are none."""
+    """Return the plan written in tags or under headings; None where there are none."""
     sections = sections_of(text)
     if sections is None:
         return None
@@ -201,7 +221,7 @@ def _joined(plans: list[Plan]) -> Plan:
 
 
 def _checked(plan: Plan) -> PruneAnswer:
-    """Return the plan without placeholders, if then it says anything."""
+    """Return the plan without placeholders; unusable if nothing is left then."""
     retain, summary = ("" if _is_placeholder(text) else text for text in (plan.retain, plan.summary))
     if not retain and not summary:
         return ECHO if EXAMPLE.summary in plan.summary.casefold() else TOO_SHORT
@@ -250,30 +270,25 @@ def _ids(value: Any) -> Iterator[int]:
             yield from range(start, end + 1) if 0 <= end - start <= LONGEST_RANGE else (start, end)
 
 
-Said = tuple[str, str, tuple[tuple[str, str], ...]]
 NOTHING_TOLD = Unusable("Messages were left out, and no summary said what was in them.")
 
 
 def as_plan(rewrite: Rewrite, division: Division) -> Plan | Unusable:
-    """Return the plan: old groups all of whose messages are there unchanged are kept, other messages become words."""
+    """Return a rewrite as a plan: old groups that it holds unchanged are kept, other messages are summary."""
     theirs = {_said(message) for message in rewrite.messages}
     kept = [each for each in division.old if theirs.issuperset(map(_said, each.group.messages))]
     ours = [*(each.group for each in (*kept, *division.pinned)), *division.tail]
     settled = {_said(message) for group in ours for message in group.messages}
-    told = [_told(message) for message in rewrite.messages if _said(message) not in settled and _is_content(message)]
-    summary = "\n".join(filter(None, [rewrite.summary, *told]))
+    others = [each for each in rewrite.messages if each.get("role") not in SYSTEM_ROLES and _said(each) not in settled]
+    summary = "\n".join(filter(None, [rewrite.summary, *map(_told, others)]))
     if not summary and len(kept) < len(division.old):
         return NOTHING_TOLD
     return Plan("", summary, tuple(each.id for each in kept))
 
 
 def _said(message: Message) -> Said:
-    """Return what makes a message the same: who says and calls what; ids may have been written anew."""
+    """Return what identifies a message: role, text and calls, but no ids, which may have been written anew."""
     return str(message.get("role")), readable(message).strip(), tuple(called(message))
-
-
-def _is_content(message: Message) -> bool:
-    return message.get("role") not in SYSTEM_ROLES
 
 
 def _told(message: Message) -> str:

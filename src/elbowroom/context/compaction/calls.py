@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from elbowroom.context.compaction.division import is_summary
 from elbowroom.context.outputs import (
@@ -39,10 +39,27 @@ NOUNS: Final[dict[ToolKind, tuple[str, str]]] = {
     "other": ("1 other call", "{} other calls"),
 }
 
+NOTE: Final = re.compile(
+    r'[\d,]+ results of earlier calls are listed, each with its id, by tool_output_cache\(ref_id="(?P<ref>\w+)"\)\.'
+)
+
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """One call: its kind, its tool, what it was about, and what its tests gave or the error it ended in, if any."""
+class RemovedCalls:
+    """What a summary tells of removed calls: `results` says where their results can be read, if anywhere.
+
+    Where no pruning agent sums up what they did, the code does, in at most `most_tokens`; `kinds` are the declared
+    kinds of tools.
+    """
+
+    results: str = ""
+    most_tokens: int = MOST_TOKENS
+    kinds: Mapping[str, ToolKind] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """One call: its kind, its tool, its target, and the outcome of its tests or the error that it ended in, if any."""
 
     kind: ToolKind
     tool: str
@@ -52,15 +69,12 @@ class Done:
 
 
 def summary_of_calls(
-    groups: Sequence[Group],
-    size: Callable[[str], int],
-    room: int,
-    kinds: Mapping[str, ToolKind] | None = None,
+    groups: Sequence[Group], size: Callable[[str], int], room: int, kinds: Mapping[str, ToolKind] | None = None
 ) -> str:
-    """Return in one line what the calls of these groups did, within `room` as `size` measures; nothing if none fits.
+    """Return in one line what the calls of these groups did, within `room` as `size` counts; empty if nothing fits.
 
-    Errors follow below, one a paragraph and word for word, the newest ones as far as they fit. `kinds` are those that
-    are declared of tools.
+    Errors follow below, one a paragraph and word for word, the newest ones as far as they fit. `kinds` are the declared
+    kinds of tools.
     """
     calls = list(_calls(groups, kinds or {}))
     if not calls:
@@ -73,39 +87,34 @@ def summary_of_calls(
     return ""
 
 
-def _calls(groups: Sequence[Group], kinds: Mapping[str, ToolKind]) -> Iterator[Done]:
+def _calls(groups: Sequence[Group], kinds: Mapping[str, ToolKind]) -> Iterator[_Done]:
     for group in groups:
         first, *results = group.messages
         texts = {message.get("tool_call_id"): readable(message) for message in results}
-        ids = [call.get("id") for call in _with_function(first.get("tool_calls"))]
+        calls = (call for call in first.get("tool_calls") or () if isinstance(call, Mapping))
+        ids = [call.get("id") for call in calls if isinstance(call.get("function"), Mapping)]
         for call_id, (tool, arguments) in zip(ids, called(first), strict=True):
             kind, text = kind_of(tool, kinds), texts.get(call_id, "")
             below = error_below(text)
             error = error_in(text) if below is None else below
             outcome = _outcome(kind, text)
-            yield Done(kind, tool, target_of(kind, arguments), outcome, None if outcome else error)
-
-
-def _with_function(calls: object) -> list[Mapping[str, Any]]:
-    """Return the calls that `called` names."""
-    found = calls if isinstance(calls, list | tuple) else ()
-    return [call for call in found if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)]
+            yield _Done(kind, tool, target_of(kind, arguments), outcome, None if outcome else error)
 
 
 def _outcome(kind: ToolKind, text: str) -> str:
-    """Return how the tests went that a command ran, with the names of those that failed."""
+    """Return the outcome of the tests that a command ran, with the names of those that failed."""
     counts = outcome_of_tests(text) if kind == "execute" else ""
     failed = FAILED_TEST.findall(text)[:MOST_FAILED] if counts else []
     return f"{counts} ({', '.join(one_line(name, LONGEST_NAMED) for name in failed)})" if failed else counts
 
 
-def _told(calls: Sequence[Done], listed: int) -> str:
+def _told(calls: Sequence[_Done], listed: int) -> str:
     parts = [_of_kind(kind, [call for call in calls if call.kind == kind], listed) for kind in NOUNS]
     failed = sum(call.error is not None for call in calls)
     return "; ".join(filter(None, [*parts, f"{failed} of these failed" if failed else ""]))
 
 
-def _of_kind(kind: ToolKind, calls: Sequence[Done], listed: int) -> str:
+def _of_kind(kind: ToolKind, calls: Sequence[_Done], listed: int) -> str:
     names = list(dict.fromkeys(filter(None, map(_named, calls))))
     number = len(names) if kind == "read" and names else len(calls)
     if not number:
@@ -117,7 +126,7 @@ def _of_kind(kind: ToolKind, calls: Sequence[Done], listed: int) -> str:
     return f"{told}: {', '.join(names[-listed:])}{', …' if len(names) > listed else ''}"
 
 
-def _named(call: Done) -> str:
+def _named(call: _Done) -> str:
     what = one_line(call.target, LONGEST_NAMED)
     if call.kind == "other":
         what = " ".join(filter(None, (one_line(call.tool, LONGEST_NAMED), what)))
@@ -125,9 +134,10 @@ def _named(call: Done) -> str:
 
 
 def _with_errors(told: str, errors: Mapping[tuple[str, str], int], size: Callable[[str], int], room: int) -> str:
-    """Return the line with as many errors below as fit: the last kinds of them, in the order they came.
+    """Return the line with as many errors below it as fit: the last ones, in the order in which they came.
 
-    Where one does not fit, its beginning may. Lines are indented, so that no tool writes a line of the summary's own.
+    Where an error does not fit, its beginning may. Lines are indented, so that no tool writes a line of the summary's
+    own.
     """
     below: list[str] = []
     for (tool, error), times in reversed(list(errors.items())):
@@ -140,26 +150,8 @@ def _with_errors(told: str, errors: Mapping[tuple[str, str], int], size: Callabl
     return "\n".join([told, *below])
 
 
-@dataclass(frozen=True, slots=True)
-class RemovedCalls:
-    """`results` says where their results can be read, if anywhere.
-
-    Where no pruning agent sums up what they did, the code does in at most so many tokens; `kinds` are those that are
-    declared of tools.
-    """
-
-    results: str = ""
-    most_tokens: int = MOST_TOKENS
-    kinds: Mapping[str, ToolKind] = field(default_factory=dict)
-
-
-NOTE: Final = re.compile(
-    r'[\d,]+ results of earlier calls are listed, each with its id, by tool_output_cache\(ref_id="(?P<ref>\w+)"\)\.'
-)
-
-
 def results_in(messages: Sequence[Message]) -> Iterator[tuple[Message, str, str]]:
-    """Yield each message with the name and the arguments of the call that it answers; both empty where it is none."""
+    """Yield each message with name and arguments of the call that it answers; both are empty for other messages."""
     calls: dict[str, Mapping[str, object]] = {}  # ids of clients may be anything
     for message in messages:
         for call in calls_of(message):
@@ -172,9 +164,9 @@ def results_in(messages: Sequence[Message]) -> Iterator[tuple[Message, str, str]
 def index_of(
     messages: Sequence[Message], kinds: Mapping[str, ToolKind], ref_of: Callable[[Message], str | None]
 ) -> tuple[str, int]:
-    """Return one line for each result that can be read again, oldest first, and how many these are.
+    """Return one line for each result that can be read again, oldest first, and how many results these are.
 
-    Lists that earlier compactions have left are named first. Where there is nothing but one of these, it is enough.
+    Lists that earlier compactions have left are named first. A history without new results has no index of its own.
     """
     lines = [f"[an earlier list; ref={ref}]" for ref in lists_named_in(messages)]
     count = 0
@@ -190,7 +182,7 @@ def index_of(
 
 
 def note_on(ref: ToolOutputRef, count: int) -> str:
-    """Return what stands in a summary for the results that are gone."""
+    """Return the summary's note on where the list of removed results can be read."""
     return f'{count:,} results of earlier calls are listed, each with its id, by tool_output_cache(ref_id="{ref.id}").'
 
 

@@ -1,4 +1,7 @@
-"""Builds the shorter conversation from what was kept and told, and reads the summary that an earlier one left."""
+"""Divides a conversation into what stays and what a summary replaces, and builds the shorter one.
+
+The summary is a message of the user between tags, from which the next compaction reads what this one has told.
+"""
 
 import re
 import unicodedata
@@ -10,128 +13,6 @@ from elbowroom.context.transcript import Group, Message, Transcript, messages_of
 
 LEAST_TAIL, MOST_TAIL = 3, 5
 SUMMARY_TAG = "elbowroom-summary"
-
-
-@dataclass(frozen=True, slots=True)
-class NumberedGroup:
-    """A group with its place in the conversation, by which a prune plan names it."""
-
-    id: int
-    group: Group
-
-
-@dataclass(frozen=True, slots=True)
-class Division:
-    """A conversation in parts, each in its order; every group is in exactly one of them.
-
-    `system` are the system messages before the tail, wherever they stood. `pinned` are the messages before the tail
-    that the running task rests on. `old` is everything that a compaction replaces; `summaries` are what earlier
-    compactions left, to be carried into the next.
-    """
-
-    system: tuple[Group, ...]
-    pinned: tuple[NumberedGroup, ...]
-    old: tuple[NumberedGroup, ...]
-    summaries: tuple[Group, ...]
-    tail: tuple[Group, ...]
-
-
-def divide(transcript: Transcript, *, tails_from: int, keeping: frozenset[int] = frozenset()) -> Division:
-    """Divide a conversation whose tail begins at group `tails_from`; groups at the places `keeping` are pinned too.
-
-    A system message that only repeats an earlier one, as some clients send with every turn, is old.
-    """
-    pinned = running_task(transcript.groups) | keeping
-    system: list[Group] = []
-    kept: list[NumberedGroup] = []
-    old: list[NumberedGroup] = []
-    summaries: list[Group] = []
-    for index, group in enumerate(transcript.groups[:tails_from]):
-        if group.kind == "system" and group not in system:
-            system.append(group)
-        elif is_summary(group):
-            summaries.append(group)
-        else:
-            (kept if index in pinned else old).append(NumberedGroup(index, group))
-    return Division(tuple(system), tuple(kept), tuple(old), tuple(summaries), transcript.groups[tails_from:])
-
-
-def tail_starts(groups: tuple[Group, ...], turns: int) -> Iterator[int]:
-    """Yield where the tail may begin, longest tail first: the last turns, 3 to 5 messages, 3, the last group.
-
-    Results of tools that the model has not read yet are in every tail.
-    """
-    last = _start_of_unread(groups)
-    starts = {
-        last,
-        min(last, _start_of_messages(groups, LEAST_TAIL, MOST_TAIL)),
-        min(last, _start_of_messages(groups, 0, LEAST_TAIL)),
-    }
-    if turns > 0:
-        starts.add(min(last, _start_of_turns(groups, turns)))
-    yield from sorted(starts)
-
-
-def running_task(groups: tuple[Group, ...]) -> frozenset[int]:
-    """Return the places of the last user message and, where that is only a nudge, of the one that it nudges on."""
-    users = _users(groups)
-    if not users:
-        return frozenset()
-    opened = [index for index in users if not _is_nudge(groups[index])]
-    return frozenset({users[-1], opened[-1] if opened else users[0]})
-
-
-def results_being_answered(groups: tuple[Group, ...]) -> frozenset[int]:
-    """Return the place of the results behind which there is nothing but the beginning of an answer."""
-    place = len(groups) - 1
-    while place >= 0 and groups[place].kind == "assistant":
-        place -= 1
-    is_begun = 0 <= place < len(groups) - 1
-    return frozenset({place}) if is_begun and groups[place].kind == "tools" else frozenset()
-
-
-def is_summary(group: Group) -> bool:
-    """Tell whether this is the message that an earlier compaction has put in place of old groups."""
-    return group.messages[0].get("role") == "user" and group.text.lstrip().startswith(f"<{SUMMARY_TAG}>")
-
-
-def _is_nudge(group: Group) -> bool:
-    content = group.messages[0].get("content")
-    shows_more = isinstance(content, list) and any(
-        isinstance(part, Mapping) and part.get("type") not in (None, "text") for part in content
-    )
-    return not shows_more and is_nudge(group.text)
-
-
-def _users(groups: tuple[Group, ...]) -> list[int]:
-    return [index for index, group in enumerate(groups) if group.kind == "user" and not is_summary(group)]
-
-
-def _start_of_unread(groups: tuple[Group, ...]) -> int:
-    """Return the place of the last group, or of the calls before it where only the user has spoken since."""
-    last = max(0, len(groups) - 1)
-    place = last
-    while place > 0 and groups[place].kind in ("user", "system"):
-        place -= 1
-    return place if groups and groups[place].kind == "tools" else last
-
-
-def _start_of_turns(groups: tuple[Group, ...], turns: int) -> int:
-    users = _users(groups)
-    return users[-turns] if len(users) >= turns else 0
-
-
-def _start_of_messages(groups: tuple[Group, ...], least: int, most: int) -> int:
-    """Return where the longest run of whole groups with at most this many messages begins.
-
-    It is longer where it would have fewer than `least` messages or no group at all.
-    """
-    start, count = len(groups), 0
-    while start > 0 and (count < max(1, least) or count + len(groups[start - 1].messages) <= most):
-        start -= 1
-        count += len(groups[start].messages)
-    return start
-
 
 Rung = Literal["plan", "retry", "digest", "last messages"]
 TaskState = Literal["in progress", "waiting for the user", "done"]
@@ -159,114 +40,7 @@ TAG = re.compile(rf"<(?=\s*/?\s*{SUMMARY_TAG})", re.IGNORECASE)
 QUESTION = re.compile(r"[?？؟][\"'”’»」』)*_\s]*$", re.MULTILINE)
 LAST_WORDS = 300
 
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """A conversation made shorter: its messages, which rung of the ladder did it, sizes in tokens before and after.
-
-    The last `tail` messages are those at the conversation's end, untouched. `groups_kept` are all that stay word for
-    word, those included, but for system messages; `seconds` is how long it took, for who keeps time.
-    """
-
-    messages: tuple[Message, ...]
-    rung: Rung
-    before: int
-    after: int
-    replaced_groups: int
-    summary: str
-    tail: int
-    groups_kept: int = 0
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """What an earlier summary says, by its sections."""
-
-    retain: str = ""
-    summary: str = ""
-    facts: str = ""
-    results: str = ""
-
-    @property
-    def text(self) -> str:
-        """Return what it tells of the conversation."""
-        return "\n\n".join(filter(None, (self.retain, self.summary, self.facts)))
-
-
-def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> list[Message]:
-    """Return system, the message that opened the task, the summary, kept groups in their order, and the tail.
-
-    Where groups older than the running task are kept, that stands behind them: the user's last request has to be the
-    last for the model and for the next compaction too.
-    """
-    is_first = bool(division.pinned) and all(each.id > division.pinned[0].id for each in kept)
-    opening, others = division.pinned[:is_first], division.pinned[is_first:]
-    middle = sorted([*kept, *others], key=lambda numbered: numbered.id)
-    note: list[Message] = [{"role": "user", "content": summary}] if summary else []
-    return [
-        *messages_of(division.system),
-        *messages_of([numbered.group for numbered in opening]),
-        *note,
-        *messages_of([numbered.group for numbered in middle]),
-        *messages_of(division.tail),
-    ]
-
-
-def smallest(messages: Sequence[Message]) -> list[Message]:
-    """Return what of a history no compaction can free: system messages, the running task, and the last group."""
-    transcript = Transcript.of(messages)
-    *_, shortest = tail_starts(transcript.groups, 0)
-    return build(divide(transcript, tails_from=shortest), "", ())
-
-
-def summary_message(retain: str, summary: str, facts: Sequence[str], state: TaskState, results: str = "") -> str:
-    """Return the text that stands for what was removed: fenced, so that it is read as information.
-
-    `results` says where the results of tools that were removed can be read.
-    """
-    listed = "\n".join(f"- {fact}" for fact in facts)
-    sections = ((RETAIN, retain), (SUMMARY, summary), (FACTS, listed), (RESULTS, results))
-    body = "\n\n".join(f"## {title}\n{_fenced(text)}" for title, text in sections if text)
-    return f"<{SUMMARY_TAG}>\n{INTRODUCTION}\n\n{body}\n</{SUMMARY_TAG}>\n{CONTINUATIONS[state]}"
-
-
-def carried_by(summaries: Sequence[Group]) -> Carried:
-    """Return what earlier summaries say, joined section by section."""
-    found: dict[str, list[str]] = {RETAIN: [], SUMMARY: [], FACTS: [], RESULTS: []}
-    for group in summaries:
-        before, *rest = HEADING.split(inner_summary(group.text))
-        found[SUMMARY].append(before.strip())
-        for title, text in zip(rest[::2], rest[1::2], strict=True):
-            found[title].append(text.strip())
-    return Carried(*("\n".join(filter(None, texts)) for texts in found.values()))
-
-
-def inner_summary(message: str) -> str:
-    """Return what a compaction wrote in its message, without fence, introduction and continuation."""
-    inner, fence, rest = message.partition(f"<{SUMMARY_TAG}>")[2].rpartition(f"</{SUMMARY_TAG}>")
-    text = inner if fence else rest
-    return (text.partition("\n\n")[2] or text).strip()
-
-
-def state_of(tail: Sequence[Group]) -> TaskState:
-    """Return how the running task stands, by the end of the conversation.
-
-    A user's message or a tool's result at the end has not been answered: the work is in progress. An assistant's
-    words at the end are a question to the user or the end of the work.
-    """
-    said = [group for group in tail if group.kind != "system"]
-    if not said or said[-1].kind != "assistant":
-        return "in progress"
-    return "waiting for the user" if QUESTION.search(said[-1].text.rstrip()[-LAST_WORDS:]) else "done"
-
-
-def _fenced(text: str) -> str:
-    """Keep a text from opening or closing the tags that stand around it."""
-    return TAG.sub("<\\\\", text.strip())
-
-
-LONGEST = 80
+LONGEST_NUDGE = 80
 LONGEST_WITHOUT_WORDS = 8
 WORDS = {
     "English": (
@@ -313,16 +87,239 @@ PHRASES = re.compile(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class NumberedGroup:
+    """A group with its place in the conversation: the id by which a plan names it."""
+
+    id: int
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A conversation in parts, each in its order; every group is in exactly one of them.
+
+    `system` are the system messages before the tail, wherever they stood. `pinned` are the groups before the tail that
+    the running task rests on. `old` is everything that a compaction replaces; `summaries` are the messages that earlier
+    compactions left, to be carried into the next.
+    """
+
+    system: tuple[Group, ...]
+    pinned: tuple[NumberedGroup, ...]
+    old: tuple[NumberedGroup, ...]
+    summaries: tuple[Group, ...]
+    tail: tuple[Group, ...]
+
+
+def divide(transcript: Transcript, *, tails_from: int, keeping: frozenset[int] = frozenset()) -> Division:
+    """Divide a conversation whose tail begins at group `tails_from`; groups at the places `keeping` are pinned too.
+
+    A system message that repeats an earlier one, as some clients send with every turn, is old.
+    """
+    pinned = running_task(transcript.groups) | keeping
+    system: list[Group] = []
+    kept: list[NumberedGroup] = []
+    old: list[NumberedGroup] = []
+    summaries: list[Group] = []
+    for index, group in enumerate(transcript.groups[:tails_from]):
+        if group.kind == "system" and group not in system:
+            system.append(group)
+        elif is_summary(group):
+            summaries.append(group)
+        else:
+            (kept if index in pinned else old).append(NumberedGroup(index, group))
+    return Division(tuple(system), tuple(kept), tuple(old), tuple(summaries), transcript.groups[tails_from:])
+
+
+def running_task(groups: tuple[Group, ...]) -> frozenset[int]:
+    """Return the place of the last user message and, where that is a nudge, of the request that it nudges on."""
+    users = _users(groups)
+    if not users:
+        return frozenset()
+    opened = [index for index in users if not _is_nudge(groups[index])]
+    return frozenset({users[-1], opened[-1] if opened else users[0]})
+
+
+def _users(groups: tuple[Group, ...]) -> list[int]:
+    return [index for index, group in enumerate(groups) if group.kind == "user" and not is_summary(group)]
+
+
+def _is_nudge(group: Group) -> bool:
+    content = group.messages[0].get("content")
+    shows_more = isinstance(content, list) and any(
+        isinstance(part, Mapping) and part.get("type") not in (None, "text") for part in content
+    )
+    return not shows_more and is_nudge(group.text)
+
+
 def is_nudge(text: str) -> bool:
     """Tell whether a message only says to go on, agrees, declines or thanks, in one of many languages.
 
-    It lives on the request before it. A doubtful message counts as a nudge: that costs one pinned message more, the
-    other mistake would lose the task.
+    A nudge means nothing without the request before it. A doubtful message counts as one: that costs one pinned message
+    more, the other mistake would lose the task.
     """
-    if len(text) > LONGEST:
+    if len(text) > LONGEST_NUDGE:
         return False
     said = PHRASES.sub(" ", unicodedata.normalize("NFC", text).casefold().replace("’", "'"))
     words = re.findall(r"(?:[^\W_]|['\-\u0900-\u0903\u093a-\u094f])+", said)
     if not words or all(word.isdecimal() and len(word) <= 2 for word in words):
         return len("".join(said.split())) <= LONGEST_WITHOUT_WORDS
     return all(word in NUDGING for word in words)
+
+
+def is_summary(group: Group) -> bool:
+    """Tell whether a group is the message that an earlier compaction has put in place of old groups."""
+    return group.messages[0].get("role") == "user" and group.text.lstrip().startswith(f"<{SUMMARY_TAG}>")
+
+
+def tail_starts(groups: tuple[Group, ...], turns: int) -> Iterator[int]:
+    """Yield where the tail may begin, longest tail first: the last turns, 3 to 5 messages, 3, the last group.
+
+    Results of tools that the model has not read yet are in every tail.
+    """
+    last = _start_of_unread(groups)
+    starts = {
+        last,
+        min(last, _start_of_messages(groups, LEAST_TAIL, MOST_TAIL)),
+        min(last, _start_of_messages(groups, 0, LEAST_TAIL)),
+    }
+    if turns > 0:
+        starts.add(min(last, _start_of_turns(groups, turns)))
+    yield from sorted(starts)
+
+
+def _start_of_unread(groups: tuple[Group, ...]) -> int:
+    """Return the place of the last group, or of the calls before it where only the user has spoken since."""
+    last = max(0, len(groups) - 1)
+    place = last
+    while place > 0 and groups[place].kind in ("user", "system"):
+        place -= 1
+    return place if groups and groups[place].kind == "tools" else last
+
+
+def _start_of_messages(groups: tuple[Group, ...], least: int, most: int) -> int:
+    """Return where the longest run of whole groups at the end with at most `most` messages begins.
+
+    The run is longer than that where it would have fewer than `least` messages or no group at all.
+    """
+    start, count = len(groups), 0
+    while start > 0 and (count < max(1, least) or count + len(groups[start - 1].messages) <= most):
+        start -= 1
+        count += len(groups[start].messages)
+    return start
+
+
+def _start_of_turns(groups: tuple[Group, ...], turns: int) -> int:
+    users = _users(groups)
+    return users[-turns] if len(users) >= turns else 0
+
+
+def results_being_answered(groups: tuple[Group, ...]) -> frozenset[int]:
+    """Return the place of the last results if the conversation ends with the beginning of an answer to them."""
+    place = len(groups) - 1
+    while place >= 0 and groups[place].kind == "assistant":
+        place -= 1
+    is_begun = 0 <= place < len(groups) - 1
+    return frozenset({place}) if is_begun and groups[place].kind == "tools" else frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A conversation made shorter: its messages, the rung that did it, its sizes in tokens before and after.
+
+    The last `tail` messages stand untouched at the conversation's end. `groups_kept` counts all groups that stay word
+    for word, those of the tail included, system messages apart; `seconds` is how long the compaction took.
+    """
+
+    messages: tuple[Message, ...]
+    rung: Rung
+    before: int
+    after: int
+    replaced_groups: int
+    summary: str
+    tail: int
+    groups_kept: int = 0
+    seconds: float = 0.0
+
+
+def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> list[Message]:
+    """Return system, the message that opened the task, the summary, kept groups in their order, and the tail.
+
+    Kept groups that are older than the running task stand before it: the user's last request has to be the last one for
+    the model and for the next compaction too.
+    """
+    is_first = bool(division.pinned) and all(each.id > division.pinned[0].id for each in kept)
+    opening, others = division.pinned[:is_first], division.pinned[is_first:]
+    middle = sorted([*kept, *others], key=lambda numbered: numbered.id)
+    note: list[Message] = [{"role": "user", "content": summary}] if summary else []
+    return [
+        *messages_of(division.system),
+        *messages_of([numbered.group for numbered in opening]),
+        *note,
+        *messages_of([numbered.group for numbered in middle]),
+        *messages_of(division.tail),
+    ]
+
+
+def smallest(messages: Sequence[Message]) -> list[Message]:
+    """Return the part of a history that no compaction can free: system messages, the running task, the last group."""
+    transcript = Transcript.of(messages)
+    *_, shortest = tail_starts(transcript.groups, 0)
+    return build(divide(transcript, tails_from=shortest), "", ())
+
+
+def summary_message(retain: str, summary: str, facts: Sequence[str], state: TaskState, results: str = "") -> str:
+    """Return the message that stands for the removed groups, between tags that mark it as information.
+
+    `results` says where the results of removed tool calls can be read.
+    """
+    listed = "\n".join(f"- {fact}" for fact in facts)
+    sections = ((RETAIN, retain), (SUMMARY, summary), (FACTS, listed), (RESULTS, results))
+    fenced = ((title, TAG.sub("<\\\\", text.strip())) for title, text in sections if text)
+    body = "\n\n".join(f"## {title}\n{text}" for title, text in fenced)
+    return f"<{SUMMARY_TAG}>\n{INTRODUCTION}\n\n{body}\n</{SUMMARY_TAG}>\n{CONTINUATIONS[state]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """The sections of an earlier summary; those that it does not have are empty."""
+
+    retain: str = ""
+    summary: str = ""
+    facts: str = ""
+    results: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return all sections but that on the results of tools."""
+        return "\n\n".join(filter(None, (self.retain, self.summary, self.facts)))
+
+
+def carried_by(summaries: Sequence[Group]) -> Carried:
+    """Return the sections of earlier summaries, joined section by section."""
+    found: dict[str, list[str]] = {RETAIN: [], SUMMARY: [], FACTS: [], RESULTS: []}
+    for group in summaries:
+        before, *rest = HEADING.split(inner_summary(group.text))
+        found[SUMMARY].append(before.strip())
+        for title, text in zip(rest[::2], rest[1::2], strict=True):
+            found[title].append(text.strip())
+    return Carried(*("\n".join(filter(None, texts)) for texts in found.values()))
+
+
+def inner_summary(message: str) -> str:
+    """Return the text that a compaction wrote in its message, without fence, introduction and continuation."""
+    inner, fence, rest = message.partition(f"<{SUMMARY_TAG}>")[2].rpartition(f"</{SUMMARY_TAG}>")
+    text = inner if fence else rest
+    return (text.partition("\n\n")[2] or text).strip()
+
+
+def state_of(tail: Sequence[Group]) -> TaskState:
+    """Return how the running task stands, by the end of the conversation.
+
+    After a user's message or a tool's result the work is in progress. An assistant's words are a question to the user
+    or the end of the work.
+    """
+    said = [group for group in tail if group.kind != "system"]
+    if not said or said[-1].kind != "assistant":
+        return "in progress"
+    return "waiting for the user" if QUESTION.search(said[-1].text.rstrip()[-LAST_WORDS:]) else "done"

@@ -1,4 +1,4 @@
-"""Makes shorter conversations out of plans and digests, within a room estimated before anything is counted."""
+"""Makes shorter conversations out of plans and digests, within a room that is estimated before anything is counted."""
 
 import itertools
 import json
@@ -21,13 +21,18 @@ MOST_UNTOLD: Final = 5
 FRAME: Final = 8  # tokens that a template needs around a message
 DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
 
+LONGEST_USER = 300
+LONGEST_ASSISTANT = 200
+LONGEST_RESULT = 120
+LONGEST_ARGUMENTS = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A shorter conversation, not yet counted: what is told, the groups that stay, and the message that tells it.
+    """A shorter conversation that is not counted yet: its plan, the groups that stay, and the message with the summary.
 
-    `lost` are the facts of other groups that it does not hold but for those that the message lists. A draft that is
-    whole is good only with all its groups.
+    `lost` are the facts of removed groups that it does not hold, those listed in the summary included. A draft that
+    `is_whole` is good only with all its groups.
     """
 
     division: Division
@@ -39,7 +44,7 @@ class Draft:
 
     @property
     def messages(self) -> list[Message]:
-        """Return the conversation."""
+        """Return the messages of the shorter conversation."""
         return build(self.division, self.summary, self.kept)
 
     @property
@@ -50,15 +55,15 @@ class Draft:
 
     @property
     def replaced(self) -> int:
-        """Return how many groups are gone."""
+        """Return how many groups the summary replaces."""
         return len(self.division.old) - len(self.kept)
 
 
 class Drafts:
-    """Drafts of one compaction. `size` counts a text, `room` is what the target leaves beside the tail, in tokens.
+    """Makes the drafts of one compaction; `size` counts a text, `room` is what the target leaves beside the tail.
 
-    `removed` is what is told of tool calls that are gone from the conversation. `untold` are conditions of
-    the user that the last draft neither tells nor has room to list, a few of them.
+    `removed` is what the summary tells of removed tool calls. `untold` are a few conditions of the user that the last
+    draft neither tells nor has room to list.
     """
 
     def __init__(
@@ -88,9 +93,9 @@ class Drafts:
         self._frame = size(summary_message("-", "-", ["-"], state, self._results)) + FRAME
 
     async def planned(self, plan: Plan, most: int) -> Draft | str:
-        """Return what a plan makes; its summary may take `most` tokens.
+        """Return the draft of a plan, whose summary may take `most` tokens, or the reason against it.
 
-        The groups that it keeps stay as far as there is room, and where more is left, the newest of the others.
+        The groups that the plan keeps stay as far as there is room, and where more is left, the newest of the others.
         """
         length = self._size(f"{plan.retain}\n{plan.summary}")
         if length > most:
@@ -98,13 +103,13 @@ class Drafts:
         return await self._filled(plan)
 
     async def whole(self, plan: Plan) -> Draft | str:
-        """Return what a plan makes that is good only with everything that it keeps."""
+        """Return the draft of a plan that is good only with every group that it keeps, or the reason against it."""
         draft = await self._draft(plan, [each for each in self.division.old if each.id in plan.keep])
         needed = sum(map(self._size_of, draft.kept)) + self._size(draft.summary)
         return replace(draft, is_whole=True) if needed <= self.room else DOES_NOT_FIT.format(room=self.room)
 
     async def digested(self, room: int) -> Draft:
-        """Return a digest of the old groups, below what earlier summaries say, in so much room."""
+        """Return a draft with a digest of the old groups below the earlier summaries, in so much room."""
         retain = self._cut(self._carried.retain, room // 4)
         summary = self._cut(self._carried.summary, room // 4, keeps_end=True)
         left = room - self._size(retain) - self._size(summary)
@@ -113,7 +118,7 @@ class Drafts:
         return await self._filled(Plan(retain, "\n".join(filter(None, (summary, told)))))
 
     async def facts_alone(self, division: Division, room: int) -> Draft:
-        """Return a division's own messages with no more than rules and facts above them, in so much room."""
+        """Return the groups that a division keeps with only rules and facts above them, in so much room."""
         room -= self._frame
         retain = self._cut(self._carried.retain, room // 2)
         held = [Held([retain, *map(written_out, _staying(division))])]
@@ -124,7 +129,7 @@ class Drafts:
         return Draft(division, Plan(retain, ""), (), text)
 
     def results_alone(self, division: Division) -> Draft:
-        """Return a division's own messages with no more above them than where results can be read that are gone."""
+        """Return the groups that a division keeps with only a note above them on where removed results can be read."""
         text = summary_message("", "", (), self._state, self._results) if self._results else ""
         return Draft(division, Plan("", ""), (), text)
 
@@ -148,10 +153,10 @@ class Drafts:
         return await self._draft(plan, [*draft.kept, *more], draft.lost) if more else draft
 
     def _newest(self, kept: Iterable[NumberedGroup], left: int) -> list[NumberedGroup]:
-        """Return the newest of the other groups that there is room for.
+        """Return the newest groups that are not kept yet, as many as there is room for.
 
-        Calls whose results are too large are left out of them; what is said goes without a gap, so that no question
-        stays without its answer.
+        Calls whose results are too large are passed over; messages go without a gap, so that no question stays without
+        its answer.
         """
         present = {each.id for each in kept}
         more: list[NumberedGroup] = []
@@ -169,7 +174,7 @@ class Drafts:
         return self.room - self._size(draft.summary) - FRAME - sum(map(self._size_of, draft.kept))
 
     async def _draft(self, plan: Plan, kept: Iterable[NumberedGroup], among: Sequence[Fact] | None = None) -> Draft:
-        """Return a plan's draft with these groups; `among` are the facts that one with fewer of them had lost."""
+        """Return a plan's draft with these groups; `among` are the facts that a draft with fewer groups had lost."""
         stays = {each.id: each for each in kept}
         ordered = [stays[number] for number in sorted(stays)]
         told = f"{plan.retain}\n{plan.summary}"
@@ -185,11 +190,11 @@ class Drafts:
         return Draft(self.division, plan, tuple(ordered), summary, tuple(missing))
 
     async def _lost(self, removed: Sequence[Group], held: Sequence[Held]) -> list[Fact]:
-        """Return the facts of groups that are told nowhere."""
+        """Return the facts of removed groups that none of the texts tell."""
         return lost([fact for group in removed for fact in await self._facts_of(group)], held)
 
     def _listed(self, missing: Sequence[Fact], room: int) -> list[str]:
-        """Return as many facts as there is room for, and note conditions among the others."""
+        """Return as many facts as there is room for, and note the conditions among the others as untold."""
         listed: list[str] = []
         untold: list[str] = []
         for fact in missing:
@@ -204,7 +209,7 @@ class Drafts:
         return listed
 
     async def _facts_of(self, group: Group) -> list[Fact]:
-        """Return the facts of a group, which are looked for once."""
+        """Return the facts of a group, searched for once."""
         if id(group) not in self._found:
             facts: list[Fact] = []
             for fact in facts_of(group):
@@ -216,7 +221,7 @@ class Drafts:
         return self._found[id(group)]
 
     def _size_of(self, numbered: NumberedGroup) -> int:
-        """Return the tokens of a group; one that by its length alone has no room is not counted."""
+        """Return the tokens of a group; a group whose length alone shows that it has no room is not counted."""
         if numbered.id not in self._sizes:
             texts = [written(message) for message in numbered.group.messages]
             is_too_long = sum(map(len, texts)) > LONGEST_TOKEN * max(0, self.room)
@@ -236,14 +241,7 @@ class Drafts:
 
 
 def _staying(division: Division) -> list[Group]:
-    """Return the groups that every draft of a division has."""
     return [*division.system, *(each.group for each in division.pinned), *division.tail]
-
-
-LONGEST_USER = 300
-LONGEST_ASSISTANT = 200
-LONGEST_RESULT = 120
-LONGEST_ARGUMENTS = 100
 
 
 def digest(
@@ -253,12 +251,12 @@ def digest(
     for_calls: int = MOST_TOKENS,
     kinds: Mapping[str, ToolKind] | None = None,
 ) -> str:
-    """Return a line for each message, as many of the newest as fit, in order; nothing where not even one fits.
+    """Return a line for each message, as many of the newest as fit, in order; an empty text where not even one fits.
 
-    Calls in several groups in a row are summed up in one place, in `for_calls` at most, below what the assistant said
-    along with them. Where the whole does not fit, the user's words go back further than the answers and the work in
-    between. A first line tells how many steps are left out. `size` measures a text; the sizes of all lines together
-    stay within `room`. `kinds` are those that are declared of tools.
+    Calls in several groups in a row are summed up in one place, in at most `for_calls` tokens, below what the assistant
+    said along with them. Where not all fits, the user's words go back further than the answers and the work in between.
+    A first line tells how many steps are left out. `size` counts a text; the sizes of all lines together stay within
+    `room`. `kinds` are the declared kinds of tools.
     """
     room -= size(_left_out(len(groups)))
     lines: list[list[str]] = []
@@ -281,7 +279,7 @@ def digest(
 
 
 def _runs(groups: Sequence[Group]) -> Iterator[tuple[Group, ...]]:
-    """Yield what is told together: calls in a row, and any other group alone."""
+    """Yield the groups that are told together: calls in a row, and every other group alone."""
     for has_calls, run in itertools.groupby(groups, lambda group: group.kind == "tools"):
         together = tuple(run)
         yield from [together] if has_calls else ((group,) for group in together)
@@ -290,9 +288,9 @@ def _runs(groups: Sequence[Group]) -> Iterator[tuple[Group, ...]]:
 def _told(
     run: Sequence[Group], size: Callable[[str], int], room: int, for_calls: int, kinds: Mapping[str, ToolKind]
 ) -> list[str]:
-    """Return the lines for a run: of several groups with calls what they did, and above it what was said with them.
+    """Return the lines for a run: of several groups with calls what they did, below what was said with them.
 
-    Of what was said the newest stays. A quarter of the room is left for the words of the user before it.
+    The newest words stay. A quarter of the room is left for the words of the user before the run.
     """
     if len(run) == 1:
         return _lines(run[0])
@@ -311,7 +309,6 @@ def _told(
 
 
 def _left_out(steps: int) -> str:
-    """Return the line that tells how many steps are not among the lines."""
     return f"({steps} {'step is' if steps == 1 else 'steps are'} not listed.)"
 
 
@@ -345,6 +342,5 @@ def _result(message: Message | None) -> str:
 
 
 def _first(text: str, length: int) -> str:
-    """Return the beginning of a text in one line."""
     line = " ".join(text[: 20 * length].split())
     return line if len(line) <= length and len(text) <= 20 * length else f"{line[: length - 1]}…"

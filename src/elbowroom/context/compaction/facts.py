@@ -1,4 +1,4 @@
-"""What a summary must not lose: the user's conditions and identifiers, found and carried over by code."""
+"""Finds what a summary must not lose, the user's conditions and identifiers, and which of it a text does not tell."""
 
 import json
 import re
@@ -26,177 +26,7 @@ OF_OTHERS = re.compile(r"- (?:The assistant said: |It (?:used |read \d|ran \d|\d
 MOST_DOUBTFUL = 2
 AROUND = 40
 
-
-class Weight(IntEnum):
-    """What a fact counts for, the weightiest first: the user's words before the assistant's, those before data."""
-
-    CONDITION = 0
-    OF_USER = 1
-    OF_SUMMARY = 2
-    OF_ASSISTANT = 3
-    OF_CALL = 4
-    OF_RESULT = 5
-
-
-READ = {
-    Weight.OF_USER: (200, 12_000, 4000),
-    Weight.OF_SUMMARY: (400, 30_000, 10_000),
-    Weight.OF_ASSISTANT: (60, 6000, 2000),
-    Weight.OF_CALL: (30, 3000, 500),
-    Weight.OF_RESULT: (30, 3000, 500),
-}
-"""How many identifiers are taken from a text, and how many characters are read at its beginning and at its end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """Something that has to be told: `text` is how, `core` or `whole` what a text must hold to have told it."""
-
-    core: str
-    whole: str
-    text: str
-    weight: Weight
-
-
-def lost_facts(removed: Sequence[Group], remaining: str) -> list[str]:
-    """Return what the removed groups held and the remaining text does not, the user's own words first.
-
-    Conditions come as whole sentences, then identifiers, figures with the words before them. Each comes once and none
-    that another has in it; earlier summaries pass on what they carried. The list is bounded, and the time linear in
-    the length of the text.
-    """
-    facts = [fact for group in removed for fact in facts_of(group) if fact is not None]
-    return [fact.text for fact in lost(facts, [Held([remaining])])]
-
-
-def lost(facts: Iterable[Fact], held: Sequence["Held"]) -> list[Fact]:
-    """Return the facts that none of the texts hold, by weight, and none that stands in one before it."""
-    missing: list[Fact] = []
-    seen: set[str] = set()
-    listed = ""
-    for fact in sorted(facts, key=lambda fact: fact.weight):
-        if len(missing) >= MOST_FACTS:
-            break
-        is_told = fact.core in seen or any(texts.tells(fact) for texts in held)
-        if not is_told and not _stands_in(fact.core, listed):
-            missing.append(fact)
-            listed += f"{fact.text}\n"
-        seen.add(fact.core)
-    return missing
-
-
-def facts_of(group: Group) -> Iterator[Fact | None]:
-    """Yield what a group holds, and None after each stretch of work of a few milliseconds at most.
-
-    Of a very long message beginning and end are read.
-    """
-    if is_summary(group):
-        text = inner_summary(group.text)
-        for line in text.split("\n"):  # a tool's text may have other breaks
-            if line.startswith("- ") and not OF_OTHERS.match(line):
-                yield from map(_condition, find_constraints(line))
-        yield None
-        yield from _identified(text, SAID, Weight.OF_SUMMARY)
-    elif group.kind == "user":
-        yield from map(_condition, find_constraints(group.text))
-        yield None
-        yield from _identified(group.text, SAID, Weight.OF_USER)
-    elif group.kind != "system":
-        for message in group.messages:
-            if message.get("role") == "assistant":
-                yield from _identified(text_of(message), SAID, Weight.OF_ASSISTANT)
-                yield from _identified("\n".join(_arguments(message)), TOUCHED, Weight.OF_CALL)
-            elif message.get("role") == "tool":
-                yield from _identified(text_of(message), TOUCHED, Weight.OF_RESULT)
-
-
-class Held:
-    """Texts that can be asked whether they hold something, fast where they do not."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._text = " ".join("\n".join(texts).split())
-        self._words = set(WORD.findall(self._text))
-
-    def tells(self, fact: Fact) -> bool:
-        """Tell whether a fact stands in the texts, a figure with its unit or without."""
-        return self._holds(fact.core) or (fact.whole != fact.core and self._holds(fact.whole))
-
-    def _holds(self, core: str) -> bool:
-        """Tell whether this stands in one of the texts, and not merely in something longer."""
-        return self._words.issuperset(WORD.findall(core)) and _stands_in(" ".join(core.split()), self._text)
-
-
-def _condition(sentence: str) -> Fact:
-    return Fact(sentence, sentence, sentence, Weight.CONDITION)
-
-
-def _identified(text: str, kinds: frozenset[str], weight: Weight) -> Iterator[Fact | None]:
-    """Yield the first identifiers of a text; those in an assistant's words have to stand out."""
-    if not text:
-        return
-    most, beginning, end = READ[weight]
-    if len(text) > beginning + end:
-        text = f"{text[:beginning]}\n{text[-end:]}"
-    found = find_identifiers(text, kinds)
-    distinctive = (each for each in found if each.is_distinctive or weight is not Weight.OF_ASSISTANT)
-    for identifier in islice(distinctive, most):
-        yield Fact(identifier.core, identifier.text, _in_context(identifier, text), weight)
-    yield None
-
-
-def _in_context(identifier: Identifier, text: str) -> str:
-    """Return an identifier, a figure with the few words before it: alone it would say nothing."""
-    if identifier.kind != "number":
-        return identifier.text
-    clause = CLAUSE.search(text[max(0, identifier.start - LONGEST_CLAUSE) : identifier.start])
-    words = [word for word in clause[0].split() if word.isalnum()] if clause else []
-    return " ".join([*words[-WORDS_BEFORE:], identifier.text])
-
-
-def _stands_in(core: str, text: str) -> bool:
-    """Tell whether a text holds this and not merely something longer, as 18192 holds 8192."""
-    place, doubtful = text.find(core), 0
-    while place != -1:
-        before, after = text[place - 1 : place], text[place + len(core) : place + len(core) + 2]
-        if not (_joins(before, core[:1]) or _joins(core[-1:], after[:1]) or re.fullmatch(r"[.,]\d", after)):
-            return True
-        if doubtful < MOST_DOUBTFUL and _is_found(core, text, place):
-            return True
-        place, doubtful = text.find(core, place + 1), doubtful + 1
-    return False
-
-
-def _is_found(core: str, text: str, place: int) -> bool:
-    """Tell whether what stands at this place, joined to something, counts as an identifier all the same."""
-    start = max(0, place - AROUND)
-    around = find_identifiers(text[start : place + len(core) + AROUND])
-    return any(core in (found.core, found.text) for found in around)
-
-
-def _joins(left: str, right: str) -> bool:
-    """Tell whether two characters make one word; scripts without spaces have no borders to look for."""
-    return left.isascii() and right.isascii() and left.isalnum() and right.isalnum()
-
-
-def _arguments(message: Message) -> Iterator[str]:
-    """Yield the texts that a message passes to tools."""
-    for call in message.get("tool_calls") or ():
-        arguments = (call.get("function") or {}).get("arguments") or ""
-        try:
-            yield from _strings(json.loads(arguments) if isinstance(arguments, str) else arguments)
-        except (ValueError, RecursionError):
-            yield str(arguments)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _strings(item)
-
-
-LONGEST = 240
+LONGEST_CONDITION = 240
 BEGINNING, ENDING = 6000, 2000
 MARKS = {
     "English": (
@@ -233,7 +63,7 @@ MARKS = {
         r"不要|不得|不能|不可|切勿|只能|只用|最多|至少|一定要|始终|반드시|절대|항상|하지 ?마|금지|이내|만 사용"
     ),
 }
-# No mark begins within or behind a word of Latin letters, which the first two see at once.
+# No mark begins within or right after a word of Latin letters, which the first two see at once.
 MARK = re.compile(rf"(?:(?=[^\x00-\x7f])|\b(?=\w))(?:{'|'.join(MARKS.values())})", re.IGNORECASE)
 REQUEST = re.compile(r"\b(?:please|bitte|make sure|s'il|por favor)\b", re.IGNORECASE)
 FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
@@ -241,11 +71,61 @@ QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 LIST_MARK = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+")
 
 
-def find_constraints(text: str) -> Iterator[str]:
-    """Yield the sentences that set a condition, each in one line, the middle of a very long one where its mark is.
+class Weight(IntEnum):
+    """The weight of a fact, the heaviest first: the user's words before the assistant's, those before data."""
 
-    Code, quoted lines and questions set none. Of a long text only beginning and end are read: what a user says
-    stands there, what they pasted between.
+    CONDITION = 0
+    OF_USER = 1
+    OF_SUMMARY = 2
+    OF_ASSISTANT = 3
+    OF_CALL = 4
+    OF_RESULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A stretch of text that has to be told as `text`; a text that holds `core` or `whole` has told it."""
+
+    core: str
+    whole: str
+    text: str
+    weight: Weight
+
+
+def facts_of(group: Group) -> Iterator[Fact | None]:
+    """Yield the facts of a group, and None after each stretch of work of a few milliseconds at most.
+
+    Of a very long message only beginning and end are read, of a summary the facts that it carried.
+    """
+    if is_summary(group):
+        text = inner_summary(group.text)
+        for line in text.split("\n"):  # a tool's text may have other breaks
+            if line.startswith("- ") and not OF_OTHERS.match(line):
+                yield from map(_condition, find_conditions(line))
+        yield None
+        yield from _identified(text, SAID, Weight.OF_SUMMARY)
+    elif group.kind == "user":
+        yield from map(_condition, find_conditions(group.text))
+        yield None
+        yield from _identified(group.text, SAID, Weight.OF_USER)
+    elif group.kind != "system":
+        for message in group.messages:
+            if message.get("role") == "assistant":
+                yield from _identified(text_of(message), SAID, Weight.OF_ASSISTANT)
+                yield from _identified("\n".join(_arguments(message)), TOUCHED, Weight.OF_CALL)
+            elif message.get("role") == "tool":
+                yield from _identified(text_of(message), TOUCHED, Weight.OF_RESULT)
+
+
+def _condition(sentence: str) -> Fact:
+    return Fact(sentence, sentence, sentence, Weight.CONDITION)
+
+
+def find_conditions(text: str) -> Iterator[str]:
+    """Yield the sentences that set a condition, each in one line; of a very long one the part around its mark.
+
+    Code, quoted lines and questions set none. Of a long text only beginning and end are read: a user's own words stand
+    there, pasted text between.
     """
     text = QUOTED_LINE.sub("", FENCED.sub("\n", text))
     if len(text) > BEGINNING + ENDING:
@@ -261,11 +141,122 @@ def find_constraints(text: str) -> Iterator[str]:
 
 
 def _around(sentence: str, mark: int) -> str:
-    """Return a sentence, or what of a long one stands around its mark, in whole words."""
-    if len(sentence) <= LONGEST:
+    """Return a sentence, or the part of a long one around its mark, in whole words."""
+    if len(sentence) <= LONGEST_CONDITION:
         return sentence
-    start = max(0, min(mark - LONGEST // 3, len(sentence) - LONGEST))
-    cut = sentence[start : start + LONGEST]
+    start = max(0, min(mark - LONGEST_CONDITION // 3, len(sentence) - LONGEST_CONDITION))
+    cut = sentence[start : start + LONGEST_CONDITION]
     if start:
         cut = f"… {cut.partition(' ')[2] or cut}"
-    return cut if start + LONGEST >= len(sentence) else f"{cut.rpartition(' ')[0] or cut} …"
+    return cut if start + LONGEST_CONDITION >= len(sentence) else f"{cut.rpartition(' ')[0] or cut} …"
+
+
+def _arguments(message: Message) -> Iterator[str]:
+    """Yield the texts that a message passes to tools."""
+    for call in message.get("tool_calls") or ():
+        arguments = (call.get("function") or {}).get("arguments") or ""
+        try:
+            yield from _strings(json.loads(arguments) if isinstance(arguments, str) else arguments)
+        except (ValueError, RecursionError):
+            yield str(arguments)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
+
+
+def _identified(text: str, kinds: frozenset[str], weight: Weight) -> Iterator[Fact | None]:
+    """Yield the first identifiers of a text; those in an assistant's words have to stand out."""
+    if not text:
+        return
+    most, beginning, end = READ[weight]
+    if len(text) > beginning + end:
+        text = f"{text[:beginning]}\n{text[-end:]}"
+    found = find_identifiers(text, kinds)
+    distinctive = (each for each in found if each.is_distinctive or weight is not Weight.OF_ASSISTANT)
+    for identifier in islice(distinctive, most):
+        yield Fact(identifier.core, identifier.text, _in_context(identifier, text), weight)
+    yield None
+
+
+def _in_context(identifier: Identifier, text: str) -> str:
+    """Return an identifier; a figure, which alone would say nothing, with the few words before it."""
+    if identifier.kind != "number":
+        return identifier.text
+    clause = CLAUSE.search(text[max(0, identifier.start - LONGEST_CLAUSE) : identifier.start])
+    words = [word for word in clause[0].split() if word.isalnum()] if clause else []
+    return " ".join([*words[-WORDS_BEFORE:], identifier.text])
+
+
+def lost(facts: Iterable[Fact], held: Sequence["Held"]) -> list[Fact]:
+    """Return the facts that none of the texts hold, by weight; each once, and none that stands in another before it.
+
+    There are at most `MOST_FACTS`.
+    """
+    missing: list[Fact] = []
+    seen: set[str] = set()
+    listed = ""
+    for fact in sorted(facts, key=lambda fact: fact.weight):
+        if len(missing) >= MOST_FACTS:
+            break
+        is_told = fact.core in seen or any(texts.tells(fact) for texts in held)
+        if not is_told and not _stands_in(fact.core, listed):
+            missing.append(fact)
+            listed += f"{fact.text}\n"
+        seen.add(fact.core)
+    return missing
+
+
+class Held:
+    """Texts that can be asked whether they hold a fact, fast where they do not."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._text = " ".join("\n".join(texts).split())
+        self._words = set(WORD.findall(self._text))
+
+    def tells(self, fact: Fact) -> bool:
+        """Tell whether a fact stands in the texts, a figure with its unit or without."""
+        return self._holds(fact.core) or (fact.whole != fact.core and self._holds(fact.whole))
+
+    def _holds(self, core: str) -> bool:
+        """Tell whether this stands in one of the texts, and not merely as a part of something longer."""
+        return self._words.issuperset(WORD.findall(core)) and _stands_in(" ".join(core.split()), self._text)
+
+
+def _stands_in(core: str, text: str) -> bool:
+    """Tell whether a text holds this, and not merely as a part of something longer, as 18192 holds 8192."""
+    place, doubtful = text.find(core), 0
+    while place != -1:
+        before, after = text[place - 1 : place], text[place + len(core) : place + len(core) + 2]
+        if not (_joins(before, core[:1]) or _joins(core[-1:], after[:1]) or re.fullmatch(r"[.,]\d", after)):
+            return True
+        if doubtful < MOST_DOUBTFUL and _is_found(core, text, place):
+            return True
+        place, doubtful = text.find(core, place + 1), doubtful + 1
+    return False
+
+
+def _is_found(core: str, text: str, place: int) -> bool:
+    """Tell whether a text at this place, though joined to something, still counts as an identifier."""
+    start = max(0, place - AROUND)
+    around = find_identifiers(text[start : place + len(core) + AROUND])
+    return any(core in (found.core, found.text) for found in around)
+
+
+def _joins(left: str, right: str) -> bool:
+    """Tell whether two characters make one word; scripts without spaces have no word borders to look for."""
+    return left.isascii() and right.isascii() and left.isalnum() and right.isalnum()
+
+
+READ = {
+    Weight.OF_USER: (200, 12_000, 4000),
+    Weight.OF_SUMMARY: (400, 30_000, 10_000),
+    Weight.OF_ASSISTANT: (60, 6000, 2000),
+    Weight.OF_CALL: (30, 3000, 500),
+    Weight.OF_RESULT: (30, 3000, 500),
+}
+"""How many identifiers are taken from a text, and how many characters are read at its beginning and at its end."""

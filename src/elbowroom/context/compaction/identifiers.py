@@ -1,4 +1,4 @@
-"""Finds identifiers in a text: what a paraphrase destroys, such as paths, addresses, numbers, dates, names in quotes.
+"""Finds identifiers in a text: paths, addresses, numbers, dates, names in quotes, which a paraphrase destroys.
 
 Ordinary words are none, nor are two of them with a slash between. The time is linear in the length of the text.
 """
@@ -92,6 +92,10 @@ OTHER_WORDS = re.compile(rf"(?:(?![\"'({{]?{PLAIN_WORD})\S++\s*+)++")
 WITH_SPACES = frozenset({"code", "quote", "number"})
 NO_PLAIN_WORD = rf"(?:(?={MONTHS})|(?!{PLAIN_WORD}))"
 
+QUOTES = "\"'`“”„‘’«»"
+DISTINCTIVE = re.compile(r"[A-Z0-9_.]|[^\x00-\u024f]")
+FIGURE = re.compile(r"[+-]?[$€£¥]?\s?\d(?:[\d.,:'\u202f /-]*\d)?")
+
 
 @lru_cache
 def _pattern(kinds: frozenset[str]) -> re.Pattern[str]:
@@ -102,14 +106,9 @@ def _pattern(kinds: frozenset[str]) -> re.Pattern[str]:
     return re.compile(f"{BEGINNING}{NO_PLAIN_WORD}(?:{pattern})")
 
 
-QUOTES = "\"'`“”„‘’«»"
-DISTINCTIVE = re.compile(r"[A-Z0-9_.]|[^\x00-\u024f]")
-FIGURE = re.compile(r"[+-]?[$€£¥]?\s?\d(?:[\d.,:'\u202f /-]*\d)?")
-
-
 @dataclass(frozen=True, slots=True)
 class Identifier:
-    """A stretch of a text that has to be kept as it is."""
+    """A stretch of text that has to be kept as it is."""
 
     kind: str
     text: str
@@ -117,7 +116,7 @@ class Identifier:
 
     @property
     def core(self) -> str:
-        """Return it without the quotes around it, or the figure alone without its unit."""
+        """Return the text without the quotes around it, or a figure without its unit."""
         if self.kind == "number" and (figure := FIGURE.match(self.text)):
             return figure[0]
         return self.text.strip(QUOTES) if self.kind in ("code", "quote") else self.text
@@ -129,9 +128,9 @@ class Identifier:
 
 
 def find_identifiers(text: str, kinds: frozenset[str] = frozenset(KINDS)) -> Iterator[Identifier]:
-    """Yield the identifiers of these kinds in order; a part of one is not yielded by itself.
+    """Yield the identifiers of these kinds in order; no identifier within another.
 
-    What is asked for together is found together: a path in quotes is a quotation, or a path where only paths count.
+    The kinds are searched for together: a path in quotes is a quotation, or a path where only paths are asked for.
     """
     offset, pattern = 0, _pattern(kinds)
     for line in _short_lines(text):
@@ -144,7 +143,7 @@ def find_identifiers(text: str, kinds: frozenset[str] = frozenset(KINDS)) -> Ite
 
 
 def _without_plain_words(line: str) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of a line between plain words; paths and links with spaces in them go on to its end."""
+    """Yield the stretches between plain words; one with a path or link that may hold spaces goes to the line's end."""
     at = 0
     while at < len(line):
         if plain := PLAIN_WORDS.match(line, at):

@@ -1,7 +1,7 @@
-"""Compacts a conversation: rung after rung, until the result is good by the code's own measure.
+"""Compacts a conversation rung after rung, until the result is good by the code's own measure.
 
-plan -> one retry with reasons -> a digest made by code -> system and the last messages -> nothing helps.
-Whatever a rung gives is counted here and taken only if it is clearly smaller and at or below the target.
+plan -> one retry with reasons -> a digest made by code -> system and the last messages -> no rung helps. The result of
+each rung is counted here, and taken only if it is clearly smaller and at or below the target.
 """
 
 from collections.abc import Awaitable, Callable
@@ -34,8 +34,6 @@ from elbowroom.context.compaction.order import (
 )
 from elbowroom.context.transcript import Transcript
 
-__all__ = ["Cannot", "Counter", "Ladder", "Pruner", "PrunerFailed"]
-
 MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
 LOST = "What the user has demanded is not in it"
 SHARE_OF_SUMMARY = (2, 3)  # of the room; the rest is for facts
@@ -53,12 +51,12 @@ class Cannot:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """One compaction's means. `target` bounds prompt and reserve together; `turns` the tail's length in user turns.
+    """The means of one compaction: `target` bounds prompt and reserve together, `turns` is the tail's length in turns.
 
     Without `asks_pruner` the code alone cuts the history. `state` is how the task stands, where the caller knows it
-    better than the last message tells. `on_rung` is told why a rung did not do, for the log; `on_progress` what the
-    pruning agent is asked next; `pause` is awaited between stretches of work, so that an event loop is never held up
-    for long. `removed` is told of the tool calls that are removed.
+    better than the last message tells. `on_rung` is told why a rung failed, for the log; `on_progress` what the pruning
+    agent is asked next. `removed` is what the summary tells of the removed tool calls. `pause` is awaited between
+    stretches of work, so that the event loop is never held up for long.
     """
 
     budget: Budget
@@ -79,9 +77,9 @@ class Ladder:
 
         `before` is the size of its prompt, for a caller that has counted it already.
 
-        It is at or below the target, but for one of the last messages alone: that may end anywhere below the trigger,
-        and where the prompt did not fit the window at all, anywhere within it. The transcript is not changed, and
-        being cancelled leaves nothing behind.
+        The result is at or below the target. Only the rung of the last messages may end anywhere below the trigger and,
+        where the prompt did not fit the window at all, anywhere within it. The transcript is not changed, and a
+        cancelled climb leaves no trace.
         """
         if before is None:
             before = await self.counter.prompt(transcript.messages)
@@ -99,14 +97,14 @@ class Ladder:
         return await self._by_last_messages(transcript, drafts, before)
 
     def cap(self, room: int) -> int:
-        """Return how long a summary may be where there is so much room."""
+        """Return how many tokens a summary may have in a room of this size."""
         part, whole = SHARE_OF_SUMMARY
         return min(MOST_SUMMARY, max(LEAST_SUMMARY, self.budget.window // 8), max(1, room * part // whole))
 
     async def _divide(self, transcript: Transcript) -> tuple[Division, int]:
         """Return the division with the longest tail that leaves a summary its full room, and the room that is left.
 
-        Results that an answer was begun about stay as well, where there is room for them with any tail.
+        Results that an unfinished answer is about stay as well, where any tail leaves room for them.
         """
         wanted = self.cap(self.target)
         starts = list(tail_starts(transcript.groups, self.turns))
@@ -188,7 +186,7 @@ class Ladder:
         return Cannot(min([before, *(cut.after for cut in cuts)]))
 
     async def _with_facts(self, cut: Compaction, division: Division, drafts: Drafts) -> Compaction:
-        """Return the last messages with as much of what has to be known from before them as fits."""
+        """Return the last messages below as many of the facts from before them as fit."""
         told = await drafts.facts_alone(division, self.target - self.budget.occupied(cut.after))
         for draft in (told, drafts.results_alone(division)):
             fuller = await self._compaction(draft, cut.rung, cut.before)
@@ -201,7 +199,7 @@ class Ladder:
         return Drafts(division, state, self.counter.text, self.budget.window, room, self.pause, self.removed)
 
     async def _accepted(self, drafts: Drafts, draft: Draft | str, rung: Rung, before: int) -> Compaction | str:
-        """Return the draft as a compaction, with fewer groups kept where it is too large; else what is wrong."""
+        """Return the draft as a compaction, with fewer groups kept where it is too large, or the reason against it."""
         while isinstance(draft, Draft):
             done = await self._compaction(draft, rung, before)
             fault = self._fault(done)
@@ -221,7 +219,7 @@ class Ladder:
 
 
 async def _draft(drafts: Drafts, answer: PruneAnswer, cap: int) -> Draft | str:
-    """Return the conversation that an answer makes, or what is wrong with the answer."""
+    """Return the draft that an answer makes, or the reason against the answer."""
     plan = as_plan(answer, drafts.division) if isinstance(answer, Rewrite) else answer
     if isinstance(plan, Unusable):
         return plan.reason

@@ -1,8 +1,8 @@
-"""Reads JSON as language models write it: amid prose, with slips of syntax, cut off at the end.
+"""Reads answers as language models write them: JSON amid prose, with slips of syntax or cut off, or tags and headings.
 
-Tolerated are comments, trailing and missing commas, single and typographic quotes, bare keys, Python's constants, raw
-line breaks and unescaped quotes in strings, and unknown escapes. The time is linear in the length of the text, and
-nesting is followed to a fixed depth only.
+Tolerated in JSON are comments, trailing and missing commas, single and typographic quotes, bare keys, Python's
+constants, raw line breaks and unescaped quotes in strings, and unknown escapes. The time is linear in the length of the
+text, and nesting is followed to a fixed depth only.
 """
 
 import json
@@ -35,10 +35,38 @@ AFTER_STRING = {
 ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}(?:\\u[dD][c-fC-F][0-9a-fA-F]{2})?|.)", re.DOTALL)
 ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\", "/": "/", "\n": "\n"}
 
+OPENING = re.compile(r"\s*+(?:<(think|thinking|thought|reasoning|seed:think)>|\[(THINK)\]|◁(think)▷)", re.IGNORECASE)
+CLOSING = re.compile(r"</(think|thinking|thought|reasoning|seed:think)>|\[/(THINK)\]|◁/(think)▷", re.IGNORECASE)
+CHANNEL = re.compile(r"<\|channel\|>(\w{1,20})[^<]{0,40}<\|message\|>")
+SPECIAL_TOKENS = re.compile(r"(?:<\|[\w ]{1,40}\|>|</s>|<(?:end_of_turn|eos)>)")
+TAG = re.compile(r"<(/?)(retain|summary|keep)(?:\s[^<>]{0,100})?>", re.IGNORECASE)
+NAMES = {
+    "retain": "retain",
+    "retained": "retain",
+    "what must hold": "retain",
+    "summary": "summary",
+    "what happened": "summary",
+    "zusammenfassung": "summary",
+    "résumé": "summary",
+    "resumen": "summary",
+    "resumo": "summary",
+    "riassunto": "summary",
+    "要約": "summary",
+    "总结": "summary",
+    "摘要": "summary",
+    "keep": "keep",
+}
+HEADING = re.compile(
+    rf"^[ \t]{{0,3}}(?P<mark>#{{1,6}}[ \t]*|\*\*|__)?(?:\d[.)][ \t]*)?(?P<name>{'|'.join(sorted(NAMES, reverse=True))})"
+    r"(?!\w)(?P<end>[ \t:：*_]{0,8})(?P<rest>.*)$",
+    re.IGNORECASE | re.MULTILINE,
+)
+SENTENCE_ENDS = tuple(".!?…。！？)]}>`\"'”*")
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value in a text; not `is_whole` where it was broken off, and then it holds what was whole before that."""
+    """A value in a text; one that is not `is_whole` was broken off, and holds what was complete before that."""
 
     value: Any
     is_whole: bool
@@ -176,47 +204,8 @@ def _character(match: re.Match[str]) -> str:
     return units.decode("utf-16-le", "replace")
 
 
-OPENING = re.compile(r"\s*+(?:<(think|thinking|thought|reasoning|seed:think)>|\[(THINK)\]|◁(think)▷)", re.IGNORECASE)
-CLOSING = re.compile(r"</(think|thinking|thought|reasoning|seed:think)>|\[/(THINK)\]|◁/(think)▷", re.IGNORECASE)
-CHANNEL = re.compile(r"<\|channel\|>(\w{1,20})[^<]{0,40}<\|message\|>")
-SPECIAL_TOKENS = re.compile(r"(?:<\|[\w ]{1,40}\|>|</s>|<(?:end_of_turn|eos)>)")
-TAG = re.compile(r"<(/?)(retain|summary|keep)(?:\s[^<>]{0,100})?>", re.IGNORECASE)
-NAMES = {
-    "retain": "retain",
-    "retained": "retain",
-    "what must hold": "retain",
-    "summary": "summary",
-    "what happened": "summary",
-    "zusammenfassung": "summary",
-    "résumé": "summary",
-    "resumen": "summary",
-    "resumo": "summary",
-    "riassunto": "summary",
-    "要約": "summary",
-    "总结": "summary",
-    "摘要": "summary",
-    "keep": "keep",
-}
-HEADING = re.compile(
-    rf"^[ \t]{{0,3}}(?P<mark>#{{1,6}}[ \t]*|\*\*|__)?(?:\d[.)][ \t]*)?(?P<name>{'|'.join(sorted(NAMES, reverse=True))})"
-    r"(?!\w)(?P<end>[ \t:：*_]{0,8})(?P<rest>.*)$",
-    re.IGNORECASE | re.MULTILINE,
-)
-SENTENCE_ENDS = tuple(".!?…。！？)]}>`\"'”*")
-
-
-@dataclass(frozen=True, slots=True)
-class Sections:
-    """The parts of an answer that is no JSON; `is_cut` where the last one is open and stops in mid-sentence."""
-
-    retain: str = ""
-    summary: str = ""
-    keep: str = ""
-    is_cut: bool = False
-
-
 def spoken(text: str) -> str:
-    """Return the answer without the thinking before it; nothing where it is all thinking."""
+    """Return the answer without the thinking before it; an empty text where it is all thinking."""
     channels = list(CHANNEL.finditer(text))
     if channels:
         return _bare(text[channels[-1].end() :]) if channels[-1][1] == "final" else ""
@@ -234,8 +223,18 @@ def spoken(text: str) -> str:
     return _bare(rest[orphans[-1].end() :] if orphans else rest)
 
 
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """The parts of an answer that is no JSON; `is_cut` where the last one is open and stops in mid-sentence."""
+
+    retain: str = ""
+    summary: str = ""
+    keep: str = ""
+    is_cut: bool = False
+
+
 def sections_of(text: str) -> Sections | None:
-    """Return what stands in `<retain>`, `<summary>`, `<keep>`, else below headings of these names; None without."""
+    """Return the texts in `<retain>`, `<summary>`, `<keep>`, else below headings of these names; None without any."""
     return _tagged(text) or _headed(text)
 
 
@@ -258,7 +257,7 @@ def _tagged(text: str) -> Sections | None:
 
 
 def _headed(text: str) -> Sections | None:
-    """Read headings: of Markdown, bold, or a name with a colon."""
+    """Read headings: in Markdown, in bold, or a name with a colon."""
     found: dict[str, list[str]] = {}
     headings = [heading for heading in HEADING.finditer(text) if heading["mark"] or set(heading["end"]) & {":", "："}]
     ends = [*(heading.start() for heading in headings[1:]), len(text)]
@@ -276,7 +275,7 @@ def _sections(found: dict[str, list[str]], *, is_cut: bool) -> Sections | None:
 
 
 def _bare(text: str) -> str:
-    """Return the text without the special tokens that some engines leave at its end."""
+    """Return the text without white space around it and the special tokens that some engines leave at its end."""
     text = text.strip()
     for _ in range(3):
         last = text.rfind("<")

@@ -1,4 +1,4 @@
-"""What tools have returned, kept whole under a reference; the model gets a view of it."""
+"""The outputs of tools, kept whole under a reference: the reference, the store's protocol, and the kinds of tools."""
 
 import hashlib
 import re
@@ -10,20 +10,35 @@ from elbowroom.settings.model import ToolKind
 
 ID_LENGTH: Final = 12
 ALPHABET: Final = "abcdefghijkmnpqrstuvwxyz23456789"
-"""Letters and digits that a model does not take for one another."""
+"""Letters and digits that a model does not mix up."""
 BLOCK_CHARACTERS: Final = 65_536
-"""How long a block may be; also how much is worked on at once, so that other threads get their turn."""
+"""The greatest length of a block; also how much is worked on at once, so that other threads get their turn."""
 
 _ID: Final = re.compile(rf"[{ALPHABET}]{{{ID_LENGTH}}}")
 _REFERENCE: Final = re.compile(rf"ref(?:_id)?[^A-Za-z0-9]{{1,40}}({_ID.pattern})(?![A-Za-z0-9_])")
 
+NEAR_ENOUGH: Final = 16  # one part in so many may stay unused
+
+VERBS: Final[dict[ToolKind, str]] = {
+    "read": "read get fetch open view show cat load download head tail retrieve peek",
+    "write": (
+        "write create edit patch append delete rename save update insert replace remove move copy add put set upload "
+        "mkdir modify overwrite prepend"
+    ),
+    "execute": "run exec execute bash shell sh cmd command terminal test tests eval evaluate invoke build compile",
+    "query": "search list find grep query count lookup ls glob browse filter select",
+}
+KIND_OF_VERB: Final[dict[str, ToolKind]] = {verb: kind for kind, verbs in VERBS.items() for verb in verbs.split()}
+CHANGES_WHATEVER_ELSE: Final = "replace"
+WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\dA-Za-z_]+")
+
 
 @dataclass(frozen=True, slots=True)
 class ToolOutputRef:
-    """Where an output is kept: its id, its size in bytes of UTF-8, and how many lines it has.
+    """The place of a kept output: its id, its size in bytes of UTF-8, and its number of lines.
 
-    The end of the text ends its last line; a line break at the very end begins no further one. `mime_type` is empty
-    for text; what is no text, such as an image, has its own bytes and no lines.
+    The end of the text ends its last line; a line break at the very end begins no further one. `mime_type` is empty for
+    text; other data, such as an image, has its own bytes and no lines.
     """
 
     id: str
@@ -93,11 +108,31 @@ def ref_to(owner: str, text: str) -> ToolOutputRef:
 
 
 def ref_to_media(owner: str, mime_type: str, data: bytes) -> ToolOutputRef:
-    """Return the reference of what is no text; its id is never that of a text."""
+    """Return the reference of data that is no text; its id is never that of a text."""
     digest = _digest(owner, b"media")
     digest.update(utf8(mime_type) + b"\0")
     digest.update(data)
     return ToolOutputRef(_id(digest), len(data), 0, mime_type)
+
+
+def _digest(owner: str, person: bytes = b"") -> "hashlib.blake2b":
+    key = hashlib.blake2b(utf8(owner)).digest()
+    return hashlib.blake2b(digest_size=ID_LENGTH, key=key, person=person)
+
+
+def _id(digest: "hashlib.blake2b") -> str:
+    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in digest.digest())
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Yield a text in pieces that are no longer than a block."""
+    for start in range(0, len(text), BLOCK_CHARACTERS):
+        yield text[start : start + BLOCK_CHARACTERS]
+
+
+def utf8(text: str) -> bytes:
+    """Return a text as UTF-8, in which lone surrogates are kept."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def is_ref_id(text: str) -> bool:
@@ -110,33 +145,29 @@ def references_in(text: str) -> set[str]:
     return set(_REFERENCE.findall(text))
 
 
-def pieces(text: str) -> Iterator[str]:
-    """Yield a text piece by piece, each no longer than a block."""
-    for start in range(0, len(text), BLOCK_CHARACTERS):
-        yield text[start : start + BLOCK_CHARACTERS]
+def kind_of(name: str, declared: Mapping[str, ToolKind]) -> ToolKind:
+    """Return the declared kind of a tool, else the kind that the words of its name tell, "other" where they tell none.
+
+    Of several words the first decides, so that `execute_query` executes; but a name with "replace" writes. Only whole
+    words count: `research_notes` is no search.
+    """
+    if name in declared:
+        return declared[name]
+    words = words_in(name)
+    if CHANGES_WHATEVER_ELSE in words:
+        return "write"
+    return next((KIND_OF_VERB[word] for word in words if word in KIND_OF_VERB), "other")
 
 
-def utf8(text: str) -> bytes:
-    """Return a text as UTF-8, in which lone surrogates are kept."""
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _digest(owner: str, person: bytes = b"") -> "hashlib.blake2b":
-    key = hashlib.blake2b(utf8(owner)).digest()
-    return hashlib.blake2b(digest_size=ID_LENGTH, key=key, person=person)
-
-
-def _id(digest: "hashlib.blake2b") -> str:
-    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in digest.digest())
-
-
-NEAR_ENOUGH: Final = 16  # one part in so many may stay unused
+def words_in(name: str) -> list[str]:
+    """Return the words of a name in lower case; signs and digits part them, and a capital begins one."""
+    return [word.casefold() for word in WORD.findall(name)]
 
 
 def largest_fit(most: int, share_at: Callable[[int], float], least_step: int = 1) -> int:
-    """Return about the largest number up to `most` whose share is at most 1; 0, which is never tried, where none is.
+    """Return about the largest number up to `most` whose share is at most 1; 0, which is never tried, if there is none.
 
-    A share is how far what is tried uses up its limit. It has to grow with the number, and need not do so evenly.
+    A share is the used part of a limit. It has to grow with the number, but need not do so evenly.
     """
     fits, too_much, guess = 0, most + 1, most
     while too_much - fits > 1:
@@ -155,36 +186,3 @@ def _between(fits: int, too_much: int, guess: int) -> int:
     """Return the next number to try: the guess where it narrows the range, else its middle."""
     margin = (too_much - fits) // 8
     return guess if fits + margin < guess < too_much - margin else (fits + too_much) // 2
-
-
-VERBS: Final[dict[ToolKind, str]] = {
-    "read": "read get fetch open view show cat load download head tail retrieve peek",
-    "write": (
-        "write create edit patch append delete rename save update insert replace remove move copy add put set upload "
-        "mkdir modify overwrite prepend"
-    ),
-    "execute": "run exec execute bash shell sh cmd command terminal test tests eval evaluate invoke build compile",
-    "query": "search list find grep query count lookup ls glob browse filter select",
-}
-KIND_OF_VERB: Final[dict[str, ToolKind]] = {verb: kind for kind, verbs in VERBS.items() for verb in verbs.split()}
-CHANGES_WHATEVER_ELSE: Final = "replace"
-WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\dA-Za-z_]+")
-
-
-def kind_of(name: str, declared: Mapping[str, ToolKind]) -> ToolKind:
-    """Return what is declared of a tool; of any other what the words of its name say, "other" where they say nothing.
-
-    Of several words the first decides, so that `execute_query` executes; but what searches and replaces writes. Only
-    whole words count: `research_notes` is no search.
-    """
-    if name in declared:
-        return declared[name]
-    words = words_in(name)
-    if CHANGES_WHATEVER_ELSE in words:
-        return "write"
-    return next((KIND_OF_VERB[word] for word in words if word in KIND_OF_VERB), "other")
-
-
-def words_in(name: str) -> list[str]:
-    """Return the words of a name in lower case: between signs and digits, and where a capital begins one."""
-    return [word.casefold() for word in WORD.findall(name)]

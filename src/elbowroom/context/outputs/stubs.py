@@ -1,8 +1,9 @@
-"""What stands for an old result and for long arguments: one line that says what was done, and where it can be read.
+"""The short forms of an old result and of long arguments, and the errors in results, which stay word for word.
 
     [tool output trimmed; ref=k3v9…; read notes/plan.md lines 1-50 (read_note); 2,345 characters: # Plan]
 
-Whatever of it came from a tool is data: on one line, and cut.
+A stub says what was done and where the whole can be read. Any part of it that came from a tool is data: on one line,
+and cut.
 """
 
 import ast
@@ -44,183 +45,13 @@ COUNTS: Final = ("limit", "lines", "count", "max_lines", "length")
 BROKEN_ENVELOPE: Final = re.compile(
     r"(?:meta=[^\n]{0,200}?)?content=\[TextContent\(type='text', text=['\"](?:\{.{0,120}?\"text\": \")?", re.DOTALL
 )
-"""The beginning of an envelope that was cut, and cannot be opened any more."""
+"""The beginning of an envelope that was cut and cannot be opened any more."""
 
-VERBS: Final[dict[ToolKind, str]] = {"read": "read", "write": "changed", "execute": "ran", "query": "asked for"}
+DEEDS: Final[dict[ToolKind, str]] = {"read": "read", "write": "changed", "execute": "ran", "query": "asked for"}
 SUMMARY_OF_TESTS: Final = re.compile(r"\b(\d+) (passed|failed|errors?|skipped|xfailed)\b")
 
-
-def is_stub(text: str) -> bool:
-    """Tell whether a result has been cleared to its stub; what stands below a failed call's stub is its error."""
-    found = STUB.fullmatch(text) if text.startswith(MARK) else None
-    return found is not None and (found["error"] is None or found[0].partition("\n")[0].endswith(" failed]"))
-
-
-def is_cleared(group: Group) -> bool:
-    """Tell whether nothing is left of a group's results but their stubs."""
-    results = group.messages[1:]
-    return group.kind == "tools" and bool(results) and all(is_stub(text_of(result)) for result in results)
-
-
-def is_soft_trimmed(text: str) -> bool:
-    """Tell whether a result has been trimmed to its beginning and end."""
-    return NOTE.match(text, ENDS) is not None
-
-
-def ref_of(text: str) -> str | None:
-    """Return the id under which the whole of a stub or of a trimmed result can be read; None for any other text."""
-    found = STUB.fullmatch(text) if text.startswith(MARK) else NOTE.match(text, ENDS)
-    return found["ref"] if found else None
-
-
-def error_below(text: str) -> str | None:
-    """Return the error that stands below the stub of a failed call; None for any other text."""
-    return text.partition("\n")[2] if "\n" in text and is_stub(text) else None
-
-
-def stub(kind: ToolKind, tool: str, arguments: str, text: str, ref: str) -> str:
-    """Return what stands for a result; an error's own words stay as they are, below the line."""
-    error = error_in(text)
-    if error is not None:
-        return f"{MARK}{ref}; {one_line(tool, LONGEST_VALUE)} failed]\n{error}"
-    return f"{MARK}{ref}; {deed(kind, tool, arguments)}; {size_of_result(text)}{_gist(kind, text)}]"
-
-
-def soft_trimmed(text: str, ref: str) -> str:
-    """Return the beginning and the end of a long result, with a note between them on how to read the rest."""
-    return f"{text[:ENDS]}\n{MARK}{ref}; {len(text) - 2 * ENDS:,} characters are left out]\n{text[-ENDS:]}"
-
-
-def size_of_result(text: str) -> str:
-    """Return how large a result was before it was trimmed or viewed, as "2,345 characters"."""
-    if (whole := bytes_of_whole(text)) is not None:
-        return f"{whole:,} bytes"
-    note = NOTE.match(text, ENDS)
-    return f"{int(note['left'].replace(',', '')) + 2 * ENDS if note else len(text):,} characters"
-
-
-def deed(kind: ToolKind, tool: str, arguments: str) -> str:
-    """Return in one line what a call did: "read notes/plan.md lines 1-50 (read_note)"."""
-    name = one_line(tool, LONGEST_VALUE)
-    what = target_of(kind, arguments)
-    if kind == "other" or not what:
-        return " ".join(filter(None, (name, what)))
-    return f"{VERBS[kind]} {what} ({name})"
-
-
-def target_of(kind: ToolKind, arguments: str) -> str:
-    """Return what a call was about: a file with its lines, a question, else its arguments."""
-    leaves = list(_leaves(_object_in(arguments) or {}))
-    keys = QUESTIONS + TARGETS if kind == "query" else TARGETS
-    by_key = dict(reversed(leaves))
-    target = (
-        next((by_key[key] for key in keys if by_key.get(key)), None) if kind in ("read", "write", "query") else None
-    )
-    if target is None:
-        return one_line(", ".join(one_line(value, LONGEST_VALUE) for _, value in leaves if value), LONGEST_DEED)
-    return one_line(target, LONGEST_TARGET) + (_lines(by_key) if kind == "read" else "")
-
-
-def shorter_arguments(arguments: str) -> str:
-    """Return long arguments as a JSON object of at most 500 characters; short ones and broken ones as they are.
-
-    Keys stay, and short values with them. A long value becomes its beginning and how many characters it had.
-    """
-    if len(arguments) <= LONG_ARGUMENTS:
-        return arguments
-    value = _object_in(arguments)
-    if value is None:
-        return arguments
-    for longest, depth in ((100, 4), (40, 4), (40, 1), (0, 1), (0, 0)):
-        shorter = as_json({key: _shorter(item, longest, depth) for key, item in value.items()})
-        if len(shorter) <= LONG_ARGUMENTS:
-            return shorter
-    kept: dict[str, str] = {}
-    for key in value:
-        more = {**kept, one_line(key, LONGEST_VALUE): ""}
-        if len(as_json(more)) > LONG_ARGUMENTS - LONGEST_TARGET:
-            break
-        kept = more
-    return as_json({**kept, "left_out": f"{len(value) - len(kept):,} more, {len(arguments):,} characters in all"})
-
-
-def one_line(text: str, longest: int) -> str:
-    """Return the beginning of a text in one line, without signs that print nothing."""
-    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 4 * longest]).split())
-    return line if len(line) <= longest and len(text) <= 4 * longest else f"{line[: longest - 1]}…"
-
-
-def outcome_of_tests(text: str) -> str:
-    """Return what a run of tests says of itself, as "2 passed, 1 failed"; nothing for any other output."""
-    counts = {what: number for number, what in SUMMARY_OF_TESTS.findall(text[-2 * ENDS :])}
-    return ", ".join(f"{number} {what}" for what, number in counts.items())
-
-
-def beginning_of(text: str, longest: int = LONGEST_BEGINNING) -> str:
-    """Return the first line of a result's own words that says something."""
-    own = unwrapped(text).text
-    if own == text and (broken := BROKEN_ENVELOPE.match(text)):
-        own = text[broken.end() :][: 8 * longest].replace("\\\\n", "\n").replace("\\n", "\n")
-    own = own.lstrip()
-    first = own[: 4 * longest].partition("\n")[0]
-    return one_line(first if len(first.strip()) >= LEAST_LINE else own, longest)
-
-
-def _gist(kind: ToolKind, text: str) -> str:
-    if kind == "query":
-        return " came"
-    gist = outcome_of_tests(text) if kind == "execute" else ""
-    gist = gist or beginning_of(text)
-    return f": {gist}" if gist else ""
-
-
-def _lines(leaves: Mapping[str, str]) -> str:
-    """Return which lines a call asked for, as " lines 1-50"."""
-    first, last, count = (
-        next((int(leaves[key]) for key in keys if leaves.get(key, "").isdecimal()), None)
-        for keys in (FIRSTS, LASTS, COUNTS)
-    )
-    if last is None and count is not None:
-        last = max(1, first or 1) + count - 1
-    if first is None and last is None:
-        return ""
-    return f" lines {max(1, first or 1)}-{'' if last is None else last}"
-
-
-def _object_in(arguments: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _leaves(value: object, key: str = "", depth: int = 4) -> Iterator[tuple[str, str]]:
-    """Yield what stands at the ends of arguments, as text by its nearest key."""
-    if isinstance(value, dict) and depth:
-        for inner, item in value.items():
-            yield from _leaves(item, str(inner), depth - 1)
-    elif isinstance(value, list) and depth:
-        for item in value[:3]:
-            yield from _leaves(item, key, depth - 1)
-    elif value is not None:
-        yield key, value if isinstance(value, str) else as_json(value)
-
-
-def _shorter(value: Any, longest: int, depth: int) -> Any:
-    if isinstance(value, dict) and depth > 1:
-        return {key: _shorter(item, longest, depth - 1) for key, item in value.items()}
-    if isinstance(value, list) and depth > 1:
-        return [_shorter(item, longest, depth - 1) for item in value]
-    text = value if isinstance(value, str) else as_json(value)
-    if len(text) <= max(longest, 20):
-        return value
-    beginning = f"{one_line(text, longest)} " if longest else ""
-    return f"{beginning}[{len(text):,} characters, not repeated here]"
-
-
 LONGEST_PLAIN_ERROR: Final = 4000
-"""Characters up to which the first words of a text can make it an error; a longer one is a document that has them."""
+"""Characters up to which the first words of a text can make it an error; a longer text is a document."""
 
 LAST_WORDS: Final = 200
 REMEMBERED: Final = 512  # texts: every step of a run asks about the same ones
@@ -248,41 +79,191 @@ HINTS: Final = re.compile(
 )
 
 
+def is_stub(text: str) -> bool:
+    """Tell whether a result has been cleared to its stub; the error of a failed call stands below its stub."""
+    found = STUB.fullmatch(text) if text.startswith(MARK) else None
+    return found is not None and (found["error"] is None or found[0].partition("\n")[0].endswith(" failed]"))
+
+
+def is_cleared(group: Group) -> bool:
+    """Tell whether all results of a group have been cleared to their stubs."""
+    results = group.messages[1:]
+    return group.kind == "tools" and bool(results) and all(is_stub(text_of(result)) for result in results)
+
+
+def is_soft_trimmed(text: str) -> bool:
+    """Tell whether a result has been trimmed to its beginning and end."""
+    return NOTE.match(text, ENDS) is not None
+
+
+def ref_of(text: str) -> str | None:
+    """Return the id under which the whole of a stub or of a trimmed result is kept; None for any other text."""
+    found = STUB.fullmatch(text) if text.startswith(MARK) else NOTE.match(text, ENDS)
+    return found["ref"] if found else None
+
+
+def error_below(text: str) -> str | None:
+    """Return the error that stands below the stub of a failed call; None for any other text."""
+    return text.partition("\n")[2] if "\n" in text and is_stub(text) else None
+
+
+def stub(kind: ToolKind, tool: str, arguments: str, text: str, ref: str) -> str:
+    """Return the stub of a result; the words of an error stand below it."""
+    error = error_in(text)
+    if error is not None:
+        return f"{MARK}{ref}; {one_line(tool, LONGEST_VALUE)} failed]\n{error}"
+    return f"{MARK}{ref}; {_deed(kind, tool, arguments)}; {size_of_result(text)}{_gist(kind, text)}]"
+
+
+def _deed(kind: ToolKind, tool: str, arguments: str) -> str:
+    """Return in one line what a call did: "read notes/plan.md lines 1-50 (read_note)"."""
+    name = one_line(tool, LONGEST_VALUE)
+    what = target_of(kind, arguments)
+    if kind == "other" or not what:
+        return " ".join(filter(None, (name, what)))
+    return f"{DEEDS[kind]} {what} ({name})"
+
+
+def target_of(kind: ToolKind, arguments: str) -> str:
+    """Return the target of a call: a file with its lines, a question, else its arguments."""
+    leaves = list(_leaves(_object_in(arguments) or {}))
+    keys = QUESTIONS + TARGETS if kind == "query" else TARGETS
+    by_key = dict(reversed(leaves))
+    target = (
+        next((by_key[key] for key in keys if by_key.get(key)), None) if kind in ("read", "write", "query") else None
+    )
+    if target is None:
+        return one_line(", ".join(one_line(value, LONGEST_VALUE) for _, value in leaves if value), LONGEST_DEED)
+    return one_line(target, LONGEST_TARGET) + (_lines(by_key) if kind == "read" else "")
+
+
+def _lines(leaves: Mapping[str, str]) -> str:
+    """Return which lines a call asked for, as " lines 1-50"."""
+    first, last, count = (
+        next((int(leaves[key]) for key in keys if leaves.get(key, "").isdecimal()), None)
+        for keys in (FIRSTS, LASTS, COUNTS)
+    )
+    if last is None and count is not None:
+        last = max(1, first or 1) + count - 1
+    if first is None and last is None:
+        return ""
+    return f" lines {max(1, first or 1)}-{'' if last is None else last}"
+
+
+def _object_in(arguments: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _leaves(value: object, key: str = "", depth: int = 4) -> Iterator[tuple[str, str]]:
+    """Yield the innermost values of arguments, as text with their nearest key."""
+    if isinstance(value, dict) and depth:
+        for inner, item in value.items():
+            yield from _leaves(item, str(inner), depth - 1)
+    elif isinstance(value, list) and depth:
+        for item in value[:3]:
+            yield from _leaves(item, key, depth - 1)
+    elif value is not None:
+        yield key, value if isinstance(value, str) else as_json(value)
+
+
+def _gist(kind: ToolKind, text: str) -> str:
+    if kind == "query":
+        return " came"
+    gist = outcome_of_tests(text) if kind == "execute" else ""
+    gist = gist or _beginning_of(text)
+    return f": {gist}" if gist else ""
+
+
+def outcome_of_tests(text: str) -> str:
+    """Return the counts that a run of tests reports, as "2 passed, 1 failed"; an empty text for any other output."""
+    counts = {what: number for number, what in SUMMARY_OF_TESTS.findall(text[-2 * ENDS :])}
+    return ", ".join(f"{number} {what}" for what, number in counts.items())
+
+
+def _beginning_of(text: str, longest: int = LONGEST_BEGINNING) -> str:
+    """Return the first line of a result's own words that says something."""
+    own = _unwrapped(text).text
+    if own == text and (broken := BROKEN_ENVELOPE.match(text)):
+        own = text[broken.end() :][: 8 * longest].replace("\\\\n", "\n").replace("\\n", "\n")
+    own = own.lstrip()
+    first = own[: 4 * longest].partition("\n")[0]
+    return one_line(first if len(first.strip()) >= LEAST_LINE else own, longest)
+
+
+def size_of_result(text: str) -> str:
+    """Return the size of a result before it was trimmed or viewed, as "2,345 characters"."""
+    if (whole := bytes_of_whole(text)) is not None:
+        return f"{whole:,} bytes"
+    note = NOTE.match(text, ENDS)
+    return f"{int(note['left'].replace(',', '')) + 2 * ENDS if note else len(text):,} characters"
+
+
+def soft_trimmed(text: str, ref: str) -> str:
+    """Return the beginning and the end of a long result, with a note between them on how to read the rest."""
+    return f"{text[:ENDS]}\n{MARK}{ref}; {len(text) - 2 * ENDS:,} characters are left out]\n{text[-ENDS:]}"
+
+
+def shorter_arguments(arguments: str) -> str:
+    """Return long arguments as a JSON object of at most 500 characters; short ones and broken ones unchanged.
+
+    Keys stay, and short values with them. A long value becomes its beginning and its number of characters.
+    """
+    if len(arguments) <= LONG_ARGUMENTS:
+        return arguments
+    value = _object_in(arguments)
+    if value is None:
+        return arguments
+    for longest, depth in ((100, 4), (40, 4), (40, 1), (0, 1), (0, 0)):
+        shorter = as_json({key: _shorter(item, longest, depth) for key, item in value.items()})
+        if len(shorter) <= LONG_ARGUMENTS:
+            return shorter
+    kept: dict[str, str] = {}
+    for key in value:
+        more = {**kept, one_line(key, LONGEST_VALUE): ""}
+        if len(as_json(more)) > LONG_ARGUMENTS - LONGEST_TARGET:
+            break
+        kept = more
+    return as_json({**kept, "left_out": f"{len(value) - len(kept):,} more, {len(arguments):,} characters in all"})
+
+
+def _shorter(value: Any, longest: int, depth: int) -> Any:
+    if isinstance(value, dict) and depth > 1:
+        return {key: _shorter(item, longest, depth - 1) for key, item in value.items()}
+    if isinstance(value, list) and depth > 1:
+        return [_shorter(item, longest, depth - 1) for item in value]
+    text = value if isinstance(value, str) else as_json(value)
+    if len(text) <= max(longest, 20):
+        return value
+    beginning = f"{one_line(text, longest)} " if longest else ""
+    return f"{beginning}[{len(text):,} characters, not repeated here]"
+
+
+def one_line(text: str, longest: int) -> str:
+    """Return the beginning of a text in one line, without signs that print nothing."""
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 4 * longest]).split())
+    return line if len(line) <= longest and len(text) <= 4 * longest else f"{line[: longest - 1]}…"
+
+
 @dataclass(frozen=True, slots=True)
-class Unwrapped:
-    """A result's own words, and whether the envelope around them said that they are an error."""
+class _Unwrapped:
+    """A result's own words, and whether the envelope around them called them an error."""
 
     text: str
     is_error: bool = False
 
 
-def is_error(text: str) -> bool:
-    """Tell whether a result is an error."""
-    return error_in(text) is not None
-
-
 @lru_cache(maxsize=REMEMBERED)
 def error_in(text: str) -> str | None:
-    """Return an error's own words, without an envelope around them and otherwise word for word; None for a success."""
-    if _is_enveloped(text) and not HINTS.search(text) and not SAYS_ERROR.search(text[-LAST_WORDS:]):
-        return _plain_error(unwrapped(text).text) if len(text) <= LONGEST_PLAIN_ERROR else None
-    found = unwrapped(text)
+    """Return the words of an error, word for word but without an envelope around them; None for a success."""
+    is_enveloped = text.lstrip()[:1] == "{" or CONTENT.match(text) is not None
+    if is_enveloped and not HINTS.search(text) and not SAYS_ERROR.search(text[-LAST_WORDS:]):
+        return _plain_error(_unwrapped(text).text) if len(text) <= LONGEST_PLAIN_ERROR else None
+    found = _unwrapped(text)
     return found.text if found.is_error else _plain_error(found.text)
-
-
-def unwrapped(text: str) -> Unwrapped:
-    """Return what a result says within the envelopes of a tool server: JSON, or what Python prints for it."""
-    found = Unwrapped(text)
-    for _ in range(MOST_ENVELOPES):
-        inner = _opened(found.text)
-        if inner is None:
-            break
-        found = Unwrapped(inner.text, found.is_error or inner.is_error)
-    return found
-
-
-def _is_enveloped(text: str) -> bool:
-    return text.lstrip()[:1] == "{" or CONTENT.match(text) is not None
 
 
 def _plain_error(text: str) -> str | None:
@@ -292,8 +273,19 @@ def _plain_error(text: str) -> str | None:
     return text if begins or EXIT.search(f"{first}\n{last}") else None
 
 
-def _opened(text: str) -> Unwrapped | None:
-    """Return what is in the outermost envelope, None where there is none."""
+def _unwrapped(text: str) -> _Unwrapped:
+    """Return a result's own words from the envelopes of a tool server: JSON, or Python's printed form of it."""
+    found = _Unwrapped(text)
+    for _ in range(MOST_ENVELOPES):
+        inner = _opened(found.text)
+        if inner is None:
+            break
+        found = _Unwrapped(inner.text, found.is_error or inner.is_error)
+    return found
+
+
+def _opened(text: str) -> _Unwrapped | None:
+    """Return the content of the outermost envelope, None where there is none."""
     if CONTENT.match(text):
         return _printed(text)
     if text.lstrip()[:1] != "{":
@@ -305,26 +297,26 @@ def _opened(text: str) -> Unwrapped | None:
     return _from_json(value, text) if isinstance(value, Mapping) else None
 
 
-def _printed(text: str) -> Unwrapped | None:
+def _printed(text: str) -> _Unwrapped | None:
     try:
         texts = [str(ast.literal_eval(literal)) for literal in TEXT.findall(text)]
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
-    return Unwrapped("\n".join(texts), SAYS_ERROR.search(text) is not None) if texts else None
+    return _Unwrapped("\n".join(texts), SAYS_ERROR.search(text) is not None) if texts else None
 
 
-def _from_json(value: Mapping[str, Any], text: str) -> Unwrapped | None:
+def _from_json(value: Mapping[str, Any], text: str) -> _Unwrapped | None:
     """Return the texts of a tool server's answer; JSON of any other form stays text, and may call itself an error."""
     says_error = value.get("isError") is True or value.get("is_error") is True
     content = value.get("content")
     if isinstance(content, list) and content and all(map(_is_text_part, content)):
-        return Unwrapped("\n".join(part["text"] for part in content), says_error)
+        return _Unwrapped("\n".join(part["text"] for part in content), says_error)
     failed = says_error or any(map(_has_failed, [value, *value.values()]))
-    return Unwrapped(text, is_error=True) if failed else None
+    return _Unwrapped(text, is_error=True) if failed else None
 
 
 def _has_failed(value: object) -> bool:
-    """Tell whether JSON calls itself an error, by one of the ways that are common."""
+    """Tell whether JSON calls itself an error in one of the common ways."""
     if not isinstance(value, Mapping):
         return False
     codes = (value.get(key) for key in ("exit_code", "exitCode", "returncode", "return_code"))

@@ -1,18 +1,18 @@
-"""Prunes the history of tool calls by rules: what is old becomes shorter or one line, and no model is asked.
+"""Prunes the history of tool calls by rules: old results become shorter or one line, and no model is asked.
 
-**When.** Pruning changes the prompt's beginning, and the engine has to read all that comes behind once more. So it
-waits for need and then does a lot at once: it begins when the calls and results that can be shortened take more than
+**When.** Pruning changes the prompt's beginning, and the engine has to read everything after the change once more. So
+it waits for need and then does a lot at once: it begins when the calls and results that can be shortened take more than
 the budget (the high mark), and goes on until they take three eighths of it (the low mark, 40,000 tokens at most). It
-is left alone where less than a quarter of the budget or 20,000 tokens would come free, or the results of less than
-seven turns; only where they take three times the budget does it wait no longer. While a result that no turn has
-consumed fills the low mark by itself, pruning waits for the turn behind it, just as long. Where the prompt has reached
-the compaction's trigger (`must_shrink`), it acts before that, if three fifths of the budget come free: that spares
-the compaction for a while. If less does, the compaction comes, and pruning with it (`at_any_gain`): one change of the
+does nothing where less than a quarter of the budget or 20,000 tokens would come free, or the results of less than seven
+turns; only where they take three times the budget does it wait no longer. While a result that no turn has consumed
+fills the low mark by itself, pruning waits for the turn after it, just as long. Where the prompt has reached the
+compaction's trigger (`must_shrink`), it acts before that, if three fifths of the budget come free: that spares the
+compaction for a while. If less does, the compaction comes, and pruning with it (`at_any_gain`): one change of the
 beginning instead of two.
 
 **What.** From old to new, until the low mark is reached:
 
-1. whatever is older than `clear_after_turns` turns of the assistant becomes a stub, beyond the low mark too;
+1. results older than `clear_after_turns` turns of the assistant become stubs, beyond the low mark too;
 2. results of queries become stubs;
 3. results of over 4,000 characters are trimmed to beginning and end;
 4. any others become stubs.
@@ -26,8 +26,8 @@ can still be full, and then tier 4 alone makes room. Arguments of over 500 chara
 of a small window. Text of user and assistant, images. A result that cannot be read back. Errors: their words stay, and
 only an envelope around them goes. Results of at most 300 characters: a stub would be no shorter.
 
-**State.** There is none but the messages: a stub is known by its form, is never written anew, and is counted neither
-for the marks nor for what comes free. So are errors, which nothing shortens: they end with the next compaction.
+**State.** There is none but the messages: a stub is known by its form, is never written anew, and counts neither for
+the marks nor for what comes free. Neither do errors, which nothing shortens: they end with the next compaction.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ from elbowroom.context.outputs.stubs import (
     soft_trimmed,
     stub,
 )
-from elbowroom.context.transcript import UNKNOWN_TOOL, Message, calls_of, is_text, parts_of, text_of, with_calls
+from elbowroom.context.transcript import UNKNOWN_TOOL, Message, calls_of, text_of, with_calls, with_text
 from elbowroom.settings.model import ToolKind, ToolOutputSettings
 
 SHARE_OF_WINDOW: Final = (25, 100)
@@ -63,6 +63,23 @@ MOST_BATCH: Final = 20_000
 PRESSED_BATCH: Final = (3, 5)
 BATCH_TURNS: Final = 7
 """Turns whose results are shortened at once: so many have to have passed, then, since the last time."""
+
+PATIENCE: Final = 3
+"""How many times the budget may be full while a large result waits to be consumed."""
+
+SHORT_RESULT: Final = 300
+"""Characters of a result up to which a stub would hardly be shorter."""
+
+LEAST_ENVELOPE: Final = 150
+"""Characters around an error's own words from which it pays to write a stub's line above them instead."""
+
+RefOfResult = Callable[[Message], str | None]
+"""Returns the id under which the model can read a result again, None where it cannot.
+
+It is asked about trimmed results too, whose text names the id (`ref_of`).
+"""
+
+Form = Literal["trimmed", "stub"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +98,7 @@ class TierLimits:
 
     @classmethod
     def of(cls, settings: ToolOutputSettings, window: int, fixed: int) -> Self:
-        """Return the limits for a window of which so many tokens are taken by what cannot be freed."""
+        """Return the limits for a window of which `fixed` tokens cannot be freed."""
         return cls(
             tool_budget(window, fixed, settings),
             settings.recent_calls_to_keep,
@@ -92,18 +109,18 @@ class TierLimits:
 
     @property
     def low_mark(self) -> int:
-        """Return how many tokens are left by a pruning."""
+        """Return how many tokens a pruning leaves."""
         return min(MOST_KEPT, self.budget * LOW_MARK[0] // LOW_MARK[1])
 
     def least_gain(self, *, must_shrink: bool) -> int:
-        """Return how many tokens have to come free for a pruning to be worth it."""
+        """Return how many tokens a pruning has to free to be worth it."""
         return max(1, min(MOST_BATCH, _share(self.budget, PRESSED_BATCH if must_shrink else BATCH)))
 
 
 def tool_budget(window: int, fixed: int, settings: ToolOutputSettings) -> int:
-    """Return how many tokens tool history may take: what is set, else a quarter of the window and 30 % of what is free.
+    """Return how many tokens tool history may take: as set, else a quarter of the window or 30 % of what is free.
 
-    A quarter means 20,000 to 60,000 tokens, and the smaller of both counts. `fixed` is what no compaction can free.
+    A quarter means 20,000 to 60,000 tokens, and the smaller of both counts. `fixed` tokens cannot be freed.
     """
     rest = max(0, window - fixed)
     if settings.context_budget_tokens:
@@ -116,30 +133,12 @@ def _share(whole: int, share: tuple[int, int]) -> int:
     return whole * share[0] // share[1]
 
 
-PATIENCE: Final = 3
-"""How many times the budget may be full while a large result waits to be consumed."""
-
-SHORT_RESULT: Final = 300
-"""Characters of a result up to which a stub would hardly be shorter."""
-
-LEAST_ENVELOPE: Final = 150
-"""Characters around an error's own words from which it pays to write a stub's line above them instead."""
-
-RefOfResult = Callable[[Message], str | None]
-"""Returns the id under which the model can read a result again, None where it cannot.
-
-It is asked about trimmed results too: their text names the id (`tool_stubs.ref_of`).
-"""
-
-Form = Literal["trimmed", "stub"]
-
-
 @dataclass(frozen=True, slots=True)
-class Use:
-    """A call and its result that can still be shortened; `tokens` is what both take.
+class _Use:
+    """A call and its result that can still be shortened; `tokens` is the size of both.
 
-    `caller` and `result` are places of messages, `position` that of the call in its message. `age` counts turns of
-    the assistant and `rank` calls, both from 1 at the newest.
+    `caller` and `result` are places of messages, `position` that of the call in its message. `age` counts turns of the
+    assistant and `rank` calls, both from 1 at the newest.
     """
 
     caller: int
@@ -176,10 +175,10 @@ def pruned(
 ) -> list[Message] | None:
     """Return the history with old calls and results shortened; None where nothing changes.
 
-    The same messages stay in the same places, and those that do not change are the same objects; a call without a
-    result right behind it is passed over. `kinds` are the declared ones. `size_of` returns the tokens of a
-    text and is asked for the same texts on every step: it should remember them. With `must_shrink` the prompt is at
-    the trigger of a compaction, which this may spare.
+    The same messages stay in the same places, and unchanged ones are the same objects; a call without a result right
+    after it is passed over. `kinds` are the declared kinds of tools. `size_of` returns the tokens of a text and is
+    asked for the same texts on every step: it should remember them. With `must_shrink` the prompt is at the trigger of
+    a compaction, which this may spare.
     """
     uses = list(_uses(messages, ref_of_result, size_of))
     live = sum(use.tokens for use in uses)
@@ -201,16 +200,10 @@ def pruned(
     return shorter if freed >= least else None
 
 
-def _is_due(uses: Sequence[Use], live: int, limits: TierLimits) -> bool:
-    """Tell whether it is time to prune: the budget is full, and what no turn has consumed leaves a batch worth it."""
-    unconsumed = sum(use.tokens for use in uses if not use.is_consumed)
-    return live > limits.budget and (unconsumed <= limits.low_mark or live > PATIENCE * limits.budget)
+def _uses(messages: Sequence[Message], ref_of_result: RefOfResult, size_of: Callable[[str], int]) -> Iterator[_Use]:
+    """Yield the calls that can still be shortened, from new to old.
 
-
-def _uses(messages: Sequence[Message], ref_of_result: RefOfResult, size_of: Callable[[str], int]) -> Iterator[Use]:
-    """Yield what can still be shortened, from new to old.
-
-    An answer at the very end is still being written, and the results before it are what it is about.
+    An answer at the very end is still being written, and is about the results before it.
     """
     age = rank = 0
     end = len(messages)
@@ -231,11 +224,11 @@ def _uses(messages: Sequence[Message], ref_of_result: RefOfResult, size_of: Call
             ref = ref_of_result(messages[result]) if result is not None and tokens else None
             if result is not None and ref is not None:
                 text = text_of(messages[result])
-                yield Use(caller, position, result, call, text, ref, age, rank, tokens, is_consumed=age > 1)
+                yield _Use(caller, position, result, call, text, ref, age, rank, tokens, is_consumed=age > 1)
 
 
 def _results(messages: Sequence[Message], caller: int) -> dict[object, int]:
-    """Return the places of the results right behind a message with calls, by the ids that they answer."""
+    """Return the places of the results right after a message with calls, by the ids of these."""
     places: dict[object, int] = {}
     at = caller + 1
     while at < len(messages) and messages[at].get("role") == "tool":
@@ -245,7 +238,7 @@ def _results(messages: Sequence[Message], caller: int) -> dict[object, int]:
 
 
 def _tokens_of(call: Mapping[str, Any], result: Message, size_of: Callable[[str], int]) -> int:
-    """Return the tokens of what can still be shortened of a call and its result; of a call that is not sound none."""
+    """Return the tokens of a call and its result that can still be shortened; 0 for a call that is not sound."""
     function = call.get("function")
     arguments = function.get("arguments") if isinstance(function, Mapping) else None
     if not isinstance(arguments, str):
@@ -263,18 +256,19 @@ def _is_settled(text: str) -> bool:
     return len(text) <= SHORT_RESULT if error is None else len(text) - len(error) < LEAST_ENVELOPE
 
 
+def _is_due(uses: Sequence[_Use], live: int, limits: TierLimits) -> bool:
+    """Tell whether it is time to prune: the budget is full, and a batch worth it is consumed."""
+    unconsumed = sum(use.tokens for use in uses if not use.is_consumed)
+    return live > limits.budget and (unconsumed <= limits.low_mark or live > PATIENCE * limits.budget)
+
+
 def _chosen(
-    uses: Sequence[Use],
-    live: int,
-    limits: TierLimits,
-    kinds: Mapping[str, ToolKind],
-    *,
-    must_shrink: bool,
-) -> list[tuple[Use, Form]]:
-    """Return what is to become of which use, by the tiers; `uses` go from new to old."""
+    uses: Sequence[_Use], live: int, limits: TierLimits, kinds: Mapping[str, ToolKind], *, must_shrink: bool
+) -> list[tuple[_Use, Form]]:
+    """Return the uses to shorten and their new forms, by the tiers; `uses` go from new to old."""
     open_uses = list(_unprotected(uses, limits))[::-1]
     has_tiers = sum(len(use.text) + len(use.arguments) for use in uses) > limits.truncation_threshold
-    chosen: dict[int, tuple[Use, Form]] = {}
+    chosen: dict[int, tuple[_Use, Form]] = {}
     left = live
     for use, form, is_aged in _tiers(open_uses, limits, kinds, has_tiers=has_tiers and not must_shrink):
         if is_aged or must_shrink or left > limits.low_mark:
@@ -283,30 +277,8 @@ def _chosen(
     return list(chosen.values())
 
 
-def _gain(use: Use, form: Form) -> int:
-    """Return about how many tokens come free."""
-    return use.tokens if form == "stub" else use.tokens * (len(use.text) - 2 * ENDS) // len(use.text)
-
-
-def _tiers(
-    uses: Sequence[Use], limits: TierLimits, kinds: Mapping[str, ToolKind], *, has_tiers: bool
-) -> Iterator[tuple[Use, Form, bool]]:
-    """Yield what may be done, in order: the use, its new form, and whether it is done for its age alone."""
-    if has_tiers:
-        yield from ((use, "stub", True) for use in uses if use.age > limits.clear_after_turns)
-        uses = [use for use in uses if use.age <= limits.clear_after_turns]
-        yield from ((use, "stub", False) for use in uses if kind_of(use.name, kinds) == "query")
-        uses = [use for use in uses if kind_of(use.name, kinds) != "query"]
-        yield from ((use, "trimmed", False) for use in uses if _is_trimmable(use.text))
-    yield from ((use, "stub", False) for use in uses)
-
-
-def _is_trimmable(text: str) -> bool:
-    return len(text) > LONG_RESULT and not is_soft_trimmed(text)
-
-
-def _unprotected(uses: Sequence[Use], limits: TierLimits) -> Iterator[Use]:
-    """Yield what may be shortened, from new to old: consumed, and not among the newest as far as these fit."""
+def _unprotected(uses: Sequence[_Use], limits: TierLimits) -> Iterator[_Use]:
+    """Yield the uses that may be shortened, from new to old: consumed, and not among the newest as far as these fit."""
     kept = 0
     is_recent = True
     for use in uses:
@@ -317,10 +289,30 @@ def _unprotected(uses: Sequence[Use], limits: TierLimits) -> Iterator[Use]:
             yield use
 
 
+def _tiers(
+    uses: Sequence[_Use], limits: TierLimits, kinds: Mapping[str, ToolKind], *, has_tiers: bool
+) -> Iterator[tuple[_Use, Form, bool]]:
+    """Yield the possible changes in order: the use, its new form, and whether its age alone demands it."""
+    if has_tiers:
+        yield from ((use, "stub", True) for use in uses if use.age > limits.clear_after_turns)
+        uses = [use for use in uses if use.age <= limits.clear_after_turns]
+        yield from ((use, "stub", False) for use in uses if kind_of(use.name, kinds) == "query")
+        uses = [use for use in uses if kind_of(use.name, kinds) != "query"]
+        yield from (
+            (use, "trimmed", False) for use in uses if len(use.text) > LONG_RESULT and not is_soft_trimmed(use.text)
+        )
+    yield from ((use, "stub", False) for use in uses)
+
+
+def _gain(use: _Use, form: Form) -> int:
+    """Return about how many tokens a new form frees."""
+    return use.tokens if form == "stub" else use.tokens * (len(use.text) - 2 * ENDS) // len(use.text)
+
+
 def _written(
-    messages: Sequence[Message], forms: Sequence[tuple[Use, Form]], kinds: Mapping[str, ToolKind]
+    messages: Sequence[Message], forms: Sequence[tuple[_Use, Form]], kinds: Mapping[str, ToolKind]
 ) -> list[Message]:
-    """Return the messages with these uses in their new forms; each message is made once."""
+    """Return the messages with these uses in their new forms; each message is copied once."""
     shorter = list(messages)
     for use, form in forms:
         caller = shorter[use.caller]
@@ -331,20 +323,14 @@ def _written(
             shorter[use.caller] = with_calls(caller, calls)
         text = _shortened(use, form, kinds)
         if len(text) < len(use.text):
-            shorter[use.result] = _with_text(messages[use.result], text)
+            shorter[use.result] = with_text(messages[use.result], text)
     return shorter
 
 
-def _shortened(use: Use, form: Form, kinds: Mapping[str, ToolKind]) -> str:
+def _shortened(use: _Use, form: Form, kinds: Mapping[str, ToolKind]) -> str:
     if _is_settled(use.text):
         return use.text
     error = error_in(use.text)
     if form == "trimmed" or (error is not None and len(error) > LONG_RESULT):
         return soft_trimmed(use.text, use.ref)
     return stub(kind_of(use.name, kinds), use.name, use.arguments, use.text, use.ref)
-
-
-def _with_text(message: Message, text: str) -> Message:
-    """Return a result with another text; what is no text of it stays."""
-    media = [part for part in parts_of(message.get("content")) if not is_text(part)]
-    return {**message, "content": [{"type": "text", "text": text}, *media] if media else text}

@@ -1,15 +1,15 @@
-"""What a model sees of a tool's output: all of it where it is small, else its beginning, its end and how to read on."""
+"""The view that a model gets of a tool's output: all of a small one, else its beginning, its end and how to read on."""
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from elbowroom.context.outputs.output import ToolOutputRef, largest_fit
+from elbowroom.context.outputs.output import ToolOutputRef, largest_fit, utf8
 
 TAIL_SHARE: Final = 3  # one part in so many is the end: commands name their error last
 LEAST_CUT: Final = 80  # a line cut to less than this would be little more than its mark
-CHARACTERS_PER_TOKEN: Final = 8  # more than text has, white space aside; a view has no more of them
+CHARACTERS_PER_TOKEN: Final = 8  # more than text has, white space aside, so that a view has no more
 
 READ_TOOL: Final = "tool_output_cache"
 SEARCH_TOOL: Final = "tool_output_cache_grep"
@@ -38,7 +38,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The text that a model sees. `is_whole` says that it is the tool's own, and that no reference stands in it."""
+    """The text that a model sees. `is_whole` says that it is the tool's own text, with no reference in it."""
 
     text: str
     is_whole: bool
@@ -46,7 +46,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line without its break: it is `text[start:end]`, and the `number`th of the text."""
+    """One line without its break: `text[start:end]`, the line `number` of the text."""
 
     number: int
     start: int
@@ -54,11 +54,11 @@ class _Line:
 
 
 def view_of(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str], int]) -> View:
-    """Return what of a text a model sees: the very text where it keeps all limits.
+    """Return the view of a text: the very text where it keeps all limits.
 
-    Otherwise whole lines of its beginning and its end, with one note between them that says what is left out and how
-    to read it. Only lines that are too long are changed, each by one mark. `size_of` counts tokens, and is given
-    little more than what is shown.
+    Otherwise whole lines of its beginning and its end, with one note between them that says what is left out and how to
+    read it. Only lines that are too long are changed, each by one mark. `size_of` counts tokens, and is given little
+    more than the view.
     """
     if _fits(text, ref, limits, size_of):
         return View(text, is_whole=True)
@@ -67,63 +67,6 @@ def view_of(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[st
     shown = largest_fit(ends.size, lambda room: _share(ends.view(room), limits, size_of), LEAST_CUT)
     view = ends.view(shown)
     return View(view if ref_in_view(view) == ref.id else ends.view(0), is_whole=False)
-
-
-def ref_in_view(text: str) -> str | None:
-    """Return the id that the note of a view names, None where the text is no view.
-
-    A note counts only where it has the exact form and the lines around it are as many as it says. Text that holds two
-    such notes is not believed; whether the id is one that is kept is for the store to say.
-    """
-    notes = _notes_in(text)
-    return notes[0]["ref"] if len({note["ref"] for note in notes}) == 1 else None
-
-
-def bytes_of_whole(text: str) -> int | None:
-    """Return how many bytes the output has of which a text is a view, None where the text is no view."""
-    notes = _notes_in(text)
-    return int(notes[0]["bytes"]) if len({note["ref"] for note in notes}) == 1 else None
-
-
-def _notes_in(text: str) -> list[re.Match[str]]:
-    """Return the notes that have as many lines around them as they say."""
-    if f"To read on: {READ_TOOL}(" not in text:  # which is told of a huge text in no time
-        return []
-    lines = _count_lines(text)
-    before = seen = 0
-    found = []
-    for match in NOTE.finditer(text):
-        before += text.count("\n", seen, match.start())
-        seen = match.start()
-        if _is_in_its_place(match, before, lines - before - 1):
-            found.append(match)
-    return found
-
-
-def _is_in_its_place(note: re.Match[str], before: int, after: int) -> bool:
-    if note["lines"] is not None:
-        return after == 0 and before == int(note["lines"])
-    first, last, total = int(note["first"]), int(note["last"]), int(note["total"])
-    return before == first - 1 and after == total - last and first <= last
-
-
-def _count_lines(text: str) -> int:
-    return text.count("\n") + (not text.endswith("\n") if text else 0)
-
-
-def _is_too_long(line: str, limits: Limits) -> bool:
-    """Say whether a line has to be cut; a note never has, so that the view of a view is that view."""
-    return len(line) > limits.max_line_length and not NOTE.fullmatch(line)
-
-
-def _share(view: str, limits: Limits, size_of: Callable[[str], int]) -> float:
-    """Return how far a view uses up the limit that it is nearest to, 1.0 where it just keeps it."""
-    in_bytes = _byte_size(view) / max(1, limits.max_bytes)
-    return in_bytes if in_bytes > 2 else max(in_bytes, size_of(view) / max(1, limits.max_tokens), 0.01)
-
-
-def _byte_size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _fits(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str], int]) -> bool:
@@ -137,9 +80,21 @@ def _fits(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str]
     return size_of(text) <= limits.max_tokens
 
 
+def _is_too_long(line: str, limits: Limits) -> bool:
+    """Tell whether a line has to be cut; a note never has to, so that the view of a view is that view."""
+    return len(line) > limits.max_line_length and not NOTE.fullmatch(line)
+
+
+def _share(view: str, limits: Limits, size_of: Callable[[str], int]) -> float:
+    """Return how far a view uses up the limit that it is nearest to, 1.0 where it just keeps it."""
+    size = len(view) if view.isascii() else len(utf8(view))
+    in_bytes = size / max(1, limits.max_bytes)
+    return in_bytes if in_bytes > 2 else max(in_bytes, size_of(view) / max(1, limits.max_tokens), 0.01)
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Lines as they are shown, each with the break it has, and what was cut first: a line and the column it goes on."""
+    """Lines as they are shown, each with its break, and the first cut: its line and the column where that goes on."""
 
     shown: str
     lines: int
@@ -148,7 +103,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """The lines at both ends of a text that a view may show: they are looked for once, and shown as room allows."""
+    """The lines at both ends of a text that a view may show, found once and shown as far as there is room."""
 
     text: str
     ref: ToolOutputRef
@@ -165,7 +120,7 @@ class _Ends:
 
     @property
     def size(self) -> int:
-        """Return with how much room all that can be shown is shown."""
+        """Return the room that all lines that can be shown take."""
         taken = sum(min(line.end - line.start, self.longest) + 1 for line in (*self.first, *self.last))
         return min(self.room, taken * (TAIL_SHARE + 1) if self.last else taken)
 
@@ -190,13 +145,13 @@ class _Ends:
         return _Part("".join(f"{line}\n" for line in shown), len(shown), cut[0] if cut else None)
 
     def _tail(self, room: int) -> _Part:
-        """Return what stands at the end, which ends as the text does."""
+        """Return the lines at the end, which end as the text does."""
         shown, cut = self._shown(self.last, room)
         ending = "\n" if shown and self.text.endswith("\n") else ""
         return _Part("\n".join(reversed(shown)) + ending, len(shown), cut[-1] if cut else None)
 
     def _shown(self, lines: tuple[_Line, ...], room: int) -> tuple[list[str], list[tuple[int, int]]]:
-        """Return as many lines as there is room for, and where those go on that are cut."""
+        """Return as many lines as there is room for, and where those that are cut go on."""
         shown, cut, left = [], [], room
         for line in lines:
             kept, column = _cut(self.text, line, self.longest)
@@ -212,7 +167,7 @@ class _Ends:
 
 
 def _within(lines: Iterator[_Line], longest: int, room: int) -> Iterator[_Line]:
-    """Yield lines until together they take the room, and the one that takes more."""
+    """Yield lines until together they take the room, the line that exceeds it included."""
     while room > 0 and (line := next(lines, None)):
         yield line
         room -= min(line.end - line.start, longest) + 1
@@ -236,7 +191,7 @@ def _lines_backwards(text: str, number: int) -> Iterator[_Line]:
 
 
 def _cut(text: str, line: _Line, most: int) -> tuple[str, int | None]:
-    """Return a line within `most` characters, and the column from which on something is left out of it."""
+    """Return a line within `most` characters, and the column at which the left-out part begins."""
     length = line.end - line.start
     if length <= most:
         return text[line.start : line.end], None
@@ -256,3 +211,41 @@ def _note(ref: ToolOutputRef, what: str, place: str) -> str:
         f'[{what} {ref.bytes} bytes. To read on: {READ_TOOL}(ref_id="{ref.id}", {place}). '
         f'To search: {SEARCH_TOOL}(ref_id="{ref.id}", pattern="…")]'
     )
+
+
+def ref_in_view(text: str) -> str | None:
+    """Return the id that the note of a view names, None where the text is no view.
+
+    A note counts only in its exact form and with as many lines around it as it says. A text that holds two different
+    notes is not believed; whether an output is kept under the id is for the store to say.
+    """
+    notes = _notes_in(text)
+    return notes[0]["ref"] if len({note["ref"] for note in notes}) == 1 else None
+
+
+def bytes_of_whole(text: str) -> int | None:
+    """Return the size in bytes of the output whose view a text is, None where the text is no view."""
+    notes = _notes_in(text)
+    return int(notes[0]["bytes"]) if len({note["ref"] for note in notes}) == 1 else None
+
+
+def _notes_in(text: str) -> list[re.Match[str]]:
+    """Return the notes that have as many lines around them as they say."""
+    if f"To read on: {READ_TOOL}(" not in text:  # a quick test for huge texts
+        return []
+    lines = text.count("\n") + (not text.endswith("\n") if text else 0)
+    before = seen = 0
+    found = []
+    for match in NOTE.finditer(text):
+        before += text.count("\n", seen, match.start())
+        seen = match.start()
+        if _is_in_its_place(match, before, lines - before - 1):
+            found.append(match)
+    return found
+
+
+def _is_in_its_place(note: re.Match[str], before: int, after: int) -> bool:
+    if note["lines"] is not None:
+        return after == 0 and before == int(note["lines"])
+    first, last, total = int(note["first"]), int(note["last"]), int(note["total"])
+    return before == first - 1 and after == total - last and first <= last

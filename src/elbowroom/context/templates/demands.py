@@ -1,7 +1,7 @@
-"""What a model's chat template demands of a history, found out by rendering small ones with it.
+"""Finds out what a model's chat template demands of a history, by rendering small histories with it.
 
 No template says what it refuses, and many lose text without a word: a second call, a later system message. So each
-question is a conversation with one peculiarity, and the answer is whether it comes out whole.
+question is a history with one peculiarity, and the answer is whether all of its words come out.
 """
 
 import json
@@ -18,32 +18,28 @@ Render = Callable[[Sequence[Message], Sequence[Mapping[str, Any]]], str]
 TYPE_KEY: Final = re.compile("""["']type["']""")
 
 
-def says(role: str, content: object) -> Message:
-    """Return a message of this role."""
+def _says(role: str, content: object) -> Message:
     return {"role": role, "content": content}
 
 
-def call(word: str, call_id: str) -> Mapping[str, Any]:
-    """Return a tool call about a word."""
+def _call(word: str, call_id: str) -> Mapping[str, Any]:
     function = {"name": "look_up", "arguments": json.dumps({"subject": word})}
     return {"id": call_id, "type": "function", "function": function}
 
 
-def calls(*several: Mapping[str, Any], content: object = "") -> Message:
-    """Return an assistant message with calls."""
+def _calls(*several: Mapping[str, Any], content: object = "") -> Message:
     return {"role": "assistant", "content": content, "tool_calls": list(several)}
 
 
-def result(word: str, call_id: str) -> Message:
-    """Return the result of a call."""
+def _result(word: str, call_id: str) -> Message:
     return {"role": "tool", "tool_call_id": call_id, "content": word}
 
 
-ASK, ASK_AGAIN = says("user", "QuestionWord"), says("user", "AnotherWord")
-ANSWER, ADD = says("assistant", "AnswerWord"), says("assistant", "AdditionWord")
-SYSTEM, SYSTEM_AGAIN = says("system", "InstructionWord"), says("system", "AmendmentWord")
-CALL, SECOND_CALL = call("SubjectWord", "callAbc01"), call("MatterWord", "callAbc02")
-CALLS, RESULT, SECOND_RESULT = calls(CALL), result("OutcomeWord", "callAbc01"), result("FindingWord", "callAbc02")
+ASK, ASK_AGAIN = _says("user", "QuestionWord"), _says("user", "AnotherWord")
+ANSWER, ADD = _says("assistant", "AnswerWord"), _says("assistant", "AdditionWord")
+SYSTEM, SYSTEM_AGAIN = _says("system", "InstructionWord"), _says("system", "AmendmentWord")
+CALL, SECOND_CALL = _call("SubjectWord", "callAbc01"), _call("MatterWord", "callAbc02")
+CALLS, RESULT, SECOND_RESULT = _calls(CALL), _result("OutcomeWord", "callAbc01"), _result("FindingWord", "callAbc02")
 LONG_ID: Final = "call_of_a_usual_length"
 TOOL: Final[Mapping[str, Any]] = {
     "type": "function",
@@ -56,44 +52,41 @@ TOOL: Final[Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """Asks a template questions; a failure is an answer too, whatever it raises.
+class _Probe:
+    """Asks a template questions; any exception that it raises is an answer too.
 
-    Conversations without calls are tried with and without a tool on offer, those with calls only with it.
+    Histories without calls are tried with and without a tool on offer, those with calls only with it.
     """
 
     render: Render
 
     def texts(self, *messages: Message) -> Iterator[str | None]:
-        """Yield the prompts of a conversation; None where the template fails."""
+        """Yield the prompts of a history; None where the template fails."""
         if not any(message.get("tool_calls") for message in messages):
             yield self.text(messages, ())
         yield self.text(messages, (TOOL,))
 
     def text(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str | None:
-        """Return the prompt, or None."""
         try:
             return self.render(messages, tools)
         except Exception:  # noqa: BLE001 - whoever renders has errors of its own
             return None
 
     def refuses(self, *messages: Message) -> bool:
-        """Tell whether the template fails."""
         return None in self.texts(*messages)
 
     def loses(self, words: str, *messages: Message) -> bool:
-        """Tell whether the template fails, or any of the words is missing from the prompt."""
+        """Tell whether the template fails, or any of the words is missing from a prompt."""
         wanted = words.split()
         return any(text is None or any(word not in text for word in wanted) for text in self.texts(*messages))
 
     def shows_tools(self, *messages: Message) -> bool:
-        """Tell whether the tool on offer is in the prompt."""
         return TOOL["function"]["description"] in (self.text(messages, (TOOL,)) or "")
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateDemands:
-    """What `normalise` has to see to; without any demand every sound history is fine as it is.
+    """The demands that `normalise` meets; without any, every sound history is fine as it is.
 
     Where the engine translates for templates that know no tools, as LM Studio does, `results_as_text` is not wanted:
     probe through the engine, or take the flag off with `dataclasses.replace`.
@@ -129,27 +122,23 @@ class TemplateDemands:
     """An assistant message says something or calls a tool."""
     text_content_only: bool = False
     """Content given as text parts is refused, or written with the brackets around it."""
-    ignores_tools: bool = False
-    """The model never sees the tools of a request. Nothing that `normalise` could help."""
-    drops_calls: bool = False
-    """The model never sees the calls in a history, only their results. Nothing that `normalise` could help."""
     drops_text_beside_calls: bool = False
     """What an assistant says in the same message as a call is lost; `normalise` moves no text to such a place."""
 
 
 def demands_of(render: Render) -> TemplateDemands:
     """Ask a template some forty questions; one that fails on a single user message demands nothing."""
-    probe = Probe(render)
+    probe = _Probe(render)
     if probe.loses("QuestionWord", ASK):
         return TemplateDemands()
     knows_results = not probe.loses("OutcomeWord", ASK, CALLS, RESULT)
-    found = system_demands(probe) | content_demands(probe) | turn_demands(probe)
+    found = _system_demands(probe) | _content_demands(probe) | _turn_demands(probe)
     if knows_results:
-        found |= tool_demands(probe) | tool_turn_demands(probe, found)
-    return TemplateDemands(**found, results_as_text=not knows_results, ignores_tools=not probe.shows_tools(ASK))
+        found |= _tool_demands(probe) | _tool_turn_demands(probe, found)
+    return TemplateDemands(**found, results_as_text=not knows_results)
 
 
-def system_demands(probe: Probe) -> dict[str, bool]:
+def _system_demands(probe: _Probe) -> dict[str, bool]:
     """Ask what becomes of system messages, at the beginning and later."""
     both = "InstructionWord AmendmentWord"
     return {
@@ -157,34 +146,33 @@ def system_demands(probe: Probe) -> dict[str, bool]:
         "system_first_only": probe.loses(both, SYSTEM, SYSTEM_AGAIN, ASK)
         or probe.loses(both, SYSTEM, ASK, SYSTEM_AGAIN)
         or probe.loses(both, SYSTEM, ASK, ANSWER, SYSTEM_AGAIN, ASK_AGAIN),
-        "no_developer_role": probe.loses("InstructionWord", says("developer", "InstructionWord"), ASK),
+        "no_developer_role": probe.loses("InstructionWord", _says("developer", "InstructionWord"), ASK),
     }
 
 
-def content_demands(probe: Probe) -> dict[str, bool]:
-    """Ask which forms of content a template can take."""
+def _content_demands(probe: _Probe) -> dict[str, bool]:
     roles = ("system", "user", "assistant", "tool")
     return {
-        "no_null_content": any(breaks_null(probe, role) for role in roles),
-        "no_empty_answer": probe.refuses(ASK, says("assistant", ""), ASK_AGAIN),
-        "text_content_only": any(breaks_parts(probe, role) for role in roles),
+        "no_null_content": any(_breaks_null(probe, role) for role in roles),
+        "no_empty_answer": probe.refuses(ASK, _says("assistant", ""), ASK_AGAIN),
+        "text_content_only": any(_breaks_parts(probe, role) for role in roles),
     }
 
 
-def breaks_null(probe: Probe, role: str) -> bool:
-    """Tell whether null is refused as content or written out, where an empty text is fine."""
-    empty, null = (list(probe.texts(*history_with(role, content))) for content in ("", None))
+def _breaks_null(probe: _Probe, role: str) -> bool:
+    """Tell whether null as content is refused or written out, where an empty text is fine."""
+    empty, null = (list(probe.texts(*_history_with(role, content))) for content in ("", None))
     return any(
         before is not None and (after is None or after.count("None") > before.count("None"))
         for before, after in zip(empty, null, strict=True)
     )
 
 
-def breaks_parts(probe: Probe, role: str) -> bool:
-    """Tell whether text parts are refused, lost, or written as a list, where the same as one text is fine."""
+def _breaks_parts(probe: _Probe, role: str) -> bool:
+    """Tell whether text parts are refused, lost, or written as a list, where the same content as one text is fine."""
     first, second = "BeginningWord", "EndingWord"
     parts = [{"type": "text", "text": first}, {"type": "text", "text": second}]
-    as_text, as_parts = (list(probe.texts(*history_with(role, content))) for content in (f"{first} {second}", parts))
+    as_text, as_parts = (list(probe.texts(*_history_with(role, content))) for content in (f"{first} {second}", parts))
     return any(
         before is not None
         and (
@@ -196,17 +184,16 @@ def breaks_parts(probe: Probe, role: str) -> bool:
     )
 
 
-def history_with(role: str, content: object) -> list[Message]:
-    """Return a history where the messages of this role have this content."""
+def _history_with(role: str, content: object) -> list[Message]:
     if role == "system":
-        return [says(role, content), ASK]
+        return [_says(role, content), ASK]
     if role == "assistant":
-        return [ASK, calls(CALL, content=content), RESULT, says(role, content), ASK_AGAIN]
-    return [ASK, CALLS, {**RESULT, "content": content}] if role == "tool" else [says(role, content)]
+        return [ASK, _calls(CALL, content=content), RESULT, _says(role, content), ASK_AGAIN]
+    return [ASK, CALLS, {**RESULT, "content": content}] if role == "tool" else [_says(role, content)]
 
 
-def turn_demands(probe: Probe) -> dict[str, bool]:
-    """Ask who has to speak, and after whom, in conversations without tools."""
+def _turn_demands(probe: _Probe) -> dict[str, bool]:
+    """Ask which role may or must follow which, in histories without tools."""
     return {
         "roles_alternate": probe.refuses(ASK, ASK_AGAIN) or probe.refuses(ASK, ANSWER, ADD, ASK_AGAIN),
         "user_first": probe.loses("AnswerWord QuestionWord", ANSWER, ASK),
@@ -215,22 +202,20 @@ def turn_demands(probe: Probe) -> dict[str, bool]:
     }
 
 
-def tool_demands(probe: Probe) -> dict[str, bool]:
-    """Ask about the calls and results of a template that knows them."""
+def _tool_demands(probe: _Probe) -> dict[str, bool]:
     shows_calls = not probe.loses("SubjectWord", ASK, CALLS, RESULT)
     two = "OutcomeWord FindingWord SubjectWord MatterWord" if shows_calls else "OutcomeWord FindingWord"
-    remark = calls(CALL, content="RemarkWord")
+    remark = _calls(CALL, content="RemarkWord")
     return {
-        "one_call_a_message": probe.loses(two, ASK, calls(CALL, SECOND_CALL), RESULT, SECOND_RESULT),
-        "portable_ids": probe.refuses(ASK, calls(call("SubjectWord", LONG_ID)), result("OutcomeWord", LONG_ID)),
-        "drops_calls": not shows_calls or probe.loses("SubjectWord", ASK, remark, RESULT),
+        "one_call_a_message": probe.loses(two, ASK, _calls(CALL, SECOND_CALL), RESULT, SECOND_RESULT),
+        "portable_ids": probe.refuses(ASK, _calls(_call("SubjectWord", LONG_ID)), _result("OutcomeWord", LONG_ID)),
         "drops_text_beside_calls": probe.loses("RemarkWord", ASK, remark, RESULT)
         or probe.loses("RemarkWord", ASK, remark, RESULT, ANSWER, ASK_AGAIN),
     }
 
 
-def tool_turn_demands(probe: Probe, found: dict[str, bool]) -> dict[str, bool]:
-    """Ask again what `turn_demands` and `system_demands` found, around calls and results."""
+def _tool_turn_demands(probe: _Probe, found: dict[str, bool]) -> dict[str, bool]:
+    """Ask again the questions of `_turn_demands` and `_system_demands`, around calls and results."""
     words = "OutcomeWord" if probe.loses("SubjectWord", ASK, CALLS, RESULT) else "OutcomeWord SubjectWord"
     shows_tools = probe.shows_tools(ASK, CALLS, RESULT)
     alternate = found["roles_alternate"]

@@ -1,4 +1,7 @@
-"""The last step before a history is rendered: whatever it holds, the model's chat template takes it, and whole."""
+"""Brings a history into the form that the model's chat template takes, with nothing of it lost.
+
+First `repair` makes every call have exactly one result; then each demand of the template has a step of its own.
+"""
 
 import functools
 import hashlib
@@ -29,114 +32,6 @@ from elbowroom.context.transcript import (
 NO_ANSWER = "(no answer)"
 """Stands for an answer without a word, where a template wants one."""
 
-
-def normalise(messages: Iterable[Message], demands: TemplateDemands) -> list[Message]:
-    """Return a history that is sound and that the template takes, with all text and all pairs of call and result.
-
-    Deterministic: the same history becomes the same messages on every turn. Messages that need no change are
-    returned as they are, and a second pass changes nothing. Nothing that came in is changed itself.
-    """
-    result = repair(messages)
-    for step in steps(demands):
-        result = step(result)
-    return result
-
-
-def steps(demands: TemplateDemands) -> list[Callable[[list[Message]], list[Message]]]:
-    """Return what has to be done, in order; nothing where nothing is demanded."""
-    every: list[tuple[bool, Callable[[list[Message]], list[Message]]]] = [
-        (demands.no_developer_role, developer_as_system),
-        (demands.no_null_content, null_as_empty),
-        (demands.text_content_only, parts_as_text),
-        (demands.results_as_text, results_as_text),
-        (demands.one_call_a_message, one_call_a_message),
-        (demands.system_first_only or demands.system_as_user, one_system_message),
-        (demands.system_as_user, system_as_user),
-        (demands.no_empty_answer, without_empty_answers),
-        (demands.user_needed, with_some_user),
-        (demands.user_first, with_user_first),
-        (demands.no_user_after_result and not demands.roles_alternate, with_answers_to_results),
-        (demands.one_answer_at_end, with_one_answer_at_end),
-        (demands.roles_alternate, lambda messages: alternating(messages, demands)),
-        (demands.portable_ids, with_portable_ids),
-    ]
-    return [step for demanded, step in every if demanded]
-
-
-def developer_as_system(messages: list[Message]) -> list[Message]:
-    """Let developer messages be system messages."""
-    return [{**message, "role": "system"} if message.get("role") == "developer" else message for message in messages]
-
-
-def null_as_empty(messages: list[Message]) -> list[Message]:
-    """Give messages without content an empty one."""
-    return [{**message, "content": ""} if message.get("content") is None else message for message in messages]
-
-
-def parts_as_text(messages: list[Message]) -> list[Message]:
-    """Write content of text parts alone as one text."""
-    return [with_content(message, flattened(message.get("content"))) for message in messages]
-
-
-def with_content(message: Message, content: object) -> Message:
-    """Return the message with this content: itself where that is its own."""
-    return message if content is message.get("content") else {**message, "content": content}
-
-
-def one_system_message(messages: list[Message]) -> list[Message]:
-    """Join the system messages at the beginning; later ones become the user's, where they stand.
-
-    Nothing moves to the front: what an engine has read already stays as it is.
-    """
-    at = after_system(messages)
-    opening = [functools.reduce(merged, messages[:at])] if at else []
-    return opening + [as_user(message) for message in messages[at:]]
-
-
-def as_user(message: Message) -> Message:
-    """Let a system message be the user's; any other stays itself."""
-    return {**message, "role": "user"} if message.get("role") in SYSTEM_ROLES else message
-
-
-def system_as_user(messages: list[Message]) -> list[Message]:
-    """Let the system message at the beginning be the user's, one with the user's own where that comes next."""
-    if not after_system(messages):
-        return messages
-    first, *others = messages
-    if others and others[0].get("role") == "user":
-        return [merged(first, others[0]), *others[1:]]
-    return [as_user(first), *others]
-
-
-def without_empty_answers(messages: list[Message]) -> list[Message]:
-    """Put `NO_ANSWER` where the assistant says nothing; at the end, where the answer is yet to come, nothing."""
-    spoken = list(messages)
-    if spoken and is_empty_answer(spoken[-1]):
-        spoken.pop()
-    return [{**message, "content": NO_ANSWER} if is_empty_answer(message) else message for message in spoken]
-
-
-def is_empty_answer(message: Message) -> bool:
-    """Tell whether an assistant message neither says anything nor calls a tool."""
-    return message.get("role") == "assistant" and not calls_of(message) and is_blank(message.get("content"))
-
-
-def with_portable_ids(messages: list[Message]) -> list[Message]:
-    """Give every call whose id is no portable one another, and its result the same."""
-    return [with_portable_id(message) for message in messages]
-
-
-def with_portable_id(message: Message) -> Message:
-    """Replace the ids in a message that are not portable, each by what its hash says."""
-    if message.get("role") == "tool" and not is_portable(message["tool_call_id"]):
-        return {**message, "tool_call_id": portable_id(message["tool_call_id"])}
-    calls = calls_of(message)
-    if not calls:
-        return message
-    portable = [call if is_portable(call["id"]) else {**call, "id": portable_id(call["id"])} for call in calls]
-    return with_calls(message, portable)
-
-
 CONTINUE: Message = {"role": "user", "content": "Continue."}
 """A user message that asks for nothing new."""
 
@@ -145,160 +40,36 @@ ACKNOWLEDGED: Message = {"role": "assistant", "content": "Understood."}
 
 Turn = Literal["user", "assistant"]
 
+MISSING_RESULT = "Error: the call was interrupted, and no result of it is known."
+"""The result that the model reads for a call that nobody answered."""
 
-def with_user_first(messages: list[Message]) -> list[Message]:
-    """Put `CONTINUE` before whoever else would speak first; system messages may stand before it."""
-    at = after_system(messages)
-    if at == len(messages) or messages[at].get("role") == "user":
-        return messages
-    return [*messages[:at], CONTINUE, *messages[at:]]
+Answers = dict[tuple[int, int], Message]
+"""Tool messages by the call that they answer: the place of its message, and its place among that message's calls."""
 
-
-def with_some_user(messages: list[Message]) -> list[Message]:
-    """Put `CONTINUE` behind the system messages at the beginning where no user says anything."""
-    if any(message.get("role") == "user" for message in messages):
-        return messages
-    at = after_system(messages)
-    return [*messages[:at], CONTINUE, *messages[at:]]
+ALPHABET = string.digits + string.ascii_letters
+LENGTH = 9
+PORTABLE = re.compile(rf"[0-9A-Za-z]{{{LENGTH}}}")
 
 
-def after_system(messages: Sequence[Message]) -> int:
-    """Return how many system messages stand at the beginning."""
-    others = (at for at, message in enumerate(messages) if message.get("role") not in SYSTEM_ROLES)
-    return next(others, len(messages))
+def normalise(messages: Iterable[Message], demands: TemplateDemands) -> list[Message]:
+    """Return a sound history that the template takes, with all text and all pairs of call and result.
 
-
-def with_answers_to_results(messages: list[Message]) -> list[Message]:
-    """Put `ACKNOWLEDGED` between a tool result and a user message."""
-    answered: list[Message] = []
-    for message in messages:
-        if message.get("role") == "user" and answered and answered[-1].get("role") == "tool":
-            answered.append(ACKNOWLEDGED)
-        answered.append(message)
-    return answered
-
-
-def alternating(messages: Iterable[Message], demands: TemplateDemands) -> list[Message]:
-    """Let user and assistant take turns, the user first.
-
-    Messages of one role that stand together become one; where something stands between them, calls or results, the
-    other role says something neutral.
+    The same history becomes the same messages on every turn. Messages that need no change are returned as the same
+    objects, a second pass changes nothing, and no message that came in is changed itself.
     """
-    result: list[Message] = []
-    last: Turn = "assistant"
-    for message in messages:
-        turn = turn_of(message, result, demands)
-        if turn is None:
-            result.append(message)
-            continue
-        if turn == last:
-            if result and may_merge(result[-1], message, demands):
-                result[-1] = merged(result[-1], message)
-                continue
-            result.append(CONTINUE if turn == "assistant" else ACKNOWLEDGED)
-        result.append(message)
-        last = turn
+    result = repair(messages)
+    for step in _steps(demands):
+        result = step(result)
     return result
 
 
-def with_one_answer_at_end(messages: list[Message]) -> list[Message]:
-    """Join the assistant messages at the end that call nothing."""
-    start = len(messages)
-    while start and messages[start - 1].get("role") == "assistant" and not messages[start - 1].get("tool_calls"):
-        start -= 1
-    if len(messages) - start < 2:
-        return messages
-    return [*messages[:start], functools.reduce(merged, messages[start:])]
-
-
-def turn_of(message: Message, before: list[Message], demands: TemplateDemands) -> Turn | None:
-    """Return whose turn a message is; None for one that the template does not count."""
-    role = message.get("role")
-    if role == "tool":
-        first_result = demands.calls_take_turns and before[-1].get("role") != "tool"
-        return "user" if first_result else None
-    if role == "assistant":
-        return "assistant" if demands.calls_take_turns or not message.get("tool_calls") else None
-    return "user" if role == "user" else None
-
-
-def may_merge(first: Message, second: Message, demands: TemplateDemands) -> bool:
-    """Tell whether two messages can be one: no call moves, and no text to where the template loses it."""
-    if first.get("role") != second.get("role") or first.get("tool_calls"):
-        return False
-    return not (second.get("tool_calls") and demands.drops_text_beside_calls)
-
-
-def one_call_a_message(messages: Sequence[Message]) -> list[Message]:
-    """Split assistant messages with several calls: each call stands alone, its result behind it.
-
-    Text and thoughts stay with the first call. The history has to be sound, as `repair` leaves it.
-    """
-    return [message for group in Transcript.of(messages).groups for message in split(group)]
-
-
-def split(group: Group) -> Iterator[Message]:
-    """Yield the messages of a group, one call at a time."""
-    first, *results = group.messages
-    calls = calls_of(first)
-    if len(calls) < 2:
-        yield from group.messages
-        return
-    for call, result in zip(calls, results, strict=True):
-        if call is calls[0]:
-            yield {**first, "tool_calls": [call]}
-        else:
-            yield {"role": "assistant", "content": "", "tool_calls": [call]}
-        yield result
-
-
-def results_as_text(messages: Sequence[Message]) -> list[Message]:
-    """Let the user say what was called and what came back, fenced as data; the history has to be sound.
-
-    The assistant's part keeps its text alone: a model that saw calls written out in its own words would write such
-    words instead of calling.
-    """
-    return [message for group in Transcript.of(messages).groups for message in told(group)]
-
-
-def told(group: Group) -> Iterator[Message]:
-    """Yield the messages of a group without calls and results: what was said, and what the tools returned."""
-    first, *results = group.messages
-    calls = calls_of(first)
-    if not calls:
-        yield from group.messages
-        return
-    if not is_blank(first.get("content")):
-        yield {key: value for key, value in first.items() if key != "tool_calls"}
-    content: str | list[Any] = ""
-    for call, result in zip(calls, results, strict=True):
-        content = joined(content, report(call, result))
-    yield {"role": "user", "content": content}
-
-
-def report(call: Mapping[str, Any], result: Message) -> str | list[Any]:
-    """Write a call and its result; what is no text of the result stays a part of its own."""
-    function, text = call["function"], text_of(result)
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    written = f"Result of {function['name']}, called with {function['arguments']}:{BLANK_LINE}{fence}\n{text}\n{fence}"
-    media = [part for part in parts_of(result.get("content")) if not is_text(part)]
-    return [{"type": "text", "text": written}, *media] if media else written
-
-
-MISSING_RESULT = "Error: the call was interrupted, and no result of it is known."
-"""What the model reads as the result of a call that nobody answered."""
-
-Answers = dict[tuple[int, int], Message]
-"""Tool messages by what they answer: the position of the assistant message, and of the call in it."""
-
-
 def repair(messages: Iterable[Message]) -> list[Message]:
-    """Return the history with every tool call answered exactly once, right behind its message and in call order.
+    """Return the history with every tool call answered exactly once, right after its message and in call order.
 
-    Results without a call before them, and second results of one call, go. Calls without a result get
-    `MISSING_RESULT`. Ids that are empty or already taken become new ones, at the call and its result alike, and the
-    same on every turn. Arguments that are no JSON object become one that holds their text. Sound messages are
-    returned as they are, the same objects.
+    Results without a call before them, and second results of one call, are dropped. Calls without a result get
+    `MISSING_RESULT`. Ids that are empty or already taken are replaced by new ones, at the call and its result alike,
+    and by the same ones on every turn. Arguments that are no JSON object become one that holds their text. Sound
+    messages are returned as the same objects.
     """
     history = list(messages)
     if not any("tool_calls" in message or message.get("role") == "tool" for message in history):
@@ -312,25 +83,25 @@ def repair(messages: Iterable[Message]) -> list[Message]:
             continue
         calls = [with_free_id(call, taken) for call in calls_of(message)]
         repaired.append(with_calls(message, calls) if calls else message)
-        repaired.extend(result_for(call, answers.get((at, position))) for position, call in enumerate(calls))
+        repaired.extend(_result_for(call, answers.get((at, position))) for position, call in enumerate(calls))
     return repaired
 
 
 def answers_in(messages: Sequence[Message]) -> Answers:
-    """Find out which tool message answers which call; those that say it by id come first, then those without one."""
+    """Find which tool message answers which call; those with the call's id come first, then those without an id."""
     answers: Answers = {}
     for with_id in (True, False):
         for at, message in enumerate(messages):
             if message.get("role") != "tool" or bool(message.get("tool_call_id")) is not with_id:
                 continue
-            call = open_call(messages, at, answers)
+            call = _open_call(messages, at, answers)
             if call is not None:
                 answers[call] = message
     return answers
 
 
-def open_call(messages: Sequence[Message], result: int, answers: Answers) -> tuple[int, int] | None:
-    """Find the call that a result answers: in the latest message before it with an open call of its id, the first.
+def _open_call(messages: Sequence[Message], result: int, answers: Answers) -> tuple[int, int] | None:
+    """Find the first open call with a result's id in the latest message before the result that has such a call.
 
     A result without an id belongs to the latest message with calls, and to no earlier one.
     """
@@ -346,39 +117,257 @@ def open_call(messages: Sequence[Message], result: int, answers: Answers) -> tup
 
 
 def with_free_id(call: Mapping[str, Any], taken: set[str]) -> Mapping[str, Any]:
-    """Return the call, with a new id if its own is none or taken, and take the id.
+    """Return the call under its own id, or under a new one if that is empty or taken; add the id to `taken`.
 
-    The new one comes from what the call says, so that it stays the same when older calls are cut off.
+    The new id is derived from what the call says, so that it stays the same when older calls are cut off.
     """
     present = call.get("id")
     own = present if isinstance(present, str) else ""
     call_id, attempt = own, 0
     while not call_id or call_id in taken:
         attempt += 1
-        call_id = portable_id(own, call["function"]["name"], call["function"]["arguments"], str(attempt))
+        call_id = _portable_id(own, call["function"]["name"], call["function"]["arguments"], str(attempt))
     taken.add(call_id)
     return call if call_id == present else {**call, "id": call_id}
 
 
-def result_for(call: Mapping[str, Any], found: Message | None) -> Message:
-    """Return the result of a call under the call's id."""
+def _result_for(call: Mapping[str, Any], found: Message | None) -> Message:
     if found is None:
         return {"role": "tool", "tool_call_id": call["id"], "content": MISSING_RESULT}
     return found if found.get("tool_call_id") == call["id"] else {**found, "tool_call_id": call["id"]}
 
 
-ALPHABET = string.digits + string.ascii_letters
-LENGTH = 9
-PORTABLE = re.compile(rf"[0-9A-Za-z]{{{LENGTH}}}")
+def _steps(demands: TemplateDemands) -> list[Callable[[list[Message]], list[Message]]]:
+    """Return the steps that the template demands, in the order in which they have to be done."""
+    every: list[tuple[bool, Callable[[list[Message]], list[Message]]]] = [
+        (demands.no_developer_role, _developer_as_system),
+        (demands.no_null_content, _null_as_empty),
+        (demands.text_content_only, _parts_as_text),
+        (demands.results_as_text, _results_as_text),
+        (demands.one_call_a_message, _one_call_a_message),
+        (demands.system_first_only or demands.system_as_user, _one_system_message),
+        (demands.system_as_user, _system_as_user),
+        (demands.no_empty_answer, _without_empty_answers),
+        (demands.user_needed, _with_some_user),
+        (demands.user_first, _with_user_first),
+        (demands.no_user_after_result and not demands.roles_alternate, _with_answers_to_results),
+        (demands.one_answer_at_end, _with_one_answer_at_end),
+        (demands.roles_alternate, lambda messages: _alternating(messages, demands)),
+        (demands.portable_ids, _with_portable_ids),
+    ]
+    return [step for demanded, step in every if demanded]
 
 
-def is_portable(call_id: object) -> bool:
-    """Tell whether an id consists of exactly nine ASCII letters and digits."""
+def _developer_as_system(messages: list[Message]) -> list[Message]:
+    return [{**message, "role": "system"} if message.get("role") == "developer" else message for message in messages]
+
+
+def _null_as_empty(messages: list[Message]) -> list[Message]:
+    return [{**message, "content": ""} if message.get("content") is None else message for message in messages]
+
+
+def _parts_as_text(messages: list[Message]) -> list[Message]:
+    return [with_content(message, flattened(message.get("content"))) for message in messages]
+
+
+def with_content(message: Message, content: object) -> Message:
+    """Return the message with this content; the same object where it has it already."""
+    return message if content is message.get("content") else {**message, "content": content}
+
+
+def _results_as_text(messages: Sequence[Message]) -> list[Message]:
+    """Let the user report what was called and what came back, fenced as data; the history has to be sound.
+
+    The assistant keeps its text alone: a model that saw calls written out in its own words would write such words
+    instead of calling.
+    """
+    return [message for group in Transcript.of(messages).groups for message in _told(group)]
+
+
+def _told(group: Group) -> Iterator[Message]:
+    """Yield the messages of a group without calls and results: what was said, then a report of the results."""
+    first, *results = group.messages
+    calls = calls_of(first)
+    if not calls:
+        yield from group.messages
+        return
+    if not is_blank(first.get("content")):
+        yield {key: value for key, value in first.items() if key != "tool_calls"}
+    content: str | list[Any] = ""
+    for call, result in zip(calls, results, strict=True):
+        content = joined(content, _report(call, result))
+    yield {"role": "user", "content": content}
+
+
+def _report(call: Mapping[str, Any], result: Message) -> str | list[Any]:
+    """Write a call and its result; parts of the result that are no text stay parts."""
+    function, text = call["function"], text_of(result)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    written = f"Result of {function['name']}, called with {function['arguments']}:{BLANK_LINE}{fence}\n{text}\n{fence}"
+    media = [part for part in parts_of(result.get("content")) if not is_text(part)]
+    return [{"type": "text", "text": written}, *media] if media else written
+
+
+def _one_call_a_message(messages: Sequence[Message]) -> list[Message]:
+    """Split assistant messages with several calls: each call stands alone, followed by its result.
+
+    Text and thoughts stay with the first call. The history has to be sound, as `repair` leaves it.
+    """
+    return [message for group in Transcript.of(messages).groups for message in _split(group)]
+
+
+def _split(group: Group) -> Iterator[Message]:
+    first, *results = group.messages
+    calls = calls_of(first)
+    if len(calls) < 2:
+        yield from group.messages
+        return
+    for call, result in zip(calls, results, strict=True):
+        if call is calls[0]:
+            yield {**first, "tool_calls": [call]}
+        else:
+            yield {"role": "assistant", "content": "", "tool_calls": [call]}
+        yield result
+
+
+def _one_system_message(messages: list[Message]) -> list[Message]:
+    """Join the system messages at the beginning; later ones become the user's, where they stand.
+
+    No message moves to the front: the part of the prompt that an engine has read already stays as it is.
+    """
+    at = _after_system(messages)
+    opening = [functools.reduce(merged, messages[:at])] if at else []
+    return opening + [_as_user(message) for message in messages[at:]]
+
+
+def _after_system(messages: Sequence[Message]) -> int:
+    others = (at for at, message in enumerate(messages) if message.get("role") not in SYSTEM_ROLES)
+    return next(others, len(messages))
+
+
+def _as_user(message: Message) -> Message:
+    return {**message, "role": "user"} if message.get("role") in SYSTEM_ROLES else message
+
+
+def _system_as_user(messages: list[Message]) -> list[Message]:
+    """Let the system message at the beginning be the user's, joined with the user's own where that comes next."""
+    if not _after_system(messages):
+        return messages
+    first, *others = messages
+    if others and others[0].get("role") == "user":
+        return [merged(first, others[0]), *others[1:]]
+    return [_as_user(first), *others]
+
+
+def _without_empty_answers(messages: list[Message]) -> list[Message]:
+    """Put `NO_ANSWER` where the assistant says nothing; drop such a message at the end, where the answer is due."""
+    spoken = list(messages)
+    if spoken and _is_empty_answer(spoken[-1]):
+        spoken.pop()
+    return [{**message, "content": NO_ANSWER} if _is_empty_answer(message) else message for message in spoken]
+
+
+def _is_empty_answer(message: Message) -> bool:
+    return message.get("role") == "assistant" and not calls_of(message) and is_blank(message.get("content"))
+
+
+def _with_some_user(messages: list[Message]) -> list[Message]:
+    """Put `CONTINUE` after the system messages at the beginning where no user says anything."""
+    if any(message.get("role") == "user" for message in messages):
+        return messages
+    at = _after_system(messages)
+    return [*messages[:at], CONTINUE, *messages[at:]]
+
+
+def _with_user_first(messages: list[Message]) -> list[Message]:
+    """Put `CONTINUE` before anybody else who would speak first; system messages may stand before it."""
+    at = _after_system(messages)
+    if at == len(messages) or messages[at].get("role") == "user":
+        return messages
+    return [*messages[:at], CONTINUE, *messages[at:]]
+
+
+def _with_answers_to_results(messages: list[Message]) -> list[Message]:
+    """Put `ACKNOWLEDGED` between a tool result and a user message."""
+    answered: list[Message] = []
+    for message in messages:
+        if message.get("role") == "user" and answered and answered[-1].get("role") == "tool":
+            answered.append(ACKNOWLEDGED)
+        answered.append(message)
+    return answered
+
+
+def _with_one_answer_at_end(messages: list[Message]) -> list[Message]:
+    """Join the assistant messages without calls at the end."""
+    start = len(messages)
+    while start and messages[start - 1].get("role") == "assistant" and not messages[start - 1].get("tool_calls"):
+        start -= 1
+    if len(messages) - start < 2:
+        return messages
+    return [*messages[:start], functools.reduce(merged, messages[start:])]
+
+
+def _alternating(messages: Iterable[Message], demands: TemplateDemands) -> list[Message]:
+    """Let user and assistant take turns, the user first.
+
+    Neighbouring messages of one role become one. Where calls or results stand between them, a neutral message of the
+    other role is put in.
+    """
+    result: list[Message] = []
+    last: Turn = "assistant"
+    for message in messages:
+        turn = _turn_of(message, result, demands)
+        if turn is None:
+            result.append(message)
+            continue
+        if turn == last:
+            if result and _may_merge(result[-1], message, demands):
+                result[-1] = merged(result[-1], message)
+                continue
+            result.append(CONTINUE if turn == "assistant" else ACKNOWLEDGED)
+        result.append(message)
+        last = turn
+    return result
+
+
+def _turn_of(message: Message, before: list[Message], demands: TemplateDemands) -> Turn | None:
+    """Return the role whose turn a message is; None for one that the template does not count."""
+    role = message.get("role")
+    if role == "tool":
+        first_result = demands.calls_take_turns and before[-1].get("role") != "tool"
+        return "user" if first_result else None
+    if role == "assistant":
+        return "assistant" if demands.calls_take_turns or not message.get("tool_calls") else None
+    return "user" if role == "user" else None
+
+
+def _may_merge(first: Message, second: Message, demands: TemplateDemands) -> bool:
+    """Tell whether two messages can be one without moving a call, or text to a place where the template loses it."""
+    if first.get("role") != second.get("role") or first.get("tool_calls"):
+        return False
+    return not (second.get("tool_calls") and demands.drops_text_beside_calls)
+
+
+def _with_portable_ids(messages: list[Message]) -> list[Message]:
+    return [_with_portable_id(message) for message in messages]
+
+
+def _with_portable_id(message: Message) -> Message:
+    if message.get("role") == "tool" and not _is_portable(message["tool_call_id"]):
+        return {**message, "tool_call_id": _portable_id(message["tool_call_id"])}
+    calls = calls_of(message)
+    if not calls:
+        return message
+    portable = [call if _is_portable(call["id"]) else {**call, "id": _portable_id(call["id"])} for call in calls]
+    return with_calls(message, portable)
+
+
+def _is_portable(call_id: object) -> bool:
     return isinstance(call_id, str) and PORTABLE.fullmatch(call_id) is not None
 
 
-def portable_id(*seed: str) -> str:
-    """Return nine letters and digits that depend on the seed alone: the same on every turn and every machine."""
+def _portable_id(*seed: str) -> str:
+    """Return nine letters and digits derived from the seed alone: the same on every turn and every machine."""
     digest = hashlib.sha256("\0".join(seed).encode("utf-8", "surrogatepass")).digest()
     number = int.from_bytes(digest, "big")
     letters = []

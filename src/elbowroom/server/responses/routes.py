@@ -53,7 +53,7 @@ class KeptResponse:
     @property
     def is_last(self) -> bool:
         """Tell whether nothing was said behind it."""
-        return not self.tree.goes_on_behind(self.node)
+        return not self.tree.goes_on_after(self.node)
 
     @property
     def is_alone(self) -> bool:

@@ -15,7 +15,7 @@ from elbowroom.context.compaction.division import (
     state_of,
     summary_message,
 )
-from elbowroom.context.compaction.facts import lost_facts
+from elbowroom.context.compaction.facts import Held, facts_of, lost
 from elbowroom.context.transcript import Group, Transcript
 
 W8K = Budget(8192)
@@ -103,7 +103,8 @@ def test_earlier_summary_is_read_by_its_sections() -> None:
     assert joined == Carried(
         "It must hold.", "They met.\n\nThey spoke.\nThey left.", "- Never use tabs.\n- src/a.py\n- b.md"
     )
-    assert lost_facts([first, second], "") == [*facts, "b.md"]
+    carried = [fact for summary in (first, second) for fact in facts_of(summary) if fact is not None]
+    assert [fact.text for fact in lost(carried, [Held([""])])] == [*facts, "b.md"]
     assert carried_by([]) == Carried()
 
 

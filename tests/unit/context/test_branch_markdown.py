@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kept_conversations import BEGUN, SEED, Told, conversation_of
 
-from elbowroom.context.branch import fenced, inline, markdown_of, spoken
+from elbowroom.context.branch import fenced, inline, markdown_of, quoted
 from elbowroom.context.conversation import CompactionDetails, Conversation, KeptCompaction
 
 OWN_LINES = re.compile(
@@ -191,12 +191,12 @@ def test_an_address_for_an_image_of_another_message() -> None:
 @pytest.mark.parametrize("tag", ["</blockquote>", "<!-- ", "<?php", "<script>", "<b>", "<details>", "<a href='"])
 def test_tags_are_shown_as_text(tag: str) -> None:
     """What somebody said makes nothing of what stands behind it bold, hidden or a script."""
-    assert "".join(spoken(f"a {tag} b")) == f"> a &lt;{tag[1:]} b\n\n"
+    assert "".join(quoted(f"a {tag} b")) == f"> a &lt;{tag[1:]} b\n\n"
 
 
 def test_every_line_of_a_quotation_is_quoted() -> None:
     """Whatever ends a line in Markdown."""
-    assert "".join(spoken("a < b\r\nb\rc\n\n    d\n")) == "> a < b\n> b\n> c\n>\n>     d\n>\n\n"
+    assert "".join(quoted("a < b\r\nb\rc\n\n    d\n")) == "> a < b\n> b\n> c\n>\n>     d\n>\n\n"
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_every_line_of_a_quotation_is_quoted() -> None:
 )
 def test_code_in_what_was_said(said: str, block: str) -> None:
     """It is shown to the letter, in a fence of ours, and nothing runs it."""
-    assert "".join(spoken(said)) == block
-    assert "".join(spoken(f"Look:\n{said}\n\nSo.")).startswith("> Look:\n")
+    assert "".join(quoted(said)) == block
+    assert "".join(quoted(f"Look:\n{said}\n\nSo.")).startswith("> Look:\n")
 
 
 @given(CONTENT)

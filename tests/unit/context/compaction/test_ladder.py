@@ -17,8 +17,8 @@ from random_histories import always_the_same, histories, words_in
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.division import CONTINUATIONS, SUMMARY_TAG, Compaction
-from elbowroom.context.compaction.ladder import Cannot, Ladder, PrunerFailed
-from elbowroom.context.compaction.order import Progress, Wishes
+from elbowroom.context.compaction.ladder import Cannot, Ladder
+from elbowroom.context.compaction.order import Progress, PrunerFailed, Wishes
 from elbowroom.context.templates.normalise import repair
 from elbowroom.context.transcript import Message, Transcript
 

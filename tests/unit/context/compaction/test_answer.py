@@ -131,16 +131,16 @@ def test_raw_line_breaks_and_quotes_and_paths_in_strings() -> None:
     assert answer == Plan("- one rule\n- another", 'She said "no" to C:\\Users\\dana, then left.')
 
 
-@pytest.mark.parametrize("cut", range(1, len(JSON)))
-def test_cut_anywhere_gives_whole_strings_or_nothing(cut: int) -> None:
+def test_cut_anywhere_gives_whole_strings_or_nothing() -> None:
     """C10: an answer that ran into its limit is used if retain and summary were finished, and never half a summary."""
-    answer = read_prune_answer(JSON[:cut])
-    if isinstance(answer, Plan):
-        assert (answer.retain, answer.summary) == (RETAIN, SUMMARY)
-        assert set(answer.keep) <= {3, 5}
-    else:
-        assert answer in (CUT_OFF, NO_JSON)
-        assert cut <= JSON.index('"keep"')
+    for cut in range(1, len(JSON)):
+        answer = read_prune_answer(JSON[:cut])
+        if isinstance(answer, Plan):
+            assert (answer.retain, answer.summary) == (RETAIN, SUMMARY), f"cut at {cut}"
+            assert set(answer.keep) <= {3, 5}, f"cut at {cut}"
+        else:
+            assert answer in (CUT_OFF, NO_JSON), f"cut at {cut}"
+            assert cut <= JSON.index('"keep"'), f"cut at {cut}"
 
 
 def test_retain_without_summary_is_a_plan_only_if_it_was_meant() -> None:
@@ -384,18 +384,18 @@ def test_halves_of_characters_do_not_get_through() -> None:
     assert (answer.summary + answer.retain).encode()
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
-        *("{", '{"', '{"a":', '{"a":"', '{"a":{', "[{", '"/*', '{"a":"x" "', '\\"', ": ", "'", "{a:", "```json\n"),
-        *("<think>", "</think>", "<think></think>", "<retain>", "<summary", "## Summary\n", "**", "<|channel|>", "<"),
-        *("I'm sorry ", "{\\", '{"summary":"', "summary: ", "\n\n", " ", "}", "Keep: 3-", "😀"),
-    ],
-)
-def test_garbage_is_read_in_linear_time(unit: str) -> None:
+GARBAGE = [
+    *("{", '{"', '{"a":', '{"a":"', '{"a":{', "[{", '"/*', '{"a":"x" "', '\\"', ": ", "'", "{a:", "```json\n"),
+    *("<think>", "</think>", "<think></think>", "<retain>", "<summary", "## Summary\n", "**", "<|channel|>", "<"),
+    *("I'm sorry ", "{\\", '{"summary":"', "summary: ", "\n\n", " ", "}", "Keep: 3-", "😀"),
+]
+
+
+def test_garbage_is_read_in_linear_time() -> None:
     """Half a megabyte of the worst is read well within the test's time limit; quadratic time would take hours."""
-    text = unit * (500_000 // len(unit))
-    assert isinstance(read_prune_answer(text), Plan | Unusable)
+    for unit in GARBAGE:
+        text = unit * (500_000 // len(unit))
+        assert isinstance(read_prune_answer(text), Plan | Unusable), unit
 
 
 def test_deep_nesting_is_no_error() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.context.compaction.division import SUMMARY_TAG
-from elbowroom.context.compaction.facts import find_constraints, lost_facts
+from elbowroom.context.compaction.facts import Held, facts_of, find_conditions, lost
 from elbowroom.context.compaction.identifiers import find_identifiers
 from elbowroom.context.transcript import Group, Transcript
 
@@ -34,48 +34,54 @@ def tool(arguments: object, result: str) -> Group:
     return Transcript.of(messages).groups[0]
 
 
+def lost_facts(removed: list[Group], remaining: str) -> list[str]:
+    """Return the facts of removed groups that the remaining text does not tell, as they are listed."""
+    facts = [fact for group in removed for fact in facts_of(group) if fact is not None]
+    return [fact.text for fact in lost(facts, [Held([remaining])])]
+
+
 def found(text: str) -> list[str]:
     """Return the identifiers in a text."""
     return [identifier.text for identifier in find_identifiers(text)]
 
 
-@pytest.mark.parametrize(
-    ("text", "identifiers"),
-    [
-        ("See https://example.com/a/b?x=1#y. And", ["https://example.com/a/b?x=1#y"]),
-        ("(http://127.0.0.1:1234/v1)", ["http://127.0.0.1:1234/v1"]),
-        ("src/app/main.py, /etc/hosts and ./run.sh", ["src/app/main.py", "/etc/hosts", "./run.sh"]),
-        ("in ~/vault/März/Übersicht.md too", ["~/vault/März/Übersicht.md"]),
-        ("open C:\\Users\\dana\\My notes\\plan.md", ["C:\\Users\\dana\\My notes\\plan.md"]),
-        ("both src/elbowroom/context and setup.cfg", ["src/elbowroom/context", "setup.cfg"]),
-        ("notes like [[Daily note]] and #project/alpha", ["[[Daily note]]", "#project/alpha"]),
-        ("dana.w@example.org or +49 30 1234567", ["dana.w@example.org", "+49 30 1234567"]),
-        ("192.168.0.12:8080 and localhost:2345", ["192.168.0.12:8080", "localhost:2345"]),
-        ("commit 9f8e7d6c", ["9f8e7d6c"]),
-        ("123e4567-e89b-12d3-a456-426614174000", ["123e4567-e89b-12d3-a456-426614174000"]),
-        ("v1.2.3, 3.11 and 2.0.1-rc1.", ["v1.2.3", "3.11", "2.0.1-rc1"]),
-        ("ABC-123 sets MAX_TOKENS in plan_step()", ["ABC-123", "MAX_TOKENS", "plan_step()"]),
-        ("getUserById of AgentContextManager, #42", ["getUserById", "AgentContextManager", "#42"]),
-        ("qwen2.5-7b-instruct or llama-3.1-8b.", ["qwen2.5-7b-instruct", "llama-3.1-8b"]),
-        ("4,500 euros, 1.234,56 €, $1,200.50", ["4,500 euros", "1.234,56 €", "$1,200.50"]),
-        ("80 % of 15 GB at 14:30", ["80 %", "15 GB", "14:30"]),
-        ("2024-05-01T10:22:33Z, 5. Mai 2024, May 5, 2024", ["2024-05-01T10:22:33Z", "5. Mai 2024", "May 5, 2024"]),
-        ("12/05/2024 or 01.05.2024 or 3 May", ["12/05/2024", "01.05.2024", "3 May"]),
-        (
-            'the "Bluebird", “Red Kite”, „Blaumeise“, «Mésange»',
-            ['"Bluebird"', "“Red Kite”", "„Blaumeise“", "«Mésange»"],
-        ),
-        ("run `npm install` for 'Tit'", ["`npm install`", "'Tit'"]),
-        ("10115 Berlin, 1987", ["10115", "1987"]),
-        ("設定はconfig/app.yamlです。", ["設定はconfig/app.yaml"]),
-        ("2024年5月1日に「青い鳥」を300円で3個買った。", ["2024年5月1日", "「青い鳥」", "300円", "3個"]),
-        ("予算は150万円、会議は14:30から", ["150万円", "14:30"]),
-        ("価格は1,500円、版はv1.2.3です", ["1,500", "v1.2.3"]),
-    ],
-)
-def test_identifiers(text: str, identifiers: list[str]) -> None:
+IDENTIFIED = [
+    ("See https://example.com/a/b?x=1#y. And", ["https://example.com/a/b?x=1#y"]),
+    ("(http://127.0.0.1:1234/v1)", ["http://127.0.0.1:1234/v1"]),
+    ("src/app/main.py, /etc/hosts and ./run.sh", ["src/app/main.py", "/etc/hosts", "./run.sh"]),
+    ("in ~/vault/März/Übersicht.md too", ["~/vault/März/Übersicht.md"]),
+    ("open C:\\Users\\dana\\My notes\\plan.md", ["C:\\Users\\dana\\My notes\\plan.md"]),
+    ("both src/elbowroom/context and setup.cfg", ["src/elbowroom/context", "setup.cfg"]),
+    ("notes like [[Daily note]] and #project/alpha", ["[[Daily note]]", "#project/alpha"]),
+    ("dana.w@example.org or +49 30 1234567", ["dana.w@example.org", "+49 30 1234567"]),
+    ("192.168.0.12:8080 and localhost:2345", ["192.168.0.12:8080", "localhost:2345"]),
+    ("commit 9f8e7d6c", ["9f8e7d6c"]),
+    ("123e4567-e89b-12d3-a456-426614174000", ["123e4567-e89b-12d3-a456-426614174000"]),
+    ("v1.2.3, 3.11 and 2.0.1-rc1.", ["v1.2.3", "3.11", "2.0.1-rc1"]),
+    ("ABC-123 sets MAX_TOKENS in plan_step()", ["ABC-123", "MAX_TOKENS", "plan_step()"]),
+    ("getUserById of AgentContextManager, #42", ["getUserById", "AgentContextManager", "#42"]),
+    ("qwen2.5-7b-instruct or llama-3.1-8b.", ["qwen2.5-7b-instruct", "llama-3.1-8b"]),
+    ("4,500 euros, 1.234,56 €, $1,200.50", ["4,500 euros", "1.234,56 €", "$1,200.50"]),
+    ("80 % of 15 GB at 14:30", ["80 %", "15 GB", "14:30"]),
+    ("2024-05-01T10:22:33Z, 5. Mai 2024, May 5, 2024", ["2024-05-01T10:22:33Z", "5. Mai 2024", "May 5, 2024"]),
+    ("12/05/2024 or 01.05.2024 or 3 May", ["12/05/2024", "01.05.2024", "3 May"]),
+    (
+        'the "Bluebird", “Red Kite”, „Blaumeise“, «Mésange»',
+        ['"Bluebird"', "“Red Kite”", "„Blaumeise“", "«Mésange»"],
+    ),
+    ("run `npm install` for 'Tit'", ["`npm install`", "'Tit'"]),
+    ("10115 Berlin, 1987", ["10115", "1987"]),
+    ("設定はconfig/app.yamlです。", ["設定はconfig/app.yaml"]),
+    ("2024年5月1日に「青い鳥」を300円で3個買った。", ["2024年5月1日", "「青い鳥」", "300円", "3個"]),
+    ("予算は150万円、会議は14:30から", ["150万円", "14:30"]),
+    ("価格は1,500円、版はv1.2.3です", ["1,500", "v1.2.3"]),
+]
+
+
+def test_identifiers() -> None:
     """Paths, addresses, numbers, dates, versions, hashes, ids, names in quotes; German and Japanese ones too."""
-    assert found(text) == identifiers
+    for text, identifiers in IDENTIFIED:
+        assert found(text) == identifiers, text
 
 
 @pytest.mark.parametrize(
@@ -104,30 +110,30 @@ def test_ordinary_words_are_no_identifiers(text: str) -> None:
     assert found(text) == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("You must use tabs.", "Never delete a note.", "Don't touch main.py.", "Answer in at most 100 words."),
-        *("Use only metric units.", "Make sure that it compiles.", "Deadline: Friday", "It has to be done by Friday."),
-        *(
-            "I'd prefer British spelling.",
-            "Please don't rename it?",
-            "From now on, call me Kim.",
-            "No more than 3 files.",
-        ),
-        *(
-            "Die Datei darf nicht gelöscht werden.",
-            "Bitte nur auf Deutsch.",
-            "Höchstens 5 Seiten.",
-            "Ändere main.py nicht.",
-        ),
-        *("Il faut garder le titre.", "Nunca uses tablas.", "Никогда не удаляй файлы.", "必ず敬語を使ってください。"),
-        *("ファイルを消さないでください。", "不要修改标题。", "最多三页。", "절대 삭제하지 마세요."),
-    ],
-)
-def test_conditions(text: str) -> None:
+DEMANDED = [
+    *("You must use tabs.", "Never delete a note.", "Don't touch main.py.", "Answer in at most 100 words."),
+    *("Use only metric units.", "Make sure that it compiles.", "Deadline: Friday", "It has to be done by Friday."),
+    *(
+        "I'd prefer British spelling.",
+        "Please don't rename it?",
+        "From now on, call me Kim.",
+        "No more than 3 files.",
+    ),
+    *(
+        "Die Datei darf nicht gelöscht werden.",
+        "Bitte nur auf Deutsch.",
+        "Höchstens 5 Seiten.",
+        "Ändere main.py nicht.",
+    ),
+    *("Il faut garder le titre.", "Nunca uses tablas.", "Никогда не удаляй файлы.", "必ず敬語を使ってください。"),
+    *("ファイルを消さないでください。", "不要修改标题。", "最多三页。", "절대 삭제하지 마세요."),
+]
+
+
+def test_conditions() -> None:
     """Sentences that say what must, must never, always, only or at most be, in several languages."""
-    assert list(find_constraints(text)) == [text]
+    for text in DEMANDED:
+        assert list(find_conditions(text)) == [text], text
 
 
 @pytest.mark.parametrize(
@@ -146,19 +152,19 @@ def test_conditions(text: str) -> None:
 )
 def test_what_sets_no_condition(text: str) -> None:
     """Statements, questions, code and quotations."""
-    assert list(find_constraints(text)) == []
+    assert list(find_conditions(text)) == []
 
 
 def test_condition_is_the_sentence_it_stands_in() -> None:
     """Its neighbours, list marks and line breaks are left out; abbreviations do not end it."""
     text = "Hello.\n- Write to Dr. Ellis,\n  and\n1. Always use e.g. Markdown or HTML. Thanks!"
-    assert list(find_constraints(text)) == ["Always use e.g. Markdown or HTML."]
-    assert list(find_constraints("好的。必须用蓝色。谢谢。")) == ["必须用蓝色。"]
+    assert list(find_conditions(text)) == ["Always use e.g. Markdown or HTML."]
+    assert list(find_conditions("好的。必须用蓝色。谢谢。")) == ["必须用蓝色。"]
 
 
 def test_long_sentence_is_cut_around_its_mark() -> None:
     """A condition of any length is kept, the words around its mark."""
-    (cut,) = find_constraints(f"{'so ' * 200}you must never use red {'and ' * 200}")
+    (cut,) = find_conditions(f"{'so ' * 200}you must never use red {'and ' * 200}")
     assert "you must never use red" in cut
     assert len(cut) <= 250
     assert cut.startswith("… so")
@@ -168,7 +174,7 @@ def test_long_sentence_is_cut_around_its_mark() -> None:
 def test_of_a_pasted_text_beginning_and_end_are_read() -> None:
     """The user speaks there; a thousand rules of a pasted page are not the user's."""
     text = "Never shorten this:\n" + "The page says you must pay.\n" * 2000 + "Answer in at most 50 words."
-    constraints = list(find_constraints(text))
+    constraints = list(find_conditions(text))
     assert constraints[0] == "Never shorten this:"
     assert constraints[-1] == "Answer in at most 50 words."
 
@@ -253,37 +259,37 @@ def test_megabyte_of_log_is_bounded() -> None:
     assert len(lost_facts([user(log)] * 5, log[:100_000])) <= 400
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
-        *(
-            "a",
-            "/",
-            "a/",
-            "1",
-            "1,",
-            "a.",
-            "-",
-            "A-",
-            "_a",
-            "ab_",
-            '"',
-            "'a",
-            "`",
-            "[[",
-            "http://",
-            "#",
-            "@",
-            "a@",
-            "€1",
-        ),
-        *("must ", "```\n", ">", "at most ", "bitte ", "schreibe ", ". ", "「", "\\a", "- must\n"),
-    ],
-)
-def test_finding_facts_takes_linear_time(unit: str) -> None:
+WORST = [
+    *(
+        "a",
+        "/",
+        "a/",
+        "1",
+        "1,",
+        "a.",
+        "-",
+        "A-",
+        "_a",
+        "ab_",
+        '"',
+        "'a",
+        "`",
+        "[[",
+        "http://",
+        "#",
+        "@",
+        "a@",
+        "€1",
+    ),
+    *("must ", "```\n", ">", "at most ", "bitte ", "schreibe ", ". ", "「", "\\a", "- must\n"),
+]
+
+
+def test_finding_facts_takes_linear_time() -> None:
     """The worst of texts are read well within the test's time limit; quadratic time would take hours."""
-    text = unit * (100_000 // len(unit))
-    assert len(lost_facts([user(text), assistant(text)], text)) <= 400
+    for unit in WORST:
+        text = unit * (100_000 // len(unit))
+        assert len(lost_facts([user(text), assistant(text)], text)) <= 400, unit
 
 
 @given(st.lists(st.text(max_size=80), max_size=6), st.text(max_size=80))

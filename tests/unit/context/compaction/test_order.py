@@ -1,4 +1,4 @@
-"""What a pruning agent is told: the whole of it, once in full, and what no text in it can do."""
+"""The orders to a pruning agent and its progress in words: each told once, and no text in them can do anything."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from compacting import said, used
 
 from elbowroom.context.compaction.answer import ECHO, read_prune_answer
 from elbowroom.context.compaction.division import NumberedGroup
-from elbowroom.context.compaction.order import MOST_ROWS, Wishes, listing_order, shown, suffix_order
+from elbowroom.context.compaction.order import MOST_ROWS, Progress, Wishes, listing_order, shown, suffix_order
 from elbowroom.context.transcript import Transcript, written_out
 
 MINE = Wishes("Write little.", ("Write in French.",), "Keep names.", ("Keep dates.",))
@@ -86,3 +86,28 @@ def test_form_given_back_is_recognised(order: str) -> None:
     form = order[order.rindex("{") :]
     assert read_prune_answer(form.replace("[ids of groups that must stay word for word]", "[]")) == ECHO
     assert read_prune_answer(form) == ECHO
+
+
+LONGEST_LINE = 95
+"""Characters of a status that Open WebUI shows before it cuts it."""
+
+
+@pytest.mark.parametrize(
+    ("progress", "words"),
+    [
+        (Progress(), ""),
+        (Progress(part=2, parts=5), "part 2 of 5"),
+        (Progress(attempt=2), "attempt 2"),
+        (Progress(written=1200, limit=4048), "1,200 of at most 4,048 tokens"),
+        (Progress(2, 1, 3, 20, 500), "part 1 of 3, attempt 2, 20 of at most 500 tokens"),
+    ],
+)
+def test_words(progress: Progress, words: str) -> None:
+    """Only what is worth telling is told."""
+    assert progress.in_words == words
+
+
+def test_words_fit_the_line() -> None:
+    """The longest that can come in practice is not cut."""
+    longest = Progress(2, 99, 100, 3999, 4048).in_words
+    assert len(f"Compacting conversation history... ({longest})") <= LONGEST_LINE
