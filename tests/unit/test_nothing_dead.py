@@ -120,7 +120,8 @@ def test_every_setting_is_read() -> None:
     """Each key that a person may set is read outside the room of settings, or by what keeps them up to date."""
     readers = {path: tree for path, tree in trees(PACKAGE).items() if path.parent.name != "settings"}
     readers[PACKAGE / "settings" / "live.py"] = trees(PACKAGE)[PACKAGE / "settings" / "live.py"]
-    assert not unread_settings(readers.values())
+    unread = unread_settings(readers.values())
+    assert not unread
 
 
 def test_a_setting_that_nothing_reads_is_found() -> None:
@@ -145,7 +146,7 @@ class Named(NamedTuple):
 
     def __str__(self) -> str:
         """Write it as a place to jump to."""
-        return f"{self.path}:{self.line} {f'{self.owner}.' if self.owner else ''}{self.name}"
+        return f"{self.path.relative_to(REPOSITORY)}:{self.line} {f'{self.owner}.' if self.owner else ''}{self.name}"
 
 
 def public_names(path: Path, tree: ast.Module) -> Iterator[Named]:
@@ -205,7 +206,8 @@ def test_everything_public_has_a_caller() -> None:
     in_tests = {word for path in (REPOSITORY / "tests").rglob("*.py") for word in WORD.findall(path.read_text("utf-8"))}
     rest = {path: tree for path, tree in sources.items() if path not in demo}
     dead = uncalled(rest, used) + uncalled(demo, used | in_tests)
-    assert not [str(found) for found in dead if not overrides_a_library(found)]
+    names = [str(found) for found in dead if not overrides_a_library(found)]
+    assert not names, "\n".join(names)
 
 
 def test_a_function_that_nothing_calls_is_found() -> None:
