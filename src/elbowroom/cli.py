@@ -1,4 +1,4 @@
-"""The command line: serve, demo, count, config, autostart, status, doctor."""
+"""The command line: serve, demo, count, config, autostart, status, memories, doctor."""
 
 import argparse
 import asyncio
@@ -19,6 +19,7 @@ from elbowroom.settings.fields import expanded, settings_path
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.load import Flags, LoadedSettings, list_settings, load_settings
 from elbowroom.status.command import add_status
+from elbowroom.status.memories import add_memories
 
 DEMO_SETTINGS = """\
 [[providers]]
@@ -108,14 +109,14 @@ def _parser() -> argparse.ArgumentParser:
     autostart.add_argument("--force", action="store_true", help="replace or remove what somebody else wrote or changed")
     autostart.set_defaults(run=_autostart)
     add_status(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
+    add_memories(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_doctor(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     return parser
 
 
 def _serve(options: argparse.Namespace) -> int:
     from elbowroom.server.listen import serve
-    from elbowroom.store.one_process import only_process
-    from elbowroom.store.opening import database_path
+    from elbowroom.store import database_path, only_process
 
     environ = {**os.environ}
     if options.data_dir:

@@ -13,7 +13,7 @@ from own_tools import own_tool
 from queueing import NAMED, said_by_user
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Script, ToolCall, WaitFor
 
 
@@ -26,7 +26,7 @@ async def test_a_second_client_steers_a_running_agent(tmp_path: Path) -> None:
     """The first one's stream goes on with what the second one has said, and its next request has it all."""
     is_running, may_end = asyncio.Event(), asyncio.Event()
 
-    def toolbox(target: Target) -> Sequence[OwnTool]:
+    def toolbox(target: Target) -> Sequence[ServerTool]:
         async def read_log() -> str:
             """Read the log."""
             is_running.set()

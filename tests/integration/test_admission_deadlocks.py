@@ -16,7 +16,7 @@ from small_window import ask_whole, history, orders_of
 from watched_stream import watched
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Overflow, Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
 from elbowroom.server.state import SHARED, Timing
 
@@ -113,7 +113,7 @@ async def test_a_tool_that_asks_the_same_model(tmp_path: Path) -> None:
         status, answer = await ask_whole(url[0], chat_of("the writer", NEARLY_FULL))
         return f"{status}: {answer['choices'][0]['message']['content']}"
 
-    def toolbox(target: Target) -> Sequence[OwnTool]:
+    def toolbox(target: Target) -> Sequence[ServerTool]:
         return [ask_another]
 
     def says(body: Body) -> Script | str:

@@ -16,7 +16,7 @@ from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.offered import agent_tools, agents_named
 from elbowroom.agents.request import Caller, ChatRequest
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.demo import Error, Overflow, Pause, Reasoning, Script, SimulatedModel, ToolCall, WaitFor
 from elbowroom.providers.base import TextDelta
@@ -42,7 +42,7 @@ async def read_note(number: int) -> str:
     return f"Note {number}. {NOTE}"
 
 
-def for_researcher(*tools: OwnTool) -> Callable[[Target], list[OwnTool]]:
+def for_researcher(*tools: ServerTool) -> Callable[[Target], list[ServerTool]]:
     """Give the researcher these tools, and nobody else any."""
     return lambda target: [*tools] if target.name == "researcher" else []
 
@@ -291,7 +291,7 @@ async def test_who_is_behind_it(tmp_path: Path) -> None:
         assert request.caller == caller
         assert settings.compaction.background
         assert not used.compaction.background
-        assert (tool.timeout, tool.kind) == (None, "other")
+        assert (tool.limits_itself, tool.kind) == (True, "other")
 
 
 async def test_agents_that_are_not_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from chatting import AGENT, MODEL, RAW_MODEL, chat_body, elbowroom_with_studio, 
 from own_tools import own_tool
 from spread_variants import spread
 
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Reasoning, Script, SimulatedModel, ToolCall, WaitFor
 from elbowroom.server.state import SHARED
 
@@ -19,7 +19,7 @@ EACH_ONCE = pytest.mark.parametrize(("model", "stream"), spread(["writer", RAW_M
 LONG = "word " * 4000
 
 
-def endless_tool() -> tuple[OwnTool, asyncio.Event, asyncio.Event]:
+def endless_tool() -> tuple[ServerTool, asyncio.Event, asyncio.Event]:
     """Return a tool that works for long, and what tells that it has begun and ended."""
     began, ended = asyncio.Event(), asyncio.Event()
 

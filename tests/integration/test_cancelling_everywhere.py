@@ -19,7 +19,7 @@ from small_window import ANSWER, history, small_window
 from suspensions import StopsAt, stopping
 
 from elbowroom.agents.conversations.running import RunningTurn
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 from elbowroom.server.state import SHARED
 
@@ -44,7 +44,7 @@ def says(body: Body) -> Script | str:
     return ANSWER if body["messages"][-1]["role"] == "tool" else Script("I look.", ToolCall("look"))
 
 
-def tools(target: Any) -> list[OwnTool]:
+def tools(target: Any) -> list[ServerTool]:
     """Return the one tool."""
     return [look]
 

@@ -24,7 +24,7 @@ from own_tools import own_tool
 from serving import Served, text_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Error, Pause, Reasoning, Script, SimulatedLMStudio, ToolCall
 
 ran: list[str] = []
@@ -55,7 +55,7 @@ async def list_vault() -> list[str]:
     return ["a.md", "b.md"]
 
 
-def toolbox(target: Target) -> Sequence[OwnTool]:
+def toolbox(target: Target) -> Sequence[ServerTool]:
     """Give every agent the same tools."""
     return [read_note, fail, list_vault] if target.agent else []
 

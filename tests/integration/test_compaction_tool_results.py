@@ -17,7 +17,7 @@ from request_checks import assert_fits, assert_paired, assert_pinned, is_shorten
 from scripted_pruner import is_prune_order, text_of, valid_plan
 from serving import Served, serve, settings_for
 
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, ToolCall
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def reading(
             return Script(ANSWER)
         return Script(*(ToolCall("read_list", {"number": number}) for number in range(len(results))))
 
-    def toolbox(target: Any) -> list[OwnTool]:
+    def toolbox(target: Any) -> list[ServerTool]:
         return [read_list]
 
     loaded = SimulatedModel(MODEL, loaded_context_length=WINDOW)

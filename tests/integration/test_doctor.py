@@ -23,7 +23,7 @@ from elbowroom.demo import Overflow, Script, SimulatedLMStudio, SimulatedModel
 from elbowroom.doctor.examination import CHECKS, as_text, clean
 from elbowroom.doctor.subject import Finding, Subject, is_healthy
 from elbowroom.logs.redaction import Redactor
-from elbowroom.store.one_process import only_process
+from elbowroom.store import only_process
 
 KEY = "sk-lm-abcdefgh:12345678901234567890"
 WRONG_KEY = "sk-lm-hgfedcba:09876543210987654321"

@@ -22,7 +22,7 @@ from serving import text_of
 from small_window import history
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall
 
 LARGE = SimulatedModel(MODEL, loaded_context_length=32_768)
@@ -39,7 +39,7 @@ async def count(text: str) -> int:
     return len(text.split())
 
 
-def tools_for(name: str) -> Callable[[Target], list[OwnTool]]:
+def tools_for(name: str) -> Callable[[Target], list[ServerTool]]:
     """Give an agent a tool, and nobody else any."""
     return lambda target: [count] if target.name == name else []
 

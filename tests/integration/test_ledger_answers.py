@@ -17,7 +17,7 @@ from serving import Served, text_of
 from small_window import QUESTION, history, orders_of, small_window, turns_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Pause, Script, SimulatedLMStudio, ToolCall
 from elbowroom.server.state import Timing
 
@@ -188,7 +188,7 @@ async def test_what_the_servers_tools_have_read(tmp_path: Path) -> None:
         """Read a part of the log."""
         return f"Part {part}: " + "".join(LINES[part * 15 : part * 15 + 15])
 
-    def toolbox(target: Target) -> list[OwnTool]:
+    def toolbox(target: Target) -> list[ServerTool]:
         return [read_log]
 
     def reads(body: Body) -> Script | str:

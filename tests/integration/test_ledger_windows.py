@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 from chatting import MODEL, RAW_MODEL
-from ledger_files import sql_rows
+from ledger_files import query, sql_store
 from patient_counting import wait_for_counts
 from request_checks import assert_fits, is_shortened
 from serving import Served
@@ -14,7 +14,7 @@ from small_window import ANSWER, ask_whole, history, orders_of, small_window, tu
 from told_summaries import SignedPlans, signatures_in
 
 from elbowroom.demo import SimulatedLMStudio
-from elbowroom.store.opening import FILE_NAME
+from elbowroom.store.store import FILE_NAME
 
 Message = dict[str, Any]
 SMALL: Final = 4096
@@ -139,10 +139,13 @@ async def test_all_that_was_replaced_can_be_read_back(tmp_path: Path) -> None:
     assert orders >= 3
     assert "charlie" in signatures_in(prompt)
     said = spoken(history(74))
-    async with sql_rows(tmp_path / FILE_NAME) as rows:
-        archives = [await rows.archived(key) for key in await rows.keys()]
-    assert len(archives) == 3
-    assert all(archive == said[: len(archive)] for archive in archives)
-    longest = max(archives, key=len)
-    assert [message for message in said if message not in prompt and message not in longest] == []
-    assert said[len(longest) :] == prompt[-len(said) + len(longest) :]
+    keys = {key for (key,) in query(tmp_path / FILE_NAME, "SELECT key FROM ledger_entries")}
+    known = "SELECT key FROM messages WHERE key IS NOT NULL UNION SELECT key FROM turns"
+    assert len(keys) == 3
+    assert keys <= {key for (key,) in query(tmp_path / FILE_NAME, known)}
+    async with sql_store(tmp_path / FILE_NAME) as sql:
+        (conversation,) = await sql.conversations.rows("")
+        found = await sql.conversations.read("", conversation.id)
+    assert found
+    kept = iter([kept.message for kept in found.messages if not kept.turn])
+    assert all(message in kept for message in said)  # each of them after the one before

@@ -14,7 +14,7 @@ from read_conversations import all_kept, kept_of, of_turns, once_kept, told
 from serving import Served, text_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.context.conversation import Conversation
 from elbowroom.demo import Cut, Error, Reasoning, Reply, Script, SimulatedLMStudio, ToolCall, WaitFor
 from elbowroom.demo.journal import RecordedRequest
@@ -37,7 +37,7 @@ async def wait_long() -> str:
     return "Waited."
 
 
-def toolbox(target: Target) -> Sequence[OwnTool]:
+def toolbox(target: Target) -> Sequence[ServerTool]:
     """Give every agent the same tools."""
     return [read_note, wait_long] if target.agent else []
 

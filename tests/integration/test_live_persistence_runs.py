@@ -19,7 +19,7 @@ from serving import text_of
 from small_window import ANSWER, QUESTION, WINDOW, ask_whole, history, orders_of, small_window, turns_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.context.ledger import Chain
 from elbowroom.demo import Reply, Script, ToolCall
 from elbowroom.server.state import SHARED, Timing
@@ -40,7 +40,7 @@ async def count(text: str) -> int:
     return len(text.split())
 
 
-def counting(target: Target) -> Sequence[OwnTool]:
+def counting(target: Target) -> Sequence[ServerTool]:
     """Give every agent a tool."""
     return [count] if target.agent else []
 

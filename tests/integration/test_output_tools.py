@@ -8,15 +8,15 @@ from contextlib import aclosing
 
 import pytest
 from loop_stall import longest_stall
+from memory_stores import MemoryToolOutputs
 from output_pages import SmallBlocks, read_back
 from waiting import until
 
 from elbowroom.agents.tools.outputs.tools import Quota, output_tools
-from elbowroom.agents.tools.tool import OwnTool, ToolResult
+from elbowroom.agents.tools.tool import ServerTool, ToolResult
 from elbowroom.context.outputs.output import Block, ToolOutputRef
 from elbowroom.context.outputs.view import Limits, ref_in_view, view_of
 from elbowroom.errors import ElbowroomError, NotFound, RequestError
-from elbowroom.store.tool_outputs_memory import MemoryToolOutputs
 
 LOG = "".join(f"line {n}{' error' if n % 100 == 0 else ''}\n" for n in range(1, 1001))
 HUGE = 50_000_000
@@ -29,7 +29,7 @@ def quarter(text: str) -> int:
 
 async def tools_on(
     text: str, tokens: int = 5000, outputs: MemoryToolOutputs | None = None
-) -> tuple[OwnTool, OwnTool, ToolOutputRef, Quota]:
+) -> tuple[ServerTool, ServerTool, ToolOutputRef, Quota]:
     """Return both tools, the reference of a text that was kept for them, and their quota."""
     outputs, quota = outputs or MemoryToolOutputs(), Quota(tokens, quarter)
     ref = await outputs.keep("anna", "shell", text)
@@ -224,13 +224,17 @@ async def test_references_of_others_are_unknown(owner: str) -> None:
                 await tool.call({"ref_id": name, "pattern": "s"} if tool.kind == "query" else {"ref_id": name})
 
 
-async def test_what_is_no_text_cannot_be_read_as_lines() -> None:
-    """The model is told what the output is instead."""
+async def test_an_image_is_read_as_it_was_first_told() -> None:
+    """The model reads what the output is, and where the user can open it; there are no lines to search."""
     outputs = MemoryToolOutputs()
     ref = await outputs.keep_media("anna", "camera", "image/png", b"\x89PNG")
-    reader, _ = output_tools(outputs, "anna", Quota(5000, quarter))
+    reader, searcher = output_tools(outputs, "anna", Quota(5000, quarter))
+    assert await reader.call({"ref_id": ref.id}) == (
+        f"[image/png, 4 bytes, is kept whole; ref={ref.id}; it cannot be shown to you. "
+        f"The user can open it on this server: /v1/tool_outputs/{ref.id}]"
+    )
     with pytest.raises(RequestError, match="no text but image/png"):
-        await reader.call({"ref_id": ref.id})
+        await searcher.call({"ref_id": ref.id, "pattern": "a"})
 
 
 @pytest.mark.parametrize(

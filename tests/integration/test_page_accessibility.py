@@ -13,6 +13,8 @@ from page_scene import GARDEN, TALKS, lived_in
 from playwright.async_api import Browser, Page
 from serving import Served
 
+from elbowroom.server.state import SHARED
+
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 browser = chromium.browser
 VIEWS = (
@@ -37,6 +39,7 @@ AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
     """Run an elbowroom in which there is something of everything."""
     async with lived_in(tmp_path, talks=[talk for talk in TALKS if GARDEN in talk.questions], more=MCP) as (served, _):
+        await served.app[SHARED].store.memories.save("", "gardener", "The garden is 12 by 8 metres. " * 8, 1e9)
         yield served
 
 

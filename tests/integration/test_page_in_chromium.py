@@ -13,6 +13,7 @@ from serving import serve, settings_for
 from small_window import small_window
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, WaitFor
+from elbowroom.server.state import SHARED
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 browser = chromium.browser
@@ -227,3 +228,38 @@ async def test_conversations_of_a_named_user_are_shown_when_that_user_is_named(
             await expect(page.locator(".card")).to_have_count(1)
             await page.get_by_role("link", name="I am ada.").click()
             await expect(page.locator(".message").first).to_contain_text("I am ada.")
+
+
+async def test_memories_of_an_agent_are_seen_and_deleted(tmp_path: Path, browser: Browser) -> None:
+    """The agent's page lists what it remembers; a memory is deleted by the keyboard alone, after a question."""
+    async with lived_in(tmp_path, talks=[]) as (served, _):
+        memories = served.app[SHARED].store.memories
+        kept = await memories.save("", "gardener", HOSTILE, 2e9)
+        await memories.save("", "gardener", "The garden is 12 by 8 metres.", 1e9)
+        async with opened(browser, f"{served.url}/#/agents/gardener") as page:
+            listed = page.get_by_role("list", name="Memories").get_by_role("listitem")
+            await expect(listed).to_have_count(2)
+            await expect(listed.first).to_contain_text("<img src=x")
+            await page.get_by_role("button", name="Forget: The garden is").focus()
+            await page.keyboard.press("Enter")
+            question = page.get_by_role("dialog", name="Delete this memory?")
+            await expect(question).to_contain_text("The garden is 12 by 8 metres.")
+            await page.keyboard.press("Escape")
+            await expect(listed).to_have_count(2)
+            await page.keyboard.press("Enter")
+            await question.get_by_role("button", name="Delete").press("Enter")
+            await expect(listed).to_have_count(1)
+            await expect(page.get_by_role("heading", name="Memories")).to_be_focused()
+            assert await memories.all("", "gardener") == [kept]
+            await page.get_by_role("button", name="Forget: <img").click()
+            await question.get_by_role("button", name="Delete").click()
+            await expect(page.get_by_text("Nothing is remembered.")).to_be_visible()
+            assert await memories.all("", "gardener") == []
+
+
+async def test_an_agent_that_remembers_nothing_has_no_list(tmp_path: Path, browser: Browser) -> None:
+    """Without memory tools, and without a memory from earlier, there is nothing to show."""
+    async with lived_in(tmp_path, talks=[]) as (served, _):
+        async with opened(browser, f"{served.url}/#/agents/writer") as page:
+            await expect(page.get_by_role("button", name="Save")).to_be_visible()
+            await expect(page.get_by_role("heading", name="Memories")).to_have_count(0)

@@ -13,7 +13,7 @@ from queueing import chunks, said_by_user, say, waiting
 from serving import Served, text_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall
 from elbowroom.server.state import SHARED
 
@@ -21,7 +21,7 @@ CLIENTS = 10
 CONVERSATIONS = {"plans": "writer", "logs": "writer", "trips": RAW_MODEL, "recipes": RAW_MODEL}
 
 
-def quick_tool(target: Target) -> Sequence[OwnTool]:
+def quick_tool(target: Target) -> Sequence[ServerTool]:
     """Give agents a tool that takes a moment."""
 
     async def look() -> str:

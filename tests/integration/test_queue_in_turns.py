@@ -21,7 +21,7 @@ from queueing import NAMED, answering, call, chunks, notices_of, said_by_user, s
 from serving import Served, text_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Error, Script, SimulatedLMStudio, ToolCall, WaitFor
 
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
@@ -35,7 +35,7 @@ class SlowTool:
         self.calls: list[str] = []
         self.may_end = asyncio.Event()
 
-    def toolbox(self, target: Target) -> Sequence[OwnTool]:
+    def toolbox(self, target: Target) -> Sequence[ServerTool]:
         """Give it to every agent."""
 
         async def read_log(month: str) -> str:

@@ -22,7 +22,7 @@ from serving import text_of
 from small_window import orders_of, small_window, turns_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 from elbowroom.errors import ElbowroomError
 
@@ -43,7 +43,7 @@ async def fail(reason: str) -> str:
     raise ElbowroomError(f"It is {reason}.")
 
 
-def toolbox(target: Target) -> Sequence[OwnTool]:
+def toolbox(target: Target) -> Sequence[ServerTool]:
     """Give everybody a tool that works and one that does not."""
     return [look, fail]
 

@@ -26,7 +26,7 @@ from task_prompts import FOOT, HEAD, TITLE, title_body, title_order, told
 
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.task import MARK
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Reply, Script, SimulatedLMStudio, SimulatedModel
 from elbowroom.demo.overflow import wording
 
@@ -52,7 +52,7 @@ async def read_note(path: str) -> str:
     raise AssertionError(f"{path} was read for a task")
 
 
-def toolbox(target: Target) -> Sequence[OwnTool]:
+def toolbox(target: Target) -> Sequence[ServerTool]:
     """Give every agent a tool."""
     return [read_note]
 

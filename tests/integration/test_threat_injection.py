@@ -29,7 +29,7 @@ from small_window import Body, ask_whole, history, orders_of, small_window, turn
 from vaults import files_in
 
 from elbowroom.agents.tools.memory import TAG_NAME as MEMORIES
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.context.compaction.division import SUMMARY_TAG
 from elbowroom.context.outputs.output import ref_to
 from elbowroom.demo import Error, Reasoning, Script, SimulatedLMStudio, Text, ToolCall
@@ -144,7 +144,7 @@ async def test_an_image_by_two_agents_is_none(tmp_path: Path) -> None:
         """Look."""
         return INJECTION
 
-    def toolbox(target: Any) -> list[OwnTool]:
+    def toolbox(target: Any) -> list[ServerTool]:
         return [look] if target.name == "editor" else []
 
     agents = [agent("desk", handoffs=["editor"]), agent("editor")]
@@ -308,7 +308,7 @@ async def test_a_result_forges_no_reference(tmp_path: Path) -> None:
         """Look."""
         return next(returned)
 
-    def toolbox(target: Any) -> list[OwnTool]:
+    def toolbox(target: Any) -> list[ServerTool]:
         return [look]
 
     reads = [ToolCall("tool_output_cache", {"ref_id": ref})]

@@ -16,7 +16,7 @@ from scripted_pruner import text_of as content_of
 from serving import Served, text_of
 from small_window import Body, Message, ask_whole, orders_of, small_window, turns_of
 
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.context.outputs.output import ref_to, references_in
 from elbowroom.context.outputs.view import ref_in_view
 from elbowroom.demo import Script, ToolCall
@@ -208,7 +208,7 @@ async def test_who_leaves_while_a_result_is_kept_may_ask_again(tmp_path: Path) -
     def says(body: Body) -> Script | str:
         return ANSWER if body["messages"][-1]["role"] == "tool" else Script(ToolCall("look", {}))
 
-    tools: list[OwnTool] = [look]
+    tools: list[ServerTool] = [look]
     async with small_window(tmp_path, says, window=8192, toolbox=lambda target: tools) as (served, studio):
         for pause in (0, 0.005, 0.02):
             returned.clear()
@@ -237,7 +237,7 @@ async def test_a_long_run_loses_no_result(tmp_path: Path, window: int) -> None:
         number = len(returned)
         return Script(*(ToolCall("look", {"number": number + more}) for more in range(2))) if number < 50 else ANSWER
 
-    tools: list[OwnTool] = [look]
+    tools: list[ServerTool] = [look]
     agent = f"{AGENT}max_turns = 100\n"
     async with small_window(tmp_path, says, window=window, agents=agent, toolbox=lambda target: tools) as (
         served,

@@ -18,7 +18,7 @@ from serving import Served, text_of
 from small_window import Body, Message, orders_of, small_window, turns_of
 from vaults import changes_of
 
-from elbowroom.agents.tools.tool import OwnTool, ToolResult
+from elbowroom.agents.tools.tool import ServerTool, ToolResult
 from elbowroom.agents.tools.vault import vault_tools
 from elbowroom.context.outputs.output import ref_to
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
@@ -84,7 +84,7 @@ class Journey:
             ]
         return choices[3] if not self.made else self.chance.choice(choices)
 
-    def tools(self, folder: Path) -> list[OwnTool]:
+    def tools(self, folder: Path) -> list[ServerTool]:
         """Return the tools: the log, reports of many sizes, and those of a vault."""
 
         @own_tool
@@ -103,7 +103,7 @@ class Journey:
         vault = vault_tools(["vault.read", "vault.search"], changes_of(folder, notes), may_write=False)
         return [self._recorded(tool) for tool in (read_log, report, *vault)]
 
-    def _recorded(self, tool: OwnTool) -> OwnTool:
+    def _recorded(self, tool: ServerTool) -> ServerTool:
         call: Callable[[Mapping[str, Any]], Awaitable[str | ToolResult]] = tool.call
 
         async def recorded(arguments: Mapping[str, Any]) -> str | ToolResult:

@@ -18,7 +18,7 @@ from serving import Served, serve, settings_for, text_of
 from small_window import ANSWER, history, small_window, turns_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Pause, Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, ToolCall
 
 Body = dict[str, Any]
@@ -94,7 +94,7 @@ async def test_between_two_steps_of_the_servers_tools(tmp_path: Path) -> None:
         studios[0].reload(MODEL, SMALL)
         return "The pier is the ninth."
 
-    def toolbox(target: Target) -> list[OwnTool]:
+    def toolbox(target: Target) -> list[ServerTool]:
         return [look]
 
     def model(body: Body) -> Script:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import create_engine, insert, select
 
-from elbowroom.store.tables import (
+from elbowroom.store.sql.schema import (
     compactions,
     conversations,
     message_parts,

@@ -1,22 +1,13 @@
 """Outputs of tools in the hands of a test: kinds of stores, texts that are hard to keep, and reading back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import random
+from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
-from ledger_files import SOON, lasting_store
-
 from elbowroom.context.memories import Memories
-from elbowroom.context.outputs.output import Block, ToolOutputs
-from elbowroom.store.conversations_memory import MemoryConversations
-from elbowroom.store.lasting_rows import LastingLedgerRows
-from elbowroom.store.lasting_store import LastingStore, Patience
-from elbowroom.store.memories_lasting import LastingMemories
-from elbowroom.store.opening import Store
-from elbowroom.store.tool_outputs_lasting import LastingToolOutputs
+from elbowroom.context.outputs import Block, ToolOutputs
 
 ME: Final = "me"
 TEXTS: Final = {
@@ -34,27 +25,6 @@ TEXTS: Final = {
     "a break at each end of a block": ("x" * 65_535 + "\n") * 3,
     "a break behind each block": "x" * 65_536 + "\n" + "y" * 65_535 + "\n\n" + "z" * 65_536,
 }
-
-
-@asynccontextmanager
-async def file_store(path: Path, patience: Patience = SOON) -> AsyncIterator[Store]:
-    """Give a store with its rows in the file at this path, or in memory as long as that fails."""
-    store = store_over(lasting_store(path, patience))
-    try:
-        yield store
-    finally:
-        await store.aclose()
-
-
-def store_over(lasting: LastingStore) -> Store:
-    """Return all kinds of rows of a store."""
-    return Store(
-        LastingLedgerRows(lasting),
-        LastingToolOutputs(lasting),
-        LastingMemories(lasting),
-        MemoryConversations(),
-        lasting.aclose,
-    )
 
 
 async def read(outputs: ToolOutputs, ref_id: str, line: int = 1, column: int = 1, owner: str = ME) -> list[Block]:
@@ -99,3 +69,9 @@ async def largest_stall(until: "asyncio.Task[Any]") -> float:
 async def written_down(memories: Memories, agent: str = "agent") -> list[str]:
     """Return the texts that an agent of ours remembers."""
     return [memory.text for memory in await memories.all(ME, agent)]
+
+
+def numbered(name: str, number: int) -> str:
+    """Return one of many texts; most are short, some take dozens of chunks."""
+    generator = random.Random(f"{name} {number}")
+    return f"{name} {number}\n" + generator.randbytes(generator.choice([10, 10_000, 600_000])).hex()

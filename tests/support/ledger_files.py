@@ -5,21 +5,21 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import event
 
-from elbowroom.context.ledger import Archived, Entry
-from elbowroom.settings.model import StoreSettings
-from elbowroom.store.lasting_rows import LastingLedgerRows
-from elbowroom.store.lasting_store import LastingStore, Patience
-from elbowroom.store.ledger_rows import SqlLedgerRows
-from elbowroom.store.limits import Limits
-from elbowroom.store.opening import database_path
-from elbowroom.store.sql_store import SqlStore
+from elbowroom.context.ledger import Entry
+from elbowroom.context.transcript import Message
+from elbowroom.store import Store
+from elbowroom.store.base import LIMITS_IN_MEMORY, Limits
+from elbowroom.store.packed import packed_entry
+from elbowroom.store.sql import SqlStore
+from elbowroom.store.sql.rows import SqlLedger
+from elbowroom.store.write_behind import Patience, WriteBehindStore
 
 SOON = Patience(opening=30, again=0.05, closing=30)
 HOLDER = """
@@ -37,48 +37,53 @@ connection.close()
 
 @asynccontextmanager
 async def sql_store(
-    path: Path, limits: Limits | None = None, clock: Callable[[], float] = time.time
+    path: Path | None, limits: Limits | None = None, clock: Callable[[], float] = time.time
 ) -> AsyncIterator[SqlStore]:
-    """Open a store's file, let it go back within its limits, and close it again."""
+    """Open a store's file, or one in memory, let it go back within its limits, and close it again."""
     store = await SqlStore.open(path, limits, clock)
     try:
-        await store._tasks.finished()
+        await finished(store)
         yield store
     finally:
         await store.aclose()
 
 
+async def finished(store: SqlStore) -> None:
+    """Wait until all that was begun in the background is done."""
+    await store._tasks.finished()
+    await store._database.write(lambda _: None)
+
+
 @asynccontextmanager
-async def sql_rows(
-    path: Path, retention_days: int = 0, clock: Callable[[], float] = time.time
-) -> AsyncIterator[SqlLedgerRows]:
-    """Open a store's file for the rows of the ledger and close it again."""
-    async with sql_store(path, Limits(retention_days), clock) as store:
-        yield store.ledger
+async def file_store(
+    path: Path | None,
+    patience: Patience = SOON,
+    begin: Callable[[], Awaitable[SqlStore]] | None = None,
+) -> AsyncIterator[Store]:
+    """Give a store with its rows in the file at this path, which it soon tries again, or without a path in memory."""
+    limits = None if path else LIMITS_IN_MEMORY
+    store = Store(WriteBehindStore(str(path), begin or (lambda: SqlStore.open(path, limits)), patience))
+    try:
+        yield store
+    finally:
+        await store.aclose()
 
 
-def lasting_store(path: Path, patience: Patience = SOON) -> LastingStore:
-    """Return a store that soon tries the file at this path again."""
-    found = database_path(StoreSettings(url=f"sqlite+aiosqlite:///{path}"), {})
-    assert found == path
-    return LastingStore(str(path), lambda: SqlStore.open(path), patience)
+async def save_entry(sql: SqlStore, entry: Entry, made_from: Sequence[Message] = ()) -> None:
+    """Save an entry in an open database."""
+    packed = packed_entry(entry, made_from)
+    assert packed
+    await sql.ledger.save(packed)
 
 
-class OwnLedgerRows(LastingLedgerRows):
-    """Rows that close their store with them."""
-
-    async def aclose(self) -> None:
-        """Close the store."""
-        await self._store.aclose()
-
-
-def lasting_rows(path: Path, patience: Patience = SOON) -> OwnLedgerRows:
-    """Return rows that fall back to memory, and soon try the file at this path again."""
-    return OwnLedgerRows(lasting_store(path, patience))
+def sql_of(store: Store) -> SqlStore:
+    """Return the open database of a store."""
+    assert store._behind._sql
+    return store._behind._sql
 
 
 @contextmanager
-def counted_statements(rows: SqlLedgerRows) -> Iterator[list[str]]:
+def counted_statements(rows: SqlLedger) -> Iterator[list[str]]:
     """Collect the SQL statements that are executed, without those that begin and end a transaction."""
     statements: list[str] = []
 
@@ -86,7 +91,7 @@ def counted_statements(rows: SqlLedgerRows) -> Iterator[list[str]]:
         if not statement.startswith("BEGIN"):
             statements.append(statement)
 
-    engines = [engine.sync_engine for engine in (rows._database._readers, rows._database._writer)]
+    engines = [rows.database._readers, rows.database._writer]
     for engine in engines:
         event.listen(engine, "before_cursor_execute", note)
     try:
@@ -133,11 +138,11 @@ def _has(path: Path, key: str) -> bool:
         return False
 
 
-async def save_until_written(rows: LastingLedgerRows, path: Path, entry: Entry, archive: Sequence[Archived]) -> None:
+async def save_until_written(store: Store, path: Path, entry: Entry, made_from: Sequence[Message]) -> None:
     """Save an entry, then go on asking, as requests would, until the file has it."""
-    await rows.save(entry, archive)
+    await store.ledger.save(entry, made_from)
     deadline = time.monotonic() + 60
     while not _has(path, entry.key):
         assert time.monotonic() < deadline, "it was never written"
-        await rows.keys()
+        await store.ledger.keys()
         await asyncio.sleep(0.05)

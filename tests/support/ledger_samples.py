@@ -1,6 +1,6 @@
 """Compactions to keep: a conversation, its chain, and the entry that stands for a part of it."""
 
-from elbowroom.context.ledger import Archived, Chain, Entry, archive_of
+from elbowroom.context.ledger import Chain, Entry
 from elbowroom.context.transcript import Message
 
 
@@ -13,15 +13,10 @@ def conversation(turns: int, about: str = "it") -> list[Message]:
     return messages
 
 
-def compaction(messages: list[Message], covered: int | None = None) -> tuple[Entry, list[Archived]]:
-    """Return the entry for the first so many messages that are not the system's, or for all, and the archive."""
+def compaction(messages: list[Message], covered: int | None = None) -> tuple[Entry, list[Message]]:
+    """Return the entry for the first so many messages that are not the system's, or for all, and the messages."""
     chain = Chain.of("owner", "agent", messages)
     place = (covered or len(chain.keys)) - 1
     summary = {"role": "user", "content": f"Summary of {place + 1} messages"}
     entry = Entry(chain.keys[place], (summary,), 8192, 7000, 900, "summary", 1_700_000_000.5)
-    return entry, archive_of(chain, messages)
-
-
-def spoken(messages: list[Message], covered: int | None = None) -> list[Message]:
-    """Return the messages that are not the system's, or the first so many of them."""
-    return [message for message in messages if message["role"] != "system"][:covered]
+    return entry, messages

@@ -12,7 +12,7 @@ from settings_file import load
 from waiting import until
 
 from elbowroom.agents.tools.mcp.servers import McpServers
-from elbowroom.agents.tools.tool import OwnTool, ToolResult
+from elbowroom.agents.tools.tool import ServerTool, ToolResult
 from elbowroom.settings.load import LoadedSettings
 
 SCRIPT = Path(__file__).with_name("mcp_sample_server.py")
@@ -51,7 +51,7 @@ class Sample:
         """Change the settings file."""
         self.loaded = load(self.folder, settings)
 
-    async def tools(self, *names: str) -> list[OwnTool]:
+    async def tools(self, *names: str) -> list[ServerTool]:
         """Return what an agent with these names in its `mcp` has."""
         return await self.servers.tools(self.loaded, names)
 

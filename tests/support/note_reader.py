@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from serving import Served
 
     from elbowroom.agents.catalog import Target
-    from elbowroom.agents.tools.tool import OwnTool
+    from elbowroom.agents.tools.tool import ServerTool
     from elbowroom.demo import SimulatedLMStudio
 
 Message = dict[str, Any]
@@ -32,7 +32,7 @@ async def read_note(path: str) -> str:
     return f"{path}: {SECRET}"
 
 
-def toolbox(target: Target) -> Sequence[OwnTool]:
+def toolbox(target: Target) -> Sequence[ServerTool]:
     """Give every agent the tool."""
     return [read_note] if target.agent else []
 

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from memory_stores import MemoryConversations
+
 from elbowroom.context.conversation import KeptTurn, Known
-from elbowroom.store.conversations_memory import MemoryConversations
-from elbowroom.store.conversations_sound import KeptChange
+from elbowroom.store.changes import KeptChange
 
 
 class NotedConversations(MemoryConversations):

@@ -4,10 +4,11 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+from memory_stores import MemoryToolOutputs
+
 from elbowroom.agents.tools.outputs.tools import Quota
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.context.outputs.output import Block, ToolOutputRef
-from elbowroom.store.tool_outputs_memory import MemoryToolOutputs
 
 ROW = re.compile(r" *([0-9]+)(?::([0-9]+))?\| (.*)", re.DOTALL)
 GOES_ON = re.compile(r"\[line ([0-9]+) goes on at column=([0-9]+)\]")
@@ -45,7 +46,7 @@ def _pieces(block: Block, size: int) -> list[Block]:
     return pieces
 
 
-async def read_back(reader: OwnTool, ref: ToolOutputRef, quota: Quota, tokens: int) -> str:
+async def read_back(reader: ServerTool, ref: ToolOutputRef, quota: Quota, tokens: int) -> str:
     """Return the whole output, put together from as many pages as it takes, one in a step."""
     lines: dict[int, str] = {}
     ends_with_break = True

@@ -27,11 +27,11 @@ from elbowroom.context.conversation import (
     TurnBegun,
     TurnEnded,
 )
-from elbowroom.store.conversations_lasting import LastingConversations
-from elbowroom.store.lasting_store import LastingStore, Patience
-from elbowroom.store.sql_store import SqlStore
+from elbowroom.store.conversations import WriteBehindConversations
+from elbowroom.store.sql import SqlStore
+from elbowroom.store.write_behind import Patience, WriteBehindStore
 
-ME = "a person"
+ME = "me"
 AGENT = "reader"
 KINDS = ("memory", "file", "unwritable", "broken")
 """In memory, in a file, with a file that is read but refuses everything, and where no file can be opened."""
@@ -143,15 +143,18 @@ def unnumbered(found: Conversation | None) -> Conversation | None:
     return replace(found, messages=tuple(replace(kept, number=0) for kept in found.messages))
 
 
-async def refuse_writes(store: SqlStore, *, refused: bool = True) -> None:
-    """Let an open database refuse everything that would change it, or take it again."""
-    async with store._database._writer.connect() as connection:
-        driver = (await connection.get_raw_connection()).driver_connection
-        assert driver
-        await driver.execute(f"PRAGMA query_only = {int(refused)}")
+async def pragma(store: SqlStore, setting: str) -> None:
+    """Change a setting of the connection that writes."""
+
+    def change() -> None:
+        connection = store._database._writer.raw_connection()
+        connection.execute(f"PRAGMA {setting}")
+        connection.close()
+
+    await store._database.on_writer(change)
 
 
-class OwnConversations(LastingConversations):
+class OwnConversations(WriteBehindConversations):
     """Conversations that close their store with them."""
 
     @property
@@ -163,22 +166,23 @@ class OwnConversations(LastingConversations):
     async def refuse_writes(self) -> None:
         """Let the open database refuse everything, and not be tried again soon."""
         self._store._patience = replace(self._store._patience, again=3600)
-        await refuse_writes(self.sql)
+        await pragma(self.sql, "query_only = 1")
 
     async def take_writes(self) -> None:
         """Let the database take everything again, and be tried at once."""
-        await refuse_writes(self.sql, refused=False)
+        await pragma(self.sql, "query_only = 0")
         self._store._next_try = 0.0
 
     async def aclose(self) -> None:
         """Close the store."""
         await self._store.aclose()
+        await super().aclose()
 
 
 @asynccontextmanager
-async def lasting_conversations(path: Path, patience: Patience = SOON) -> AsyncIterator[OwnConversations]:
-    """Open conversations in a file that may fail, and close them again."""
-    conversations = OwnConversations(LastingStore(str(path), lambda: SqlStore.open(path), patience))
+async def write_behind_conversations(path: Path | None, patience: Patience = SOON) -> AsyncIterator[OwnConversations]:
+    """Open conversations in a file that may fail, or in memory, and close them again."""
+    conversations = OwnConversations(WriteBehindStore(str(path), lambda: SqlStore.open(path), patience))
     try:
         yield conversations
     finally:

@@ -1,25 +1,37 @@
 """What a model of an agent can call: tools of the server, agents to ask, agents to hand over to, results to read."""
 
+import asyncio
+import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink, name_in_lm_studio
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import Caller, ChatRequest, own_request, tool_name
-from elbowroom.agents.tools import OwnTool, distinct, with_arranged_tools
+from elbowroom.agents.tools import ServerTool, distinct, free_name, memory_tools, vault_tools, with_arranged_tools
+from elbowroom.agents.tools.mcp import McpServers
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn import RunSettings
+from elbowroom.context.memories import Memories
 from elbowroom.context.outputs import READ_TOOL, SEARCH_TOOL, ToolOutputRef
 from elbowroom.errors import ElbowroomError
-from elbowroom.settings.model import AgentSettings
-from elbowroom.settings.references import TOOL_OUTPUT_CACHE
+from elbowroom.settings.fields import data_dir, expanded
+from elbowroom.settings.load import LoadedSettings
+from elbowroom.settings.model import AgentSettings, VaultSettings
+from elbowroom.settings.references import TOOL_OUTPUT_CACHE, VAULT_TOOLS
+from elbowroom.vault.changes import Changes
+from elbowroom.vault.index import Index
+from elbowroom.vault.journal import Journal
+from elbowroom.vault.names import Scope
+from elbowroom.vault.vault import Vault
 
 log = logging.getLogger(__name__)
 RunAgent = Callable[[Target, AgentSettings, ChatRequest, Sink, RunSettings], Awaitable[Answer]]
-LONGEST_NAME: Final = 64
 PARAMETERS: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {
@@ -35,18 +47,18 @@ PARAMETERS: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class NamedAgent:
-    """An agent of the settings, with the model that stands behind it."""
+    """An agent of the settings, with its model."""
 
     target: Target
     settings: AgentSettings
 
     def answering(self, settings: RunSettings, caller: Caller) -> AbstractContextManager[None]:
-        """Mark it as answering somebody: tasks of the chat wait for that."""
+        """Mark the agent as answering a chat: the tasks of this chat wait until the block ends."""
         return settings.shared.admission.chat((self.target.provider.id, self.target.model, caller.chat_id))
 
 
 def agents_named(ids: Sequence[str], settings: RunSettings) -> list[NamedAgent]:
-    """Return the agents of these ids that there are; one that is missing is a matter for the log."""
+    """Return the agents with these ids; an id without an agent is left out, with a warning in the log."""
     found: list[NamedAgent] = []
     for agent_id in ids:
         target = settings.catalog.of_agent(agent_id)
@@ -57,24 +69,15 @@ def agents_named(ids: Sequence[str], settings: RunSettings) -> list[NamedAgent]:
     return found
 
 
-def agent_tools(agent: NamedAgent, caller: Caller, sink: Sink, settings: RunSettings, run: RunAgent) -> list[OwnTool]:
-    """Return those that an agent may ask, each as a tool; `run` runs one.
+def agent_tools(
+    agent: NamedAgent, caller: Caller, sink: Sink, settings: RunSettings, run: RunAgent
+) -> list[ServerTool]:
+    """Return the agents that an agent may ask, each as a tool; `run` runs one.
 
-    The `sink` is told what happens in there, such as that a model is loaded, but never what is said.
+    The `sink` gets their notices, such as that a model is loaded, but nothing of what they say.
     """
     others = agents_named(agent.settings.agent_tools, settings)
     return [_Asked(other, caller, sink, settings, run).as_tool() for other in others]
-
-
-def free_name(wanted: str, taken: Collection[str]) -> str:
-    """Return a tool's name that stands for no other tool as LM Studio writes names: this one, or with a number."""
-    wanted = name_in_lm_studio(wanted)[:LONGEST_NAME]
-    others = {name_in_lm_studio(name) for name in taken}
-    name, number = wanted, 1
-    while name in others:
-        number += 1
-        name = f"{wanted[: LONGEST_NAME - len(str(number)) - 1]}_{number}"
-    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +90,13 @@ class _Asked:
     settings: RunSettings
     run: RunAgent
 
-    def as_tool(self) -> OwnTool:
+    def as_tool(self) -> ServerTool:
         settings = self.agent.settings
         description = settings.tool_description or (
             f"Ask {self._name}, another assistant with instructions and tools of its own. Returns its answer."
         )
-        return OwnTool(settings.tool_name or f"ask_{settings.id}", description, PARAMETERS, self.ask, timeout=None)
+        name = settings.tool_name or f"ask_{settings.id}"
+        return ServerTool(name, description, PARAMETERS, self.ask, limits_itself=True)
 
     async def ask(self, arguments: Mapping[str, Any]) -> str:
         """Return the agent's answer. Cancelling this closes its upstream at once."""
@@ -118,7 +122,7 @@ class _Asked:
         return f"{text}\n\n[The answer was cut off here.]" if was_cut else text
 
     async def _tell(self, events: Sequence[AnswerEvent]) -> None:
-        """Tell the person what happens in there, with the agent's name; what it says is the tool's result."""
+        """Pass on the agent's notices with its name in front; what it says is the tool's result."""
         told = [replace(event, text=f"{self._name}: {event.text}") for event in events if isinstance(event, Notice)]
         if told:
             await self.sink(told)
@@ -129,7 +133,7 @@ class _Asked:
 
     @property
     def _settings_within(self) -> RunSettings:
-        """Return the settings without what is kept of an answer, or done behind it: it is a result."""
+        """Return settings under which nothing is kept of the answer or done after it: the answer is a tool's result."""
         compaction = self.settings.compaction.model_copy(update={"background": False})
         memory = self.settings.memory.model_copy(update={"flush": False})
         return replace(self.settings, compaction=compaction, memory=memory, live=None, running=None)
@@ -140,7 +144,7 @@ NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """An agent to which the conversation can be handed over, by a call of this name."""
+    """An agent to which a call of this name hands the conversation over."""
 
     name: str
     agent: NamedAgent
@@ -154,20 +158,34 @@ class Handoff:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What an agent has of its own, for a request as it is to get it; `keeper` keeps what the tools return."""
+    """The tools and handoffs of an agent, and the request as it gets it; `keeper` keeps what the tools return."""
 
     request: ChatRequest
-    tools: Sequence[OwnTool]
+    tools: Sequence[ServerTool]
     handoffs: Sequence[Handoff]
     keeper: OutputKeeper | None
 
     @property
+    def own_names(self) -> list[str]:
+        """Return the names of the tools that the server runs, and of the handoffs."""
+        return [*(tool.name for tool in self.tools), *(handoff.name for handoff in self.handoffs)]
+
+    @property
+    def client_names(self) -> list[str]:
+        """Return the names of the client's function tools."""
+        return _client_names(self.request)
+
+    @property
     def clashes(self) -> dict[str, str]:
-        """Return the names of the client's tools that LM Studio writes like an own tool's, each with that."""
-        names_of_own = [*(tool.name for tool in self.tools), *(handoff.name for handoff in self.handoffs)]
-        own = {name_in_lm_studio(name): name for name in names_of_own}
-        names = (name for spec in self.request.tools if (name := tool_name(spec)) is not None)
-        return {name: taken for name in names if (taken := own.get(name_in_lm_studio(name)))}
+        """Return the names of the client's tools that LM Studio writes like an own tool's, each with that tool's."""
+        own = {name_in_lm_studio(name): name for name in self.own_names}
+        return {name: taken for name in self.client_names if (taken := own.get(name_in_lm_studio(name)))}
+
+    def without_clashes(self) -> "Offered":
+        """Return the same without the client's tools that share a name with an own one."""
+        clashes = self.clashes
+        left = tuple(spec for spec in self.request.tools if tool_name(spec) not in clashes)
+        return replace(self, request=replace(self.request, tools=left))
 
     @property
     def specs(self) -> list[dict[str, Any]]:
@@ -184,13 +202,12 @@ async def offered_to(
     run: RunAgent,
     refs: dict[str, ToolOutputRef] | None = None,
 ) -> Offered:
-    """Return what an agent can call in a request; agents that it asks are run by `run`, and tell the sink.
+    """Return what an agent can call in a request; `run` runs the agents that it asks, and the sink gets their notices.
 
-    `refs` are those that agents before it have in the same conversation, to be added to.
+    `refs` are the references of outputs that all agents of one run share; the keeper adds to them.
     """
     request = with_arranged_tools(request, agent.settings.client_tools)
-    of_client = [name for spec in request.tools if (name := tool_name(spec)) is not None]
-    tools = distinct(await settings.shared.toolbox(agent.target, request.caller), of_client)
+    tools = distinct(await settings.shared.toolbox(agent.target, request.caller), _client_names(request))
     taken = [READ_TOOL, SEARCH_TOOL, *(tool.name for tool in tools)]
     for tool in agent_tools(agent, request.caller, sink, settings, run):
         tools.append(replace(tool, name=free_name(tool.name, taken)))
@@ -204,14 +221,18 @@ async def offered_to(
     return Offered(request, tools, handoffs, keeper)
 
 
+def _client_names(request: ChatRequest) -> list[str]:
+    return [name for spec in request.tools if (name := tool_name(spec)) is not None]
+
+
 def _keeper(
     agent: NamedAgent,
     caller: Caller,
-    tools: Sequence[OwnTool],
+    tools: Sequence[ServerTool],
     settings: RunSettings,
     refs: dict[str, ToolOutputRef] | None,
 ) -> OutputKeeper | None:
-    """Return what keeps the results of an agent's tools, None where it has none or nobody looks after its window."""
+    """Return the keeper of an agent's results; None for one without tools, or whose window nobody manages."""
     chosen = agent.settings.tool_output.over(settings.tool_output)
     has_tools = bool(tools) or TOOL_OUTPUT_CACHE in agent.settings.tools
     if not (chosen.enabled and has_tools and agent.target.provider.manages_context):
@@ -226,7 +247,7 @@ def _spec(name: str, description: str, parameters: Mapping[str, Any]) -> dict[st
 
 
 async def offered_unasked(target: Target, request: ChatRequest, settings: RunSettings) -> Offered:
-    """Return what a target's model can call, for one who asks nobody but wants to know how large a request is."""
+    """Return what a target's model can call, to count a request without asking a model."""
     if target.is_relay:
         return Offered(request, (), (), None)
     if target.agent is None:
@@ -235,8 +256,78 @@ async def offered_unasked(target: Target, request: ChatRequest, settings: RunSet
 
 
 async def _tell_nobody(events: Sequence[AnswerEvent]) -> None:
-    """Nothing happens that anybody would be told of."""
+    """Drop all events."""
 
 
 async def _run_nobody(*_: Any) -> Answer:
     raise RuntimeError("an agent was about to be asked while a request was only counted")
+
+
+class SettingsToolbox:
+    """Gives each agent the tools that its settings name; `current` returns the settings in force.
+
+    The index of the vault is kept from one request to the next. Call it only once the SDK is loaded.
+    """
+
+    def __init__(self, current: Callable[[], LoadedSettings], environ: Mapping[str, str], memories: Memories) -> None:
+        self._current = current
+        self._environ = environ
+        self._memories = memories
+        self._mcp = McpServers(environ)
+        self._reading: asyncio.Task[None] | None = None
+        self._vaults: dict[str, tuple[Index, Journal]] = {}
+
+    async def __call__(self, target: Target, caller: Caller) -> Sequence[ServerTool]:
+        """Return the tools of a target's agent, none for a raw model. Two may have the same name."""
+        agent = target.agent
+        if agent is None:
+            return ()
+        loaded = self._current()
+        settings = loaded.settings
+        tools = self._vault_tools(agent, settings.vault)
+        if settings.memory.enabled:
+            tools += memory_tools(agent.tools, self._memories, caller.owner, agent.id, time.time)
+        return [*tools, *await self._mcp.tools(loaded, agent.mcp)]
+
+    def warm_up(self) -> None:
+        """Begin to connect to the MCP servers, which may take a while to start, and to read the vault."""
+        loaded = self._current()
+        self._mcp.warm_up(loaded)
+        settings = loaded.settings
+        readers = [agent for agent in settings.agents if agent.enabled and not VAULT_TOOLS.isdisjoint(agent.tools)]
+        if settings.vault.path and readers and self._reading is None:
+            vault = self._changes(readers[0], settings.vault).vault
+            self._reading = asyncio.create_task(asyncio.to_thread(_read, vault))
+
+    async def aclose(self) -> None:
+        """End the MCP servers, and wait until the vault is read."""
+        await self._mcp.aclose()
+        if self._reading is not None:
+            await self._reading
+
+    def _vault_tools(self, agent: AgentSettings, settings: VaultSettings) -> list[ServerTool]:
+        if not settings.path or VAULT_TOOLS.isdisjoint(agent.tools):
+            return []
+        changes = self._changes(agent, settings)
+        return vault_tools(agent.tools, changes, may_write=settings.write and agent.vault.write)
+
+    def _changes(self, agent: AgentSettings, settings: VaultSettings) -> Changes:
+        root = str(expanded(settings.path))
+        if root not in self._vaults:  # the settings name another vault; the index of the old one is dropped
+            self._vaults = {root: (Index(), Journal(self._undo_folder(root)))}
+        index, journal = self._vaults[root]
+        opened = Scope.of(settings.include, settings.exclude)
+        scope = Scope.of(agent.vault.include, agent.vault.exclude, opened)
+        return Changes(Vault(root, scope, index), journal, agent.id)
+
+    def _undo_folder(self, root: str) -> Path:
+        """Return the folder of a vault's undo journal: outside the vault, so that nothing synchronises it."""
+        return data_dir(self._environ) / "vault-undo" / hashlib.sha256(root.encode()).hexdigest()[:16]
+
+
+def _read(vault: Vault) -> None:
+    """Read all notes ahead of the first search; a vault that cannot be read tells that again when it is used."""
+    try:
+        vault.refresh()
+    except Exception as error:  # noqa: BLE001  # a server starts without its vault, too
+        log.warning("The vault could not be read: %s", error)

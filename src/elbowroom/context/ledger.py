@@ -101,8 +101,8 @@ class LedgerRows(Protocol):
         """Return the entries with these keys, in any order."""
         ...
 
-    async def save(self, entry: Entry, archive: Sequence[Archived]) -> None:
-        """Keep an entry, and the messages it was made from; those that are kept already stay as they are."""
+    async def save(self, entry: Entry, made_from: Sequence[Message]) -> None:
+        """Keep an entry; the outputs of tools that these messages refer to are kept as long as it is."""
         ...
 
 

@@ -2,9 +2,9 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from elbowroom.context.canonical import json_form
 from elbowroom.context.outputs import ref_to
@@ -46,6 +46,25 @@ class Memories(Protocol):
     async def delete(self, owner: str, agent: str, memory_id: str) -> bool:
         """Forget one; tells whether it was there."""
         ...
+
+
+async def memories_of(memories: Memories, owner: str, agents: Iterable[str]) -> list[tuple[str, Memory]]:
+    """Return what these agents have saved for an owner, each with its agent, the newest first."""
+    found = [(agent, memory) for agent in dict.fromkeys(agents) for memory in await memories.all(owner, agent)]
+    return sorted(found, key=lambda row: -row[1].saved)
+
+
+def described(agent: str, memory: Memory) -> dict[str, Any]:
+    """Return a memory of an agent as people read it, as a JSON object."""
+    return {"id": memory.id, "object": "memory", "agent": agent, "text": memory.text, "saved": int(memory.saved)}
+
+
+async def delete_memory(memories: Memories, owner: str, agents: Iterable[str], memory_id: str) -> bool:
+    """Delete the memory with this id, whichever of these agents has it; tell whether one had."""
+    for agent in dict.fromkeys(agents):
+        if await memories.delete(owner, agent, memory_id):
+            return True
+    return False
 
 
 def memory_of(owner: str, agent: str, text: str, now: float) -> Memory:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.offered import SettingsToolbox
 from elbowroom.agents.request import Caller
-from elbowroom.agents.toolbox import SettingsToolbox
 from elbowroom.doctor.subject import Finding, Subject, in_thread, names, names_of
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
@@ -18,7 +18,7 @@ from elbowroom.settings.doubts import missing_folders
 from elbowroom.settings.fields import expanded
 from elbowroom.settings.model import SAME_AGENT, AgentSettings, Settings
 from elbowroom.settings.references import VAULT, VAULT_WRITERS
-from elbowroom.store.memories_memory import MemoryMemories
+from elbowroom.store import open_in_memory
 
 if TYPE_CHECKING:
     from elbowroom.agents.tools.mcp.convert import McpTool
@@ -100,7 +100,7 @@ def judge_room(agent: str, tokens: int, tools: int, window: int) -> list[Finding
 async def _tools_of(subject: Subject, agent: AgentSettings, provider: Provider) -> list[dict[str, Any]]:
     """Return the descriptions of the tools that the server runs for this agent."""
     without_servers = agent.model_copy(update={"mcp": ()})
-    toolbox = SettingsToolbox(lambda: subject.loaded, subject.environ, MemoryMemories())
+    toolbox = SettingsToolbox(lambda: subject.loaded, subject.environ, open_in_memory().memories)
     own = list(await toolbox(Target(agent.id, provider, agent.model, without_servers), Caller()))
     for name in agent.mcp:
         server, _, wanted = name.partition("/")

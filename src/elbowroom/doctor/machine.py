@@ -18,8 +18,8 @@ from elbowroom.settings.doubts import doubtful_servers, is_loopback, missing_fol
 from elbowroom.settings.fields import data_dir
 from elbowroom.settings.load import LoadedSettings
 from elbowroom.settings.model import ServerSettings
-from elbowroom.store.inspection import Inspection, inspect_file, is_in_use
-from elbowroom.store.opening import database_path
+from elbowroom.store import database_path, is_in_use
+from elbowroom.store.inspection import Inspection, inspect_file
 
 PROXIES: Final = ("http_proxy", "all_proxy")
 LOOPBACK: Final = ("localhost", "127.0.0.1")

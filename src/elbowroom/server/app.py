@@ -13,13 +13,19 @@ from typing import Final
 
 from aiohttp import web
 
-from elbowroom.agents.toolbox import SettingsToolbox
+from elbowroom.agents.offered import SettingsToolbox
 from elbowroom.agents.tools import Toolbox
 from elbowroom.agents.turn import Shared
 from elbowroom.providers.registry import Providers
 from elbowroom.providers.stream import open_session
 from elbowroom.server.chat import chat_completions, compact_conversation, input_tokens
-from elbowroom.server.conversations import add_cancel_route, add_conversation_routes, add_live_route, add_queue_routes
+from elbowroom.server.conversations import (
+    add_cancel_route,
+    add_conversation_routes,
+    add_kept_routes,
+    add_live_route,
+    add_queue_routes,
+)
 from elbowroom.server.guard import HEALTH, RULES, CurrentRules, Handler, for_own_page, guard, set_up_cors
 from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route, count_requests
 from elbowroom.server.middleware import add_request_id, log_request, translate_failures
@@ -43,7 +49,7 @@ from elbowroom.server.state import (
     Timing,
 )
 from elbowroom.settings.live import LiveSettings
-from elbowroom.store.opening import open_store
+from elbowroom.store import open_store
 
 BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
 """What people paste as a base address, in front of a route: nothing, /v1, /v1/, /v1/v1, or a route's own path."""
@@ -117,6 +123,7 @@ def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, 
     add_cancel_route(app, BASE, END)
     add_conversation_routes(app, BASE, END)
     add_queue_routes(app, BASE, END)
+    add_kept_routes(app, BASE, END)
     add_settings_routes(app, live, environ)
     add_response_routes(app, BASE, END)
     add_passed_routes(app, BASE, END)

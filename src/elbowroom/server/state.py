@@ -106,7 +106,7 @@ def _arranged(target: Target, request: ChatRequest, settings: RunSettings) -> Ch
 
 def _load() -> RunAgent:
     load_sdk()
-    importlib.import_module("elbowroom.store.ledger_rows")  # with SQLAlchemy, which the first request waits for else
+    importlib.import_module("elbowroom.store.sql")  # with SQLAlchemy, which the first request waits for else
     importlib.import_module("elbowroom.agents.tools.vault")
     run_agent: RunAgent = importlib.import_module("elbowroom.agents.run").run_agent
     return run_agent

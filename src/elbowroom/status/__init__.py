@@ -1,1 +1,1 @@
-"""`elbowroom status`: asks the running server for its state, and shows it in a terminal."""
+"""`elbowroom status` and `elbowroom memories`: what the server does and what agents remember, in a terminal."""

@@ -77,8 +77,7 @@ class Snapshot:
 
 def ask(place: Place) -> Snapshot:
     """Ask the server at a place. Raises ElbowroomError if another program answers, or the server refuses the token."""
-    if not place.user.isprintable():
-        raise ElbowroomError("--user has to be a name in one line.")
+    check_user(place.user)
     connection = http.client.HTTPConnection(place.host, place.port, timeout=PATIENCE_SECONDS)
     try:
         return _asked(connection, place)
@@ -92,22 +91,28 @@ def ask(place: Place) -> Snapshot:
         connection.close()
 
 
+def check_user(user: str) -> None:
+    """Raise ElbowroomError where the name that `--user` gives cannot be sent."""
+    if not user.isprintable():
+        raise ElbowroomError("--user has to be a name in one line.")
+
+
 def _asked(connection: http.client.HTTPConnection, place: Place) -> Snapshot:
-    _, health = _get(connection, place, "/health")
+    _, health = request_json(connection, place, "/health")
     if health.get("status") not in ("ok", "stopping") or not isinstance(health.get("version"), str):
         raise ElbowroomError(f"What listens at {place.address} is no elbowroom. Choose its port with --port.")
-    status, live = _get(connection, place, "/api/live")
+    status, live = request_json(connection, place, "/api/live")
     if status == 401:
         raise ElbowroomError(
             f"The elbowroom at {place.address} asks for another token than these settings have. Name the settings "
             "that it was started with, by --config or ELBOWROOM_CONFIG, or set ELBOWROOM_TOKEN."
         )
     note = "" if status == 200 else str((live.get("error") or {}).get("message", ""))
-    _, conversations = _get(connection, place, f"/v1/conversations?limit={CONVERSATIONS + len(_data(live))}")
+    _, conversations = request_json(connection, place, f"/v1/conversations?limit={CONVERSATIONS + len(_data(live))}")
     return Snapshot(
         place.address,
         health["version"],
-        _providers(health, _data(_get(connection, place, "/api/providers")[1])),
+        _providers(health, _data(request_json(connection, place, "/api/providers")[1])),
         _data(live),
         _data(conversations),
         note,
@@ -130,11 +135,13 @@ def _data(answer: Fields) -> tuple[Fields, ...]:
     return tuple(item for item in data if isinstance(item, dict)) if isinstance(data, list) else ()
 
 
-def _get(connection: http.client.HTTPConnection, place: Place, path: str) -> tuple[int, dict[str, Any]]:
+def request_json(
+    connection: http.client.HTTPConnection, place: Place, path: str, method: str = "GET"
+) -> tuple[int, dict[str, Any]]:
     """Return the status and the JSON object of an answer; an empty object if it is none."""
     told = {"Authorization": f"Bearer {place.token}" if place.token else "", USER: place.user}
     headers = {name: value.encode() for name, value in told.items() if value}
-    connection.request("GET", path, headers=headers)
+    connection.request(method, path, headers=headers)
     response = connection.getresponse()
     content = response.read()
     try:

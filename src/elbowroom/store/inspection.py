@@ -1,4 +1,4 @@
-"""Looks at a database's file from outside, without changing anything: for `elbowroom doctor`."""
+"""Inspects a database's file without changing anything, for `elbowroom doctor`."""
 
 import sqlite3
 import time
@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from filelock import FileLock, Timeout
-
-from elbowroom.store.tables import SCHEMA_VERSION, schema_version
+from elbowroom.store.base import SCHEMA_VERSION, VERSION_TABLE
 
 CHECK_SECONDS: Final = 6.0
 STEPS_BETWEEN_LOOKS: Final = 10_000
@@ -17,14 +15,14 @@ STEPS_BETWEEN_LOOKS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """How a file is; `detail` is the end of a sentence, empty where there is nothing to add."""
+    """The state of a file; `detail` is the end of a sentence, empty where there is nothing to add."""
 
     state: Literal["absent", "sound", "damaged", "newer", "unreadable", "unchecked"]
     detail: str = ""
 
 
 def inspect_file(path: Path) -> Inspection:
-    """Return how the file is; reading it is given up after some seconds. For threads."""
+    """Return the state of the file; reading is given up after some seconds. For threads."""
     if not path.exists():
         return Inspection("absent")
     # Without a log beside it nobody writes the file; opened any other way, SQLite would leave an empty one behind.
@@ -41,28 +39,12 @@ def inspect_file(path: Path) -> Inspection:
         return Inspection("unreadable", str(error))
 
 
-def is_in_use(path: Path) -> bool:
-    """Tell whether a server holds the lock beside the file. For threads."""
-    lock_file = path.with_name(f"{path.name}.lock")
-    if not lock_file.exists():
-        return False
-    lock = FileLock(lock_file, mode=0o600, fallback_to_soft=False)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        return True
-    except OSError:
-        return False
-    lock.release()
-    return False
-
-
 def _inspected(connection: sqlite3.Connection, deadline: float) -> Inspection:
     has_tables = connection.execute(
-        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [schema_version.name]
+        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [VERSION_TABLE]
     ).fetchone()
     if has_tables:
-        found = connection.execute(f'SELECT max(version) FROM "{schema_version.name}"').fetchone()[0] or 0  # noqa: S608
+        found = connection.execute(f'SELECT max(version) FROM "{VERSION_TABLE}"').fetchone()[0] or 0  # noqa: S608
         if found > SCHEMA_VERSION:
             return Inspection("newer")
     connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_LOOKS)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from elbowroom.agents.answer import name_in_lm_studio
-from elbowroom.agents.tools.tool import OwnTool, distinct, shortened
+from elbowroom.agents.tools.tool import LONGEST_TOOL_NAME, ServerTool, distinct, free_name
 
 
 async def nothing(arguments: Mapping[str, Any]) -> str:
@@ -14,12 +14,12 @@ async def nothing(arguments: Mapping[str, Any]) -> str:
     return ""
 
 
-def tool(name: str, source: str = "") -> OwnTool:
+def tool(name: str, source: str = "") -> ServerTool:
     """Return a tool of some name."""
-    return OwnTool(name, "", {"type": "object"}, nothing, source=source)
+    return ServerTool(name, "", {"type": "object"}, nothing, source=source)
 
 
-def names(*tools: OwnTool, taken: tuple[str, ...] = ()) -> list[str]:
+def names(*tools: ServerTool, taken: tuple[str, ...] = ()) -> list[str]:
     """Return the names that the tools get."""
     return [tool.name for tool in distinct(tools, taken)]
 
@@ -83,4 +83,21 @@ def test_the_same_tool_twice_still_has_two_names() -> None:
 def test_the_result_is_fit_for_the_model() -> None:
     """Dots of a server's name do not get into the tool's."""
     assert names(tool("read", "my.files"), taken=("read",)) == ["my_files_read"]
-    assert len(shortened("x" * 500, "y")) == 64
+    assert len(free_name("x" * 500, (), "y")) == 64
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken", "name"),
+    [
+        ("ask_editor", [], "ask_editor"),
+        ("ask_my.editor", [], "ask_my_editor"),
+        ("ask_editor", ["ask_editor"], "ask_editor_2"),
+        ("vault_list", ["vault.list"], "vault_list_2"),
+        ("ask_editor", ["ask_editor", "ask_editor_2"], "ask_editor_3"),
+        ("a" * 80, [], "a" * LONGEST_TOOL_NAME),
+        ("a" * 80, ["a" * LONGEST_TOOL_NAME], "a" * (LONGEST_TOOL_NAME - 2) + "_2"),
+    ],
+)
+def test_a_number_tells_names_apart(wanted: str, taken: list[str], name: str) -> None:
+    """No two tools have names that LM Studio writes alike, and none is longer than models may call."""
+    assert free_name(wanted, taken) == name

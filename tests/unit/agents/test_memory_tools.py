@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from memory_stores import MemoryMemories
 
 from elbowroom.agents.tools.memory import LONGEST_MEMORY, memory_tools, remembers
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.model import MemorySettings
 from elbowroom.settings.references import TOOLS
-from elbowroom.store.memories_memory import MemoryMemories
 
 DAY = 86_400.0
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
@@ -40,7 +40,7 @@ class Agent:
         return await answer(self.search, arguments)
 
 
-async def answer(tool: OwnTool, arguments: Mapping[str, Any]) -> str:
+async def answer(tool: ServerTool, arguments: Mapping[str, Any]) -> str:
     """Return what a tool answers, which is text."""
     said = await tool.call(arguments)
     assert isinstance(said, str)

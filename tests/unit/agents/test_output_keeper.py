@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 from kept_outputs import largest_stall, text_of
+from memory_stores import MemoryToolOutputs
 
 from elbowroom.agents.tools.outputs.keeper import OutputKeeper
-from elbowroom.agents.tools.tool import Media, OwnTool, ToolResult
+from elbowroom.agents.tools.tool import Media, ServerTool, ToolResult
 from elbowroom.context.compaction.calls import note_on
 from elbowroom.context.compaction.division import summary_message
 from elbowroom.context.outputs.output import ref_to, references_in
 from elbowroom.context.outputs.stubs import is_soft_trimmed, is_stub, stub
 from elbowroom.context.outputs.view import READ_TOOL, SEARCH_TOOL, ref_in_view
 from elbowroom.settings.model import ToolOutputSettings
-from elbowroom.store.tool_outputs_memory import MemoryToolOutputs
 
 ME, OTHER = "me", "somebody else"
 Message = dict[str, Any]
@@ -29,7 +29,7 @@ async def nothing(arguments: Mapping[str, Any]) -> str:
     return ""
 
 
-LOOK = OwnTool("look", "Looks.", {}, nothing, kind="read")
+LOOK = ServerTool("look", "Looks.", {}, nothing, kind="read")
 
 
 def size_of(text: str) -> int:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from output_pages import SmallBlocks, read_back
 
 from elbowroom.agents.tools.outputs.tools import Quota, output_tools
-from elbowroom.agents.tools.tool import OwnTool
+from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.context.outputs.output import ToolOutputRef
 
 characters = st.one_of(st.sampled_from("ab| \n\r\t\0\f\x0b\x85\u2028\u2029é漢😀\ud800\udfff["), st.characters())
@@ -25,7 +25,7 @@ def bytes_of(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-async def kept(text: str, block: int, width: int, max_bytes: int) -> tuple[OwnTool, ToolOutputRef, Quota]:
+async def kept(text: str, block: int, width: int, max_bytes: int) -> tuple[ServerTool, ToolOutputRef, Quota]:
     """Return the tool that reads a text which has been kept."""
     outputs, quota = SmallBlocks(block), Quota(0, bytes_of)
     ref = await outputs.keep("anna", "shell", text)

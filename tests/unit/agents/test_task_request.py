@@ -25,7 +25,7 @@ from elbowroom.settings.model import (
     StoreSettings,
     ToolOutputSettings,
 )
-from elbowroom.store.opening import open_store
+from elbowroom.store import open_store
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from memory_stores import MemoryMemories
 
 from elbowroom.agents.tools.memory import INTRODUCTION, MOST_MISFITS, ToldBefore, TurnMemories, fitting, told
 from elbowroom.context.ledger import Chain
 from elbowroom.context.memories import Memory
 from elbowroom.settings.model import MemorySettings
-from elbowroom.store.memories_memory import MemoryMemories
 
 FIRST, DAY = 1_767_225_600.0, 86_400.0  # midnight at the beginning of 2026
 

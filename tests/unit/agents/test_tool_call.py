@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from own_tools import own_tool
 
-from elbowroom.agents.tools.tool import LONGEST_ERROR, OwnTool, ToolResult, parsed_arguments, result_of
+from elbowroom.agents.tools.tool import LONGEST_ERROR, ServerTool, ToolResult, parsed_arguments, result_of
 from elbowroom.errors import ElbowroomError
 
 
-def tool_returning(value: Any) -> OwnTool:
+def tool_returning(value: Any) -> ServerTool:
     """Return a tool with this result."""
 
     async def give() -> Any:
@@ -20,7 +20,7 @@ def tool_returning(value: Any) -> OwnTool:
     return own_tool(give)
 
 
-def tool_raising(error: BaseException) -> OwnTool:
+def tool_raising(error: BaseException) -> ServerTool:
     """Return a tool that fails."""
 
     async def fail() -> str:
@@ -108,7 +108,7 @@ async def test_a_tool_that_hangs_is_stopped() -> None:
             ended.set()
         return "too late"
 
-    result = await result_of(own_tool(hang, timeout=0.01), "{}")
+    result = await result_of(own_tool(hang), "{}", 0.01)
     assert result.is_error
     assert "did not answer within 0.01 seconds" in result.text
     assert not ended.is_set()

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
+from memory_stores import MemoryLedgerRows
+
 from elbowroom.agents.request import Caller
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recall import Ledger, TurnMemory, Written
 from elbowroom.context.budget import Budget
 from elbowroom.context.ledger import Chain
 from elbowroom.context.transcript import Message
-from elbowroom.store.memory_rows import MemoryLedgerRows
 
 ADA = Caller("ada")
 HISTORY: list[Message] = [

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 from ledger_chats import ANSWER, ASK, THANKS
+from memory_stores import MemoryLedgerRows
 
 from elbowroom.agents.request import Caller
 from elbowroom.agents.turn.history import History
@@ -11,7 +12,6 @@ from elbowroom.agents.turn.recall import Ledger, TurnMemory
 from elbowroom.context.budget import Budget
 from elbowroom.context.ledger import Chain, Entry
 from elbowroom.context.transcript import Message
-from elbowroom.store.memory_rows import MemoryLedgerRows
 
 SUMMARY: Message = {"role": "user", "content": "A summary."}
 WHOLE: Sequence[Message] = [ASK, ANSWER, THANKS, {"role": "assistant", "content": "Gladly."}, ASK]

@@ -1,26 +1,56 @@
-"""Runs an agent to its answer: with its tools, by the SDK, step after step."""
+"""Runs an agent to its answer by the SDK: its Model, whose every call is a step of a turn, its tools and handoffs."""
 
 import asyncio
+import json
 import logging
-from collections.abc import Awaitable, Callable
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
-from agents import Agent, RunConfig, RunContextWrapper, Runner
+from agents import (
+    Agent,
+    AgentOutputSchemaBase,
+    FunctionTool,
+    ModelResponse,
+    ModelSettings,
+    ModelTracing,
+    RunConfig,
+    RunContextWrapper,
+    Runner,
+    Tool,
+)
 from agents import Handoff as SdkHandoff
 from agents.agent import AgentBase
 from agents.exceptions import AgentsException
+from agents.items import TResponseInputItem, TResponseStreamEvent
+from agents.models.chatcmpl_converter import Converter
+from agents.models.fake_id import FAKE_RESPONSES_ID
+from agents.models.interface import Model
+from agents.tool_context import ToolContext
+from openai.types.responses import (
+    Response,
+    ResponseCompletedEvent,
+    ResponseFunctionToolCall,
+    ResponseOutputItem,
+    ResponseOutputMessage,
+    ResponseOutputText,
+    ResponseReasoningItem,
+    ResponseUsage,
+)
+from openai.types.responses.response_reasoning_item import Summary
+from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails
 
-from elbowroom.agents.answer import Answer, AnswerGuard, Notice, Sink
+from elbowroom.agents.answer import Answer, AnswerGuard, Notice, Reply, Sink, ToolCall
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import HANDED_OVER, stoppable
 from elbowroom.agents.offered import NO_ARGUMENTS, Handoff, NamedAgent, Offered, RunAgent, offered_to
 from elbowroom.agents.request import ChatRequest, tool_name
-from elbowroom.agents.run.model import STAND_IN, ManagedModel, RunLimits, as_function_tool, client_function_tools
-from elbowroom.agents.tools import OwnTool, ToolResult
-from elbowroom.agents.tools.outputs import NOTHING
+from elbowroom.agents.tools import ServerTool, ToolCalls
+from elbowroom.agents.tools.outputs import NOTHING, OutputKeeper
 from elbowroom.agents.turn import RunSettings, Turn
 from elbowroom.context.outputs import ToolOutputRef
 from elbowroom.context.transcript import whole_characters
@@ -29,35 +59,68 @@ from elbowroom.settings.model import AgentSettings
 
 log = logging.getLogger(__name__)
 SdkAgent: TypeAlias = Agent[None]
+ENDING_SECONDS: Final = 2.0
+"""How long a run that is cancelled may take to close what it has open."""
+STAND_IN: TResponseInputItem = {"role": "user", "content": "(the conversation, which the model has from its request)"}
+"""The Runner's whole input. The client's history never passes through the Runner, which would re-key and drop
+parts of it; the model puts it where this stands."""
 
 
-class Handover(SdkHandoff[None, SdkAgent]):
-    """The SDK's tool by which an agent hands the conversation over; `next_agent` makes the one that goes on."""
+async def run_agent(
+    target: Target,
+    agent_settings: AgentSettings,
+    request: ChatRequest,
+    sink: Sink,
+    settings: RunSettings,
+) -> Answer:
+    """Answer a request with the target's agent, and those to which it hands the conversation over.
 
-    @classmethod
-    def by(cls, handoff: Handoff, next_agent: Callable[[], Awaitable[SdkAgent]]) -> "Handover":
-        """Return the SDK's form of a handoff."""
+    The sink has had everything visible by the time this returns. Raises ElbowroomError. Cancelling it closes
+    the upstream at once.
+    """
+    calls = ToolCalls(target.name, agent_settings.max_turns, Answer(), settings.shared.observations)
+    is_whole = False
+    with ExitStack() as until_end:
+        agents = SdkAgents(request, sink, settings, calls, run_agent, until_end)
+        first = await agents.first(NamedAgent(target, agent_settings))
+        try:
+            with stoppable(settings.running):
+                await _run_to_the_end(first, calls)
+                is_whole = True
+            if not is_whole:
+                await agents.turns[-1].interrupted()
+        except AgentsException as error:
+            raise ElbowroomError(f"The run of {target.name!r} failed: {error}") from error
+        finally:
+            *handed_over, last = agents.turns
+            for turn in handed_over:
+                turn.end(is_whole=is_whole, is_handed_over=True)
+            last.end(is_whole=is_whole)
+            if settings.live is not None:
+                settings.live.ended("complete" if is_whole else "interrupted", agents.turns[0].key)
+    return calls.answer
 
-        async def hand_over(context: RunContextWrapper[Any], arguments: str) -> SdkAgent:
-            return await next_agent()
 
-        return cls(
-            tool_name=handoff.name,
-            tool_description=handoff.description,
-            input_json_schema=dict(NO_ARGUMENTS),
-            on_invoke_handoff=hand_over,
-            agent_name=handoff.agent.settings.display_name,
-            strict_json_schema=False,
-        )
-
-    def get_transfer_message(self, agent: AgentBase[Any]) -> str:
-        """Return the result of the call, which the agent that goes on is the one to read."""
-        return f"{HANDED_OVER} {agent.name} answers the user from here on."
+async def _run_to_the_end(first: SdkAgent, calls: ToolCalls) -> None:
+    result = Runner.run_streamed(
+        first,
+        [STAND_IN],
+        max_turns=None,  # the model itself ends a run that has come to its limits
+        run_config=RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model"),
+    )
+    try:
+        async for _ in result.stream_events():
+            pass  # the sink has had it already
+    finally:
+        result.cancel()
+        if (loop := result.run_loop_task) is not None and not loop.done():
+            await asyncio.wait([loop], timeout=ENDING_SECONDS)
+        await calls.ended()  # for which the SDK does not wait
 
 
 @dataclass(slots=True)
 class SdkAgents:
-    """Makes the agents of a run, each when it is needed and with a turn of its own; all add to the answer of `limits`.
+    """Makes the agents of a run, each when it is needed and with a turn of its own; all share `calls` and its answer.
 
     `run` runs agents that serve as tools; `until_end` is left when the run has ended. `turns` are those of the agents
     so far, the last of which answers now.
@@ -66,7 +129,7 @@ class SdkAgents:
     request: ChatRequest
     sink: Sink
     settings: RunSettings
-    limits: RunLimits
+    calls: ToolCalls
     run: RunAgent
     until_end: ExitStack
     turns: list[Turn] = field(default_factory=list)
@@ -89,96 +152,244 @@ class SdkAgents:
         offered = await self._offered(agent)
         if taken := offered.clashes:
             log.warning("%s has its own %s: those of the client are left out.", agent.target.name, ", ".join(taken))
-            left = tuple(spec for spec in offered.request.tools if tool_name(spec) not in taken)
-            offered = replace(offered, request=replace(offered.request, tools=left))
+            offered = offered.without_clashes()
         return self._made(agent, offered)
-
-    async def _called(self, tool: OwnTool, written: str) -> ToolResult:
-        result = await self.limits.called(tool, written)
-        self.settings.shared.observations.tool_called(has_failed=result.is_error)
-        return result
 
     async def _offered(self, agent: NamedAgent) -> Offered:
         return await offered_to(agent, self.request, self.sink, self.settings, self.run, self._refs)
 
     def _made(self, agent: NamedAgent, offered: Offered) -> SdkAgent:
-        settings, keeper, answer = agent.settings, offered.keeper, self.limits.answer
-        if answer.guard is None and (offered.tools or offered.handoffs):
+        settings, answer = agent.settings, self.calls.answer
+        if answer.guard is None and offered.own_names:
             answer.guard = AnswerGuard.behind(self.request.messages)
         intake = self.turns[0].intake if self.turns else None
-        turn = Turn(agent.target, offered.request, self.sink, self.settings, keeper, answer, intake)
+        turn = Turn(agent.target, offered.request, self.sink, self.settings, offered.keeper, answer, intake)
         self.turns.append(turn)
-        chosen = settings.tool_output.over(self.settings.tool_output)
         declared = {tool.name: tool.kind for tool in offered.tools if tool.kind != "other"}
-        self.limits.kinds.update({**declared, **chosen.kinds})
-        shown = keeper.shown if keeper else _as_it_is
-        own = [as_function_tool(tool, shown, self._called, turn.returned) for tool in offered.tools]
-        handovers = [Handover.by(handoff, partial(self.next, handoff.agent)) for handoff in offered.handoffs]
-        of_client = client_function_tools(offered.request) if own or handovers else {}
+        self.calls.kinds.update({**declared, **settings.tool_output.over(self.settings.tool_output).kinds})
+        own = [as_function_tool(tool, self._invoke(tool, settings, offered.keeper, turn)) for tool in offered.tools]
         return SdkAgent(
             name=settings.display_name,
             instructions=settings.instructions,
-            model=ManagedModel(turn, of_client.keys(), self.limits),
-            tools=[*own, *of_client.values()],
-            handoffs=[*handovers],
+            model=ManagedModel(turn, offered, self.calls),
+            tools=[*own, *(client_function_tools(offered.request).values() if offered.own_names else ())],
+            handoffs=[Handover.by(handoff, partial(self.next, handoff.agent)) for handoff in offered.handoffs],
         )
 
+    def _invoke(
+        self, tool: ServerTool, settings: AgentSettings, keeper: OutputKeeper | None, turn: Turn
+    ) -> Callable[[str, str], Awaitable[str]]:
+        async def invoke(call_id: str, written: str) -> str:
+            result = await self.calls.call(tool, written, settings.tool_timeout)
+            text = await keeper.shown(tool, result) if keeper else whole_characters(result.text) or NOTHING
+            turn.returned(call_id, text)
+            return text
 
-async def _as_it_is(tool: OwnTool, result: ToolResult) -> str:
-    return whole_characters(result.text) or NOTHING
+        return invoke
 
 
-ENDING_SECONDS: Final = 2.0
-"""How long a run that is cancelled may take to close what it has open."""
+class Handover(SdkHandoff[None, SdkAgent]):
+    """The SDK's tool by which an agent hands the conversation over."""
+
+    @classmethod
+    def by(cls, handoff: Handoff, next_agent: Callable[[], Awaitable[SdkAgent]]) -> "Handover":
+        """Return the SDK's form of a handoff; `next_agent` makes the agent that goes on."""
+
+        async def hand_over(context: RunContextWrapper[Any], arguments: str) -> SdkAgent:
+            return await next_agent()
+
+        return cls(
+            tool_name=handoff.name,
+            tool_description=handoff.description,
+            input_json_schema=dict(NO_ARGUMENTS),
+            on_invoke_handoff=hand_over,
+            agent_name=handoff.agent.settings.display_name,
+            strict_json_schema=False,
+        )
+
+    def get_transfer_message(self, agent: AgentBase[Any]) -> str:
+        """Return the result of the call, for the agent that goes on to read."""
+        return f"{HANDED_OVER} {agent.name} answers the user from here on."
 
 
-async def run_agent(
-    target: Target,
-    agent_settings: AgentSettings,
-    request: ChatRequest,
-    sink: Sink,
-    settings: RunSettings,
-) -> Answer:
-    """Answer a request with the target's agent, and those to which it hands the conversation over.
+class ManagedModel(Model):
+    """Answers each of the Runner's calls with a step of the turn, until `calls` says that the run has to end.
 
-    The sink has had everything visible by the time this returns. Raises ElbowroomError. Cancelling it closes
-    the upstream at once.
+    The Runner's input begins with STAND_IN and goes on with the steps so far, those of agents before a handover
+    included.
     """
-    limits = RunLimits(target.name, agent_settings.max_turns, Answer())
-    is_whole = False
-    with ExitStack() as until_end:
-        agents = SdkAgents(request, sink, settings, limits, run_agent, until_end)
-        first = await agents.first(NamedAgent(target, agent_settings))
-        try:
-            with stoppable(settings.running):
-                await _run_to_the_end(first, limits)
-                is_whole = True
-            if not is_whole:
-                await agents.turns[-1].interrupted()
-        except AgentsException as error:
-            raise ElbowroomError(f"The run of {target.name!r} failed: {error}") from error
-        finally:
-            *handed_over, last = agents.turns
-            for turn in handed_over:
-                turn.end(is_whole=is_whole, is_handed_over=True)
-            last.end(is_whole=is_whole)
-            if settings.live is not None:
-                settings.live.ended("complete" if is_whole else "interrupted", agents.turns[0].key)
-    return limits.answer
+
+    def __init__(self, turn: Turn, offered: Offered, calls: ToolCalls) -> None:
+        self._turn = turn
+        self._calls = calls
+        self._own_tools = offered.specs
+        self._of_client = frozenset(offered.client_names)
+        self._known = self._of_client.union(offered.own_names)
+
+    async def stream_response(
+        self,
+        system_instructions: str | None,
+        input: str | list[TResponseInputItem],  # noqa: A002  # the SDK names it
+        model_settings: ModelSettings,
+        tools: list[Tool],
+        output_schema: AgentOutputSchemaBase | None,
+        handoffs: list[SdkHandoff[Any, Any]],
+        tracing: ModelTracing,
+        *,
+        previous_response_id: str | None = None,
+        conversation_id: str | None = None,
+        prompt: Any = None,
+    ) -> AsyncIterator[TResponseStreamEvent]:
+        """Ask the model, hand its words to the sink as they come, and yield one completed event.
+
+        If the run would end with this reply and a person has said more meanwhile, the model is asked again; the Runner
+        does not see that.
+        """
+        appended = to_messages([] if isinstance(input, str) else input[1:])
+        if why := self._calls.why_stop(appended):
+            await self._turn.stop(appended, why)
+            yield completed_event(_saying(why), (), self._turn.target.model, None)
+            return
+        ask = partial(
+            self._turn.step,
+            instructions=system_instructions,
+            appended=appended,
+            own_tools=self._own_tools,
+            is_for_client=self._is_for_client,
+        )
+        reply = await ask()
+        while self._calls.may_go_on and await self._turn.goes_on_behind(appended, reply):
+            reply = await ask()
+        # Without tools of its own the run ends here, and the client has all calls already.
+        calls = reply.tool_calls if self._own_tools else []
+        self._calls.note_unknown(calls, self._known)
+        usages = self._turn.answer.usages
+        yield completed_event(reply, calls, self._turn.target.model, usages[-1] if usages else None)
+
+    def _is_for_client(self, name: str) -> bool:
+        return not self._own_tools or name in self._of_client
+
+    async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
+        """Refuse: the SDK wants this method, and calls it only in runs that are not streamed."""
+        raise NotImplementedError("agents are run with Runner.run_streamed")
 
 
-async def _run_to_the_end(first: SdkAgent, limits: RunLimits) -> None:
-    result = Runner.run_streamed(
-        first,
-        [STAND_IN],
-        max_turns=None,  # the model itself ends a run that has come to its limits
-        run_config=RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model"),
+def to_messages(items: Sequence[TResponseInputItem]) -> list[dict[str, Any]]:
+    """Return the Runner's items as chat messages: the model's own turns and the tools' results."""
+    return [_flat(cast("dict[str, Any]", message)) for message in Converter.items_to_messages(items)]
+
+
+def _flat(message: dict[str, Any]) -> dict[str, Any]:
+    """Join the text parts of a tool's result: many local chat templates accept only a string there."""
+    content = message.get("content")
+    if message.get("role") != "tool" or not isinstance(content, list):
+        return message
+    return {**message, "content": "\n".join(part["text"] for part in content if part.get("type") == "text")}
+
+
+def completed_event(
+    reply: Reply, tool_calls: Sequence[ToolCall], model: str, usage: dict[str, Any] | None
+) -> ResponseCompletedEvent:
+    """Return the one event that the Runner needs of a model step, built without validation."""
+    response = Response.model_construct(
+        id=f"resp_{secrets.token_hex(12)}",
+        created_at=time.time(),
+        model=model,
+        object="response",
+        output=_output_items(reply, tool_calls),
+        usage=_response_usage(usage or {}),
+        tools=[],
+        tool_choice="auto",
+        parallel_tool_calls=True,
     )
+    return ResponseCompletedEvent.model_construct(type="response.completed", sequence_number=0, response=response)
+
+
+def _output_items(reply: Reply, tool_calls: Sequence[ToolCall]) -> list[ResponseOutputItem]:
+    items: list[ResponseOutputItem] = []
+    if reply.reasoning:
+        summary = Summary.model_construct(type="summary_text", text="".join(reply.reasoning))
+        items.append(ResponseReasoningItem.model_construct(id=FAKE_RESPONSES_ID, type="reasoning", summary=[summary]))
+    if reply.text or not tool_calls:
+        text = ResponseOutputText.model_construct(type="output_text", text="".join(reply.text), annotations=[])
+        items.append(
+            ResponseOutputMessage.model_construct(
+                id=FAKE_RESPONSES_ID, type="message", role="assistant", status="completed", content=[text]
+            )
+        )
+    items += [
+        ResponseFunctionToolCall.model_construct(
+            id=FAKE_RESPONSES_ID,
+            type="function_call",
+            call_id=call.id,
+            name=whole_characters(call.name),
+            arguments=_encodable(call.arguments),
+        )
+        for call in tool_calls
+    ]
+    return items
+
+
+def _encodable(arguments: str) -> str:
+    """Return the arguments without lone surrogates, escaped ones too: the SDK cannot encode them for its hashes."""
     try:
-        async for _ in result.stream_events():
-            pass  # the sink has had it already
-    finally:
-        result.cancel()
-        if (loop := result.run_loop_task) is not None and not loop.done():
-            await asyncio.wait([loop], timeout=ENDING_SECONDS)
-        await limits.calls_ended()  # for which the SDK does not wait
+        parsed = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return whole_characters(arguments)
+    text = json.dumps(parsed, ensure_ascii=False)
+    whole = whole_characters(text)
+    return arguments if whole == text else whole
+
+
+def _response_usage(usage: dict[str, Any]) -> ResponseUsage:
+    prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
+    return ResponseUsage.model_construct(
+        input_tokens=prompt,
+        output_tokens=completion,
+        total_tokens=prompt + completion,
+        input_tokens_details=InputTokensDetails.model_construct(cached_tokens=cached, cache_write_tokens=0),
+        output_tokens_details=OutputTokensDetails.model_construct(reasoning_tokens=reasoning),
+    )
+
+
+def _saying(text: str) -> Reply:
+    reply = Reply(())
+    reply.text.append(text)
+    return reply
+
+
+def as_function_tool(tool: ServerTool, invoke: Callable[[str, str], Awaitable[str]]) -> FunctionTool:
+    """Return a tool as the SDK runs it; `invoke` takes a call's id and arguments and returns what the model reads."""
+
+    async def run(context: ToolContext[Any], written: str) -> str:
+        return await invoke(context.tool_call_id, written)
+
+    return FunctionTool(
+        name=tool.name,
+        description=tool.description,
+        params_json_schema=dict(tool.parameters),
+        on_invoke_tool=run,
+        strict_json_schema=False,
+    )
+
+
+def client_function_tools(request: ChatRequest) -> dict[str, FunctionTool]:
+    """Return the client's tools by name, in a form that ends the run instead of being executed."""
+    named = ((tool_name(spec), spec) for spec in request.tools)
+    return {name: _client_tool(name, spec["function"]) for name, spec in named if name is not None}
+
+
+def _client_tool(name: str, function: dict[str, Any]) -> FunctionTool:
+    async def refuse(context: Any, arguments: str) -> str:
+        raise RuntimeError(f"the client's tool {name!r} was about to run on the server")
+
+    return FunctionTool(
+        name=name,
+        description=function.get("description") or "",
+        params_json_schema=function.get("parameters") or {"type": "object", "properties": {}},
+        on_invoke_tool=refuse,
+        strict_json_schema=False,
+        needs_approval=True,
+    )

@@ -2,20 +2,20 @@
 
 from elbowroom.agents.tools.client import arrange_tools, with_arranged_tools
 from elbowroom.agents.tools.memory import FlushedBefore, ToldBefore, TurnMemories, cycle_of, memory_tools, remembers
-from elbowroom.agents.tools.tool import ENDING_SECONDS, OwnTool, Toolbox, ToolResult, distinct, result_of
+from elbowroom.agents.tools.tool import ServerTool, Toolbox, ToolCalls, distinct, free_name, result_of
 from elbowroom.agents.tools.vault import vault_tools
 
 __all__ = [
-    "ENDING_SECONDS",
     "FlushedBefore",
-    "OwnTool",
+    "ServerTool",
     "ToldBefore",
-    "ToolResult",
+    "ToolCalls",
     "Toolbox",
     "TurnMemories",
     "arrange_tools",
     "cycle_of",
     "distinct",
+    "free_name",
     "memory_tools",
     "remembers",
     "result_of",

@@ -1,7 +1,9 @@
-"""A tool that the server runs for an agent, whoever wrote it: the vault's, an MCP server's, another agent."""
+"""A tool that the server runs, and all of one call of it: arguments, limits, the work, and failures in words.
+
+The names under which a model sees tools are made here too.
+"""
 
 import asyncio
-import dataclasses
 import functools
 import hashlib
 import itertools
@@ -9,24 +11,27 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from elbowroom.agents.answer import name_in_lm_studio
+from elbowroom.agents.answer import Answer, ToolCall, name_in_lm_studio
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import Caller
-from elbowroom.context.transcript import as_json
+from elbowroom.context.compaction import summary_of_calls
+from elbowroom.context.observations import Observations
+from elbowroom.context.outputs import one_line
+from elbowroom.context.transcript import Message, Transcript, as_json
 from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.settings.model import ToolKind
 
-USUAL_TIMEOUT: Final = 300.0
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """A part of a result that is no text: what it is, such as `image/png`, and its bytes."""
+    """A part of a result that is no text: its MIME type, such as `image/png`, and its bytes."""
 
     mime_type: str
     data: bytes
@@ -42,15 +47,15 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnTool:
-    """One tool: what the model is told of it, and what happens when it calls.
+class ServerTool:
+    """One tool: what the model is told of it, and the function that a call runs.
 
-    `parameters` is the JSON schema of an object, `call` gets such an object as the model wrote it: nothing has been
-    checked but that it is one. ElbowroomError is what `call` raises for the model to read; whatever else it raises is
-    told as well, and logged as a mistake. Cancelling it ends the work as soon as it can be ended.
+    `parameters` is the JSON schema of an object. `call` gets such an object as the model wrote it: nothing has been
+    checked but that it is one. It raises ElbowroomError for the model to read; any other exception is told as well,
+    and logged as a mistake. Cancelling it ends the work as soon as possible.
 
-    `source` is what stands before the name where two tools have the same one. `keeps_output` is false for tools that
-    read what is kept already. `timeout` is in seconds; None leaves it to the tool how long it takes.
+    `source` is put before the name where two tools share one. `keeps_output` is false for tools that read what is kept
+    already. `limits_itself` is true for tools that the agent's `tool_timeout` does not bound.
     """
 
     name: str
@@ -60,18 +65,17 @@ class OwnTool:
     kind: ToolKind = "other"
     source: str = ""
     keeps_output: bool = True
-    timeout: float | None = USUAL_TIMEOUT
+    limits_itself: bool = False
 
 
-Toolbox = Callable[[Target, Caller], Awaitable[Sequence[OwnTool]]]
+Toolbox = Callable[[Target, Caller], Awaitable[Sequence[ServerTool]]]
 """Gives the tools that an agent has for a caller; none for a raw model. Two may have the same name.
 
 It raises nothing for a tool that is broken.
 """
 
-
 LONGEST_PLACE: Final = 100
-"""Characters of a name that no tool has taught the model: it does not get more of it back."""
+"""Characters of a name that a model invented: it does not get more of it back."""
 
 
 class ToolArguments(BaseModel):
@@ -86,7 +90,7 @@ class ToolArguments(BaseModel):
 
     @classmethod
     def read(cls, written: Mapping[str, Any]) -> Self:
-        """Return the arguments that a model wrote; what does not fit is a RequestError in one sentence."""
+        """Return the arguments that a model wrote. Raises RequestError that names the first wrong one."""
         try:
             return cls.model_validate(written)
         except ValidationError as error:
@@ -107,38 +111,113 @@ def schema_of(arguments: type[ToolArguments]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": schema.get("required", [])}
 
 
-def parsed_arguments(written: str) -> Mapping[str, Any] | None:
-    """Return a call's arguments, None where they are no JSON object; one that was written as a text is taken too."""
-    try:
-        value = json.loads(written) if written.strip() else {}
-        if isinstance(value, str):
-            value = json.loads(value) if value.strip() else {}
-    except (ValueError, RecursionError):
-        return None
-    if value is None:
-        return {}
-    return value if isinstance(value, dict) else None
-
-
-log = logging.getLogger(__name__)
+WARNED_FROM: Final = 3
+MOST_FAILURES: Final = 6
+"""After so many steps with the very same failing call, and none that worked in between, the run ends."""
+LONGEST_TOOL_NAME: Final = 64
+LONGEST_SUMMARY: Final = 600  # characters
 LONGEST_ERROR: Final = 1500
 ENDING_SECONDS: Final = 1.0
-"""How long a tool may take to clean up behind itself when its call is cancelled."""
+"""How long a tool may take to clean up when its call is cancelled."""
 
 
-async def result_of(tool: OwnTool, written: str) -> ToolResult:
-    """Call a tool with arguments as the model wrote them, and return what comes of it, be it an error in words."""
+@dataclass(slots=True)
+class ToolCalls:
+    """All calls of one run: carries them out, counts those that fail, and says when the run has to end.
+
+    `name` is the agent that was asked, `max_turns` how many model calls its run may take; `answer` counts them. Calls
+    of one step count once: the model has made them without knowing that they fail. `kinds` are those of the tools.
+    """
+
+    name: str
+    max_turns: int
+    answer: Answer
+    observations: Observations
+    kinds: dict[str, ToolKind] = field(default_factory=dict)
+    _running: set["asyncio.Task[Any]"] = field(default_factory=set)
+    _failed_in: dict[tuple[str, str], set[int]] = field(default_factory=dict)
+
+    async def call(self, tool: ServerTool, written: str, seconds: float) -> ToolResult:
+        """Call a tool as `result_of` does; an error that comes again and again says so."""
+        if (task := asyncio.current_task()) is not None:
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        result = await result_of(tool, written, seconds)
+        self.observations.tool_called(has_failed=result.is_error)
+        if result.is_error:
+            return self._warned(result, self._note_failure(tool.name, written))
+        self._failed_in.clear()
+        return result
+
+    def note_unknown(self, calls: Sequence[ToolCall], known: Collection[str]) -> None:
+        """Count the calls of tools that do not exist as failed; the SDK answers them."""
+        for call in calls:
+            if call.name not in known:
+                self._note_failure(call.name, call.arguments)
+
+    async def ended(self) -> None:
+        """Wait until no call is under way; one that was cancelled may take a moment to clean up."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=ENDING_SECONDS)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Tell whether the model may be asked again."""
+        return not self._stuck and self.answer.steps < self.max_turns
+
+    def why_stop(self, done: Sequence[Message]) -> str | None:
+        """Return what the person is told where the model may not be asked again; `done` is the run so far."""
+        if stuck := self._stuck:
+            ended = (
+                f"Stopped: the same call of {one_line(stuck[0], LONGEST_TOOL_NAME)} has failed {MOST_FAILURES} times"
+            )
+            remedy = "Ask me to go on, or to try another way."
+        elif self.answer.steps >= self.max_turns:
+            ended = f"Stopped after {_counted(self.max_turns, 'model call')} without finishing"
+            remedy = f"Ask me to go on, or raise max_turns of the agent {self.name}."
+        else:
+            return None
+        log.warning("The run of %s was ended. %s.", self.name, ended)
+        told = f"[{ended}.{_done(done, self.kinds)} {remedy}]"
+        return self.answer.guard.paragraph(told) if self.answer.guard is not None else told
+
+    def _note_failure(self, name: str, written: str) -> int:
+        """Count a failed call; return in how many steps it has failed since a call last succeeded."""
+        steps = self._failed_in.setdefault((name, written.strip()), set())
+        steps.add(self.answer.steps)
+        return len(steps)
+
+    def _warned(self, result: ToolResult, times: int) -> ToolResult:
+        if times < WARNED_FROM:
+            return result
+        return replace(
+            result,
+            text=f"{result.text}\nThis very call has failed {times} times now. Do not repeat it: call it "
+            "with other arguments, find another way, or tell the user what does not work.",
+        )
+
+    @property
+    def _stuck(self) -> list[str]:
+        """Return the names of tools whose same call has failed as often as it may."""
+        return [name for (name, _), steps in self._failed_in.items() if len(steps) >= MOST_FAILURES]
+
+
+async def result_of(tool: ServerTool, written: str, seconds: float | None = None) -> ToolResult:
+    """Call a tool with arguments as the model wrote them; return its result, or its failure in words.
+
+    After `seconds` the call is cancelled, unless the tool limits itself.
+    """
     arguments = parsed_arguments(written)
     if arguments is None:
         takes = ", ".join(tool.parameters.get("properties") or ()) or "nothing"
         return _failed(f"the arguments are not a JSON object. {tool.name} takes: {takes}.")
     task = asyncio.ensure_future(tool.call(arguments))
     try:
-        await asyncio.wait([task], timeout=tool.timeout)
+        await asyncio.wait([task], timeout=None if tool.limits_itself else seconds)
         if not task.done():
-            log.warning("%s did not answer within %g seconds.", tool.name, tool.timeout)
+            log.warning("%s did not answer within %g seconds.", tool.name, seconds)
             return _failed(
-                f"{tool.name} did not answer within {tool.timeout:g} seconds and was stopped. It is not known what it "
+                f"{tool.name} did not answer within {seconds:g} seconds and was stopped. It is not known what it "
                 "has done. Ask for less at once, or tell the user."
             )
         return _as_result(task.result())
@@ -155,8 +234,20 @@ async def result_of(tool: OwnTool, written: str) -> ToolResult:
         task.cancel()
 
 
+def parsed_arguments(written: str) -> Mapping[str, Any] | None:
+    """Return a call's arguments, None where they are no JSON object; an object written as a text is taken too."""
+    try:
+        value = json.loads(written) if written.strip() else {}
+        if isinstance(value, str):
+            value = json.loads(value) if value.strip() else {}
+    except (ValueError, RecursionError):
+        return None
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else None
+
+
 def _as_result(returned: object) -> ToolResult:
-    """Return what a tool gave back as a result, whatever it is."""
     if isinstance(returned, ToolResult):
         return returned
     if isinstance(returned, str):
@@ -169,42 +260,50 @@ def _failed(message: str) -> ToolResult:
     return ToolResult(f"Error: {cut}", is_error=True)
 
 
-LONGEST_TOOL_NAME: Final = 64
-HASH_DIGITS: Final = 8
+def _done(messages: Sequence[Message], kinds: Mapping[str, ToolKind]) -> str:
+    """Return what the calls have done, in a few words on one line."""
+    told = summary_of_calls(Transcript.of(messages).groups, len, LONGEST_SUMMARY, kinds).partition("\n")[0]
+    return f" Done so far: {told}." if told else ""
 
 
-def distinct(tools: Sequence[OwnTool], taken: Collection[str] = ()) -> list[OwnTool]:
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def distinct(tools: Sequence[ServerTool], taken: Collection[str] = ()) -> list[ServerTool]:
     """Return the tools in their order, those that share a name, or have one that is `taken`, as `<source>_<name>`.
 
     Names count as the same that LM Studio writes alike. A tool without a source keeps its name. The same tools and
     names always give the same result: the prompt begins with it.
     """
     shared = Counter(name_in_lm_studio(tool.name) for tool in tools)
-    reserved = {name_in_lm_studio(name) for name in taken}
-    stays = [not tool.source or not _clashes(tool, shared, reserved) for tool in tools]
-    used = reserved | {name_in_lm_studio(tool.name) for tool, keeps in zip(tools, stays, strict=True) if keeps}
+    shared.update({name_in_lm_studio(name): 2 for name in taken})
+    stays = [not tool.source or shared[name_in_lm_studio(tool.name)] == 1 for tool in tools]
+    used = [*taken, *(tool.name for tool, keeps in zip(tools, stays, strict=True) if keeps)]
     result = []
     for tool, keeps in zip(tools, stays, strict=True):
-        name = tool.name if keeps else _free_name(tool, used)
-        used.add(name_in_lm_studio(name))
-        result.append(tool if keeps else dataclasses.replace(tool, name=name))
+        if not keeps:
+            name = free_name(f"{tool.source}_{tool.name}", used, f"{tool.source}/{tool.name}")
+            tool = replace(tool, name=name)  # the same tool under another name
+            used.append(name)
+        result.append(tool)
     return result
 
 
-def shortened(name: str, told: str) -> str:
-    """Return a name of at most 64 characters that ends in a hash of `told`, what it is to be told apart by."""
-    digits = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS]
-    return f"{name[: LONGEST_TOOL_NAME - HASH_DIGITS - 1]}_{digits}"
+def free_name(wanted: str, taken: Collection[str], told: str = "") -> str:
+    """Return a name of at most 64 characters that LM Studio does not write like one of those that are taken.
+
+    It is the wanted name where possible. Otherwise it ends in a number, or in a hash of `told`, which depends less on
+    what else is there.
+    """
+    used = {name_in_lm_studio(name) for name in taken}
+    name = name_in_lm_studio(wanted)
+    beginning = name if told else name[:LONGEST_TOOL_NAME]
+    endings = (f"_{_hashed(told + '/' * tries) if told else tries + 2}" for tries in itertools.count())
+    others = (f"{name[: LONGEST_TOOL_NAME - len(ending)]}{ending}" for ending in endings)
+    names = itertools.chain([beginning] if len(beginning) <= LONGEST_TOOL_NAME else [], others)
+    return next(free for free in names if free not in used)
 
 
-def _clashes(tool: OwnTool, shared: Counter[str], reserved: Collection[str]) -> bool:
-    form = name_in_lm_studio(tool.name)
-    return shared[form] > 1 or form in reserved
-
-
-def _free_name(tool: OwnTool, used: Collection[str]) -> str:
-    wanted = name_in_lm_studio(f"{tool.source}_{tool.name}")
-    if len(wanted) <= LONGEST_TOOL_NAME and wanted not in used:
-        return wanted
-    tries = (shortened(wanted, f"{tool.source}/{tool.name}" + "/" * n) for n in itertools.count())
-    return next(name for name in tries if name not in used)
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]

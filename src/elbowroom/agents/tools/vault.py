@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from elbowroom.agents.tools.tool import OwnTool, ToolArguments, schema_of
+from elbowroom.agents.tools.tool import ServerTool, ToolArguments, schema_of
 from elbowroom.settings.model import ToolKind
 from elbowroom.settings.references import VAULT
 from elbowroom.vault.changes import Changes
@@ -142,7 +142,7 @@ READERS: Final = (
     ),
 )
 QUERIES: Final = frozenset({"vault.list", "vault.search", "vault.count"})
-"""Those of the readers that find what to read."""
+"""The readers that find what to read."""
 
 WRITERS: Final = (
     VaultTool(
@@ -179,10 +179,12 @@ WRITERS: Final = (
 )
 
 
-def vault_tools(names: Sequence[str], changes: Changes, *, may_write: bool) -> list[OwnTool]:
+def vault_tools(names: Sequence[str], changes: Changes, *, may_write: bool) -> list[ServerTool]:
     """Return the vault tools of these names, each once, always in the same order: the prompt begins with them."""
-    readers = [_own_tool(tool, changes, "query" if tool.name in QUERIES else "read") for tool in _named(READERS, names)]
-    writers = [_own_tool(tool, changes, "write") for tool in _named(WRITERS, names)] if may_write else []
+    readers = [
+        _server_tool(tool, changes, "query" if tool.name in QUERIES else "read") for tool in _named(READERS, names)
+    ]
+    writers = [_server_tool(tool, changes, "write") for tool in _named(WRITERS, names)] if may_write else []
     return readers + writers
 
 
@@ -190,13 +192,13 @@ def _named(tools: Sequence[VaultTool], names: Sequence[str]) -> list[VaultTool]:
     return [tool for tool in tools if tool.name in names or VAULT in names]
 
 
-def _own_tool(tool: VaultTool, changes: Changes, kind: ToolKind) -> OwnTool:
+def _server_tool(tool: VaultTool, changes: Changes, kind: ToolKind) -> ServerTool:
     async def call(written: Mapping[str, Any]) -> str:
         arguments = tool.arguments.read(written)
-        # A thread that has begun ends its work even where nobody waits for it any more: no change stays half done.
+        # A thread that has begun finishes its work even after a cancellation: no change stays half done.
         return await asyncio.to_thread(tool.work, changes, arguments)
 
-    return OwnTool(
+    return ServerTool(
         name=tool.name.replace(".", "_"),
         description=tool.description,
         parameters=schema_of(tool.arguments),

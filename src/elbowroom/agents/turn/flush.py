@@ -11,7 +11,7 @@ from typing import Any, Final
 from elbowroom.agents.answer import Notice, Reply, ToolCall
 from elbowroom.agents.prompt import NO_THINKING, HistoryCounter, StepCounter, StepRequest, step_usage_of
 from elbowroom.agents.request import tool_name
-from elbowroom.agents.tools import OwnTool, cycle_of, memory_tools, result_of
+from elbowroom.agents.tools import ServerTool, cycle_of, memory_tools, result_of
 from elbowroom.agents.turn.compactor import Compactor, told_meanwhile
 from elbowroom.agents.turn.pruner import LEAST_ANSWER, MARGIN, THINKING_ROOM, unshaped
 from elbowroom.agents.turn.recall import TurnMemory
@@ -103,7 +103,7 @@ class MemoryFlush:
     history: HistoryCounter
     chain: Chain
     budget: Budget
-    tools: Sequence[OwnTool]
+    tools: Sequence[ServerTool]
     dress: Callable[[Sequence[Message]], Sequence[Message]]
     keys: tuple[str, ...]
 
@@ -235,7 +235,7 @@ class MemoryFlush:
         return self.budget.window - prompt.size - MARGIN
 
     @property
-    def _callable(self) -> dict[str, OwnTool]:
+    def _callable(self) -> dict[str, ServerTool]:
         return {tool.name: tool for tool in self.tools}
 
     @property

@@ -14,7 +14,7 @@ from elbowroom.agents.turn.history import History
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction
 from elbowroom.context.conversation import KeptTurn
-from elbowroom.context.ledger import Archived, Chain, Entry, LedgerRows, archive_of, is_system, replacement, restored
+from elbowroom.context.ledger import Chain, Entry, LedgerRows, is_system, replacement, restored
 from elbowroom.context.put_back import Expanded, expanded
 from elbowroom.context.transcript import Message
 
@@ -44,10 +44,10 @@ class Ledger:
             if entry is not None:
                 yield place, entry
 
-    def keep(self, entry: Entry, archive: Sequence[Archived]) -> None:
-        """Keep an entry with the messages that it stands for; the next request finds it, written already or not."""
+    def keep(self, entry: Entry, made_from: Sequence[Message]) -> None:
+        """Keep an entry that was made from these messages; the next request finds it, written already or not."""
         self._unwritten[entry.key] = entry
-        task = asyncio.get_running_loop().create_task(self._write(entry, archive))
+        task = asyncio.get_running_loop().create_task(self._write(entry, made_from))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
@@ -75,9 +75,9 @@ class Ledger:
             return None
         return entries[0] if entries else None
 
-    async def _write(self, entry: Entry, archive: Sequence[Archived]) -> None:
+    async def _write(self, entry: Entry, made_from: Sequence[Message]) -> None:
         try:
-            await self._rows.save(entry, archive)
+            await self._rows.save(entry, made_from)
         except Exception:
             log.exception("A compaction could not be kept; a later request may have to make it once more.")
         finally:
@@ -243,7 +243,7 @@ class TurnMemory:
         whole = self._whole
         place, messages = replacement(whole.messages, whole.chain, history.of_client, history.untouched)
         if place >= 0:
-            self._keep(whole.chain.keys[place], messages, written, archive_of(self.chain, self.of_client))
+            self._keep(whole.chain.keys[place], messages, written, self.of_client)
 
     def keep_behind(self, history: History, said: Message, written: Written) -> None:
         """Keep a compaction of the conversation with its answer, which the client has as `said`."""
@@ -252,10 +252,8 @@ class TurnMemory:
             return
         if not self._may_keep(history):
             return
-        key = self.key_behind(said)
-        answer = Archived(key, self.chain.keys[-1] if self.chain.keys else self.chain.seed, said)
         spoken = [message for message in history.messages if not is_system(message)]
-        self._keep(key, spoken, written, [*archive_of(self.chain, self.of_client), answer])
+        self._keep(self.key_behind(said), spoken, written, [*self.of_client, said])
 
     def end(self, history: History, reply: Message, said: Message) -> None:
         """Keep a compaction within the turn that has taken in what the client has not sent.
@@ -286,11 +284,11 @@ class TurnMemory:
             bool(spoken) and spoken[-1].get("role") == last.get("role") and (not questions or questions[-1] in messages)
         )
 
-    def _keep(self, key: str, messages: Sequence[Message], written: Written, archive: Sequence[Archived]) -> None:
+    def _keep(self, key: str, messages: Sequence[Message], written: Written, made_from: Sequence[Message]) -> None:
         entry = Entry(
             key, tuple(messages), written.window, written.before, written.after, written.rung, created=time.time()
         )
-        self._ledger.keep(entry, archive)
+        self._ledger.keep(entry, made_from)
 
 
 def _behind(entry: Entry | None, place: int, whole: Expanded) -> list[Message]:

@@ -13,7 +13,7 @@ from elbowroom.agents.turn.recall import Ledger
 from elbowroom.context.conversation import Conversations
 from elbowroom.context.observations import Observations
 from elbowroom.settings.model import ClientTools, CompactionSettings, MemorySettings, ToolOutputSettings
-from elbowroom.store.opening import Store
+from elbowroom.store import Store
 
 
 @dataclass(frozen=True, slots=True)

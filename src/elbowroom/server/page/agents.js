@@ -1,10 +1,9 @@
 // Agents, and who prunes for them.
 import { api } from "./api.js";
-import { busy, button, empty, h, heading, toast } from "./dom.js";
-import { Form } from "./form.js";
-import { SECTIONS } from "./hints.js";
+import { busy, button, confirm, empty, h, heading, time, toast, trouble } from "./dom.js";
+import { tablePanel } from "./preferences.js";
 import { editor } from "./records.js";
-import { loadOptions, loadSettings, saveSettings } from "./settings.js";
+import { loadOptions, loadSettings } from "./settings.js";
 
 const one = (id) => `/api/agents/${encodeURIComponent(id)}`;
 
@@ -15,7 +14,7 @@ export async function agentsView({ main }) {
   main.append(
     heading("Agents", h("a.button.primary", { href: "#/agents/+new" }, "New agent")),
     options.agents.length ? list : empty("No agent yet", "An agent is a model with instructions and tools. Chat programs see it as a model of its own."),
-    compactionPanel(settings, options));
+    tablePanel("compaction", settings, options, "pruning_agent"));
 }
 
 function agentCard(agent) {
@@ -40,25 +39,6 @@ function agentCard(agent) {
     agent.instructions && h("p.excerpt", agent.instructions.slice(0, 200)));
 }
 
-export function compactionPanel(settings, options) {
-  const place = h("section.panel.split", { "aria-labelledby": "compaction-title" });
-  const show = (now) => {
-    const [title, about] = SECTIONS.compaction;
-    const properties = now.schema.$defs.CompactionSettings?.properties ?? {};
-    const { pruning_agent: first, ...others } = properties;
-    const form = new Form({
-      schema: { ...now.schema.$defs.CompactionSettings, properties: first ? { pruning_agent: first, ...others } : others },
-      root: now.schema, values: now.values.compaction, name: "compaction", locked: now.locked, options,
-      onsubmit: async (patch) => show(await saveSettings({ compaction: patch })),
-    });
-    const held = place.contains(document.activeElement);
-    place.replaceChildren(h("h2", { id: "compaction-title" }, title), h("p.about", about), form.element);
-    if (held) form.save.focus();
-  };
-  show(settings);
-  return place;
-}
-
 export async function agentView({ main, id }) {
   const settings = await loadSettings();
   const options = await loadOptions(settings);
@@ -66,12 +46,11 @@ export async function agentView({ main, id }) {
   const agent = isNew ? { provider: options.providers?.()[0]?.[0] ?? "lmstudio" } : options.agents.find((each) => each.id === id);
   if (!agent) throw new Error(`There is no agent ${id}.`);
   const schema = settings.schema.$defs.AgentSettings;
-  const { name, id: identity, ...others } = schema.properties;
   const leave = (words) => { toast(words); location.hash = "#/agents"; };
   const made = editor({
     main, back: ["#/agents", "Agents"], title: isNew ? "New agent" : agent.name || agent.id,
     form: {
-      schema: { ...schema, properties: { name, id: identity, ...others } }, root: settings.schema, name: "agents", values: agent, options, isNew, idKey: "id",
+      schema: { ...schema, properties: { name: null, id: null, ...schema.properties } }, root: settings.schema, name: "agents", values: agent, options, isNew, idKey: "id",
       verb: isNew ? "Create agent" : "Save",
       onsubmit: async (patch) => {
         if (isNew) await api("/api/agents", { method: "POST", body: patch });
@@ -85,6 +64,32 @@ export async function agentView({ main, id }) {
     },
   });
   if (isNew) nameTheId(made);
+  else main.append(...await remembered(agent));
+}
+
+// What an agent remembers, if it can or does, with a button for each memory.
+async function remembered({ id, tools }) {
+  const query = `?agent=${encodeURIComponent(id)}`;
+  const { data, error } = await api(`/api/memories${query}`).catch((failed) => ({ data: [], error: failed }));
+  if (!data.length && !tools.some((name) => name.endsWith("_memory"))) return [];
+  if (error) return [trouble(error)];
+  const title = h("h2", { id: "memories", tabindex: "-1" }, "Memories");
+  const none = h("p.about", { hidden: data.length > 0 }, "Nothing is remembered.");
+  const list = h("ul.cards", { "aria-labelledby": "memories" }, data.map((memory) => {
+    const remove = h("button.danger.quiet.small", { type: "button", "aria-label": `Forget: ${memory.text}`, onclick: async () => {
+      if (!(await confirm("Delete this memory?", memory.text, "Delete"))) return;
+      await busy(remove, async () => {
+        await api(`/api/memories/${memory.id}${query}`, { method: "DELETE" });
+        row.remove();
+        none.hidden = list.children.length > 0;
+        title.focus();
+        toast("Deleted.");
+      });
+    } }, "Forget");
+    const row = h("li.card", h("div.card-head", h("p", memory.text), remove), h("p.about", time(memory.saved)));
+    return row;
+  }));
+  return [h("section", title, none, list)];
 }
 
 // Fills in the id from the name for as long as nobody has written another.

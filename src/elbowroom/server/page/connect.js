@@ -25,7 +25,7 @@ export async function connectView({ main, signal }) {
   const docker = `${location.protocol}//host.docker.internal${location.port ? `:${location.port}` : ""}/v1`;
   main.append(
     heading("Connect"),
-    h("p", { }, "Any program that speaks to OpenAI can speak to elbowroom. This is its address:"),
+    h("p", "Any program that speaks to OpenAI can speak to elbowroom. This is its address:"),
     copyable(`${root}/v1`, "base address"),
     h("p.about", "API key: your token if one is set, anything otherwise. Models: your agents, and every model as provider/model."),
     await testPanel(signal),

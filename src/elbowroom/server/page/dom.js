@@ -51,7 +51,7 @@ export function toast(text, kind = "") {
 export function trouble(error, again) {
   return h("div.trouble", { role: "alert" },
     h("p", error.message || String(error)),
-    again && h("button", { type: "button", onclick: again }, "Try again"));
+    again && button("Try again", again));
 }
 
 export const empty = (title, ...words) => h("div.empty", h("p.empty-title", title), h("p", ...words));

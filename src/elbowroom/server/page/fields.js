@@ -1,5 +1,5 @@
 // The fields of forms: each has `element`, `patch()` (undefined: unchanged, null: back to the default), `showError`, `focus`.
-import { h } from "./dom.js";
+import { button, h } from "./dom.js";
 import { hintOf, WORDS } from "./hints.js";
 
 let count = 0;
@@ -240,7 +240,7 @@ function rows(field) {
     place.append(row);
     return name;
   };
-  const more = h("button", { type: "button", class: "small", onclick: () => add().focus() }, "Add");
+  const more = button("Add", () => add().focus(), "small");
   for (const [key, value] of Object.entries(given)) add(key, value);
   const error = h("p.error", { role: "alert", hidden: true });
   const help = helpOf(field);

@@ -19,13 +19,14 @@ export async function preferencesView({ main }) {
 
 const place = (name) => (ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length);
 
-function tablePanel(name, settings, options) {
+// The form of a table; the field of the key `first` comes first.
+export function tablePanel(name, settings, options, first) {
   const panel = h("section.panel.split", { "aria-labelledby": `title-${name}` });
   const show = (now) => {
     const schema = resolved(now.schema.properties[name], now.schema);
     const [title, about] = SECTIONS[name] ?? [schema.title ?? name, ""];
     const form = new Form({
-      schema, root: now.schema, values: now.values[name], name, locked: now.locked, options,
+      schema: { ...schema, properties: { ...(first && { [first]: null }), ...schema.properties } }, root: now.schema, values: now.values[name], name, locked: now.locked, options,
       onsubmit: async (patch) => show(await saveSettings({ [name]: patch })),
     });
     const held = panel.contains(document.activeElement);

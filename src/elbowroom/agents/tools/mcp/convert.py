@@ -1,8 +1,7 @@
-"""The tools of an MCP server as tools of an agent."""
+"""Makes tools of an agent from those of an MCP server: names and schemas for models, and results as text."""
 
 import base64
 import binascii
-import hashlib
 import itertools
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -12,8 +11,7 @@ from typing import Any, Final
 from mcp import types
 
 from elbowroom.agents.answer import name_in_lm_studio
-from elbowroom.agents.tools.tool import LONGEST_TOOL_NAME as LONGEST_NAME
-from elbowroom.agents.tools.tool import Media, OwnTool, ToolResult, shortened
+from elbowroom.agents.tools.tool import Media, ServerTool, ToolResult, free_name
 from elbowroom.settings.model import ToolKind
 
 Call = Callable[[str, Mapping[str, Any], bool], Awaitable[ToolResult]]
@@ -25,25 +23,30 @@ class McpTool:
     """A tool with the `name` that its server gave it, which may be no name that a model can call."""
 
     name: str
-    tool: OwnTool
+    tool: ServerTool
 
 
 def mcp_tools(server: str, listed: Sequence[types.Tool], call: Call) -> list[McpTool]:
     """Return the tools of a server, in its order, under names that models can call and that are distinct."""
     tools: dict[str, McpTool] = {}
     for one in listed:
-        name = _callable_name(one.name)
-        if name in tools and tools[name].name != one.name:
-            name = shortened(name, one.name)
-        if name not in tools:  # a name that is listed twice means one tool
-            tools[name] = McpTool(one.name, _own_tool(server, name, one, call))
+        if one.name not in tools:  # a name that is listed twice means one tool
+            name = _callable_name(one.name, [known.tool.name for known in tools.values()])
+            tools[one.name] = McpTool(one.name, _server_tool(server, name, one, call))
     return list(tools.values())
 
 
-def mend_tool_list(result: Mapping[str, Any]) -> None:
-    """Change the answer to a question for tools, as it came, where one odd tool would make it no answer at all.
+def _callable_name(name: str, taken: Sequence[str]) -> str:
+    """Return a name that a model can call; one that would only be underscores is `tool` with a hash."""
+    if name_in_lm_studio(name).strip("_"):
+        return free_name(name, taken, name)
+    return free_name("tool", [*taken, "tool"], name)
 
-    What a tool says of its results is left out: they are taken as they are, whether they keep to it or not.
+
+def mend_tool_list(result: Mapping[str, Any]) -> None:
+    """Repair a server's list of tools in place: one malformed tool would make the whole list invalid.
+
+    Schemas of results are removed: results are taken as they are, whether they keep to the schema or not.
     """
     for tool in tools if isinstance(tools := result.get("tools"), list) else ():
         if not isinstance(tool, dict):
@@ -54,29 +57,22 @@ def mend_tool_list(result: Mapping[str, Any]) -> None:
             tool["inputSchema"] = object_schema(schema)
 
 
-def _own_tool(server: str, name: str, listed: types.Tool, call: Call) -> OwnTool:
+def _server_tool(server: str, name: str, listed: types.Tool, call: Call) -> ServerTool:
     told = listed.name
     can_repeat = _can_repeat(listed.annotations)
 
     async def invoke(arguments: Mapping[str, Any]) -> ToolResult:
         return await call(told, arguments, can_repeat)
 
-    return OwnTool(
+    return ServerTool(
         name=name,
         description=listed.description or listed.title or "",
         parameters=object_schema(listed.input_schema),
         call=invoke,
         kind=_kind(listed.annotations),
         source=server,
-        timeout=None,  # the server has limits of its own
+        limits_itself=True,  # by the `timeout` of the server
     )
-
-
-def _callable_name(name: str) -> str:
-    fitting = name_in_lm_studio(name)
-    if not fitting.strip("_"):
-        return f"tool_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-    return fitting if len(fitting) <= LONGEST_NAME else shortened(fitting, name)
 
 
 def _kind(hints: types.ToolAnnotations | None) -> ToolKind:
@@ -100,10 +96,10 @@ LEFT_OUT: Final = frozenset({"$schema", "$id", "$defs", "definitions", "$ref", "
 
 
 def object_schema(schema: object) -> dict[str, Any]:
-    """Return the schema of an object for what a server says that a tool takes.
+    """Return the schema of an object for the schema that a server gives of a tool's arguments.
 
-    What `$ref` points to within the schema stands in its place, except where it leads back into itself; addresses
-    elsewhere are not followed. Titles are left out: they repeat the names and take room in the model's window.
+    Each `$ref` within the schema is replaced by its target, except where it leads back into itself; addresses elsewhere
+    are not followed. Titles are removed: they repeat the names and take room in the model's window.
     """
     if not isinstance(schema, Mapping):
         return {"type": "object", "properties": {}}
@@ -119,14 +115,14 @@ def object_schema(schema: object) -> dict[str, Any]:
 
 
 class _Unfolding:
-    """Puts what references point to in their places. Small schemas can unfold to endless ones: there is a limit."""
+    """Replaces references by their targets, up to a limit: a small schema can unfold without end."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._count = itertools.count(1)
 
     def unfolded(self, schema: Any, within: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
-        """Return a schema without references; `within` are those that it has been reached by."""
+        """Return a schema without references; `within` are the references that lead to it."""
         if not isinstance(schema, Mapping) or depth > DEEPEST:
             return {}
         unfolded: dict[str, Any] = {}
@@ -172,7 +168,7 @@ UNKNOWN_FORM = "application/octet-stream"
 
 
 def as_tool_result(result: types.CallToolResult) -> ToolResult:
-    """Return the result with its texts joined, a line for each part that is none, and those parts as media."""
+    """Return the result with its texts joined, a line for each part that is no text, and these parts as media."""
     texts: list[str] = []
     media: list[Media] = []
     for part in _parts(result.content):

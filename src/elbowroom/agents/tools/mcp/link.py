@@ -1,4 +1,4 @@
-"""One connection to an MCP server, from its start to its end; lost once, it is not used again."""
+"""One connection to an MCP server, from its start to its end; once lost, it is not used again."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ Streams = tuple[Any, Any]
 
 
 class StdioServer(MCPServerStdio):
-    """A program that is spoken to by its standard input and output; what it writes to stderr is logged at DEBUG."""
+    """A program that speaks over its standard input and output; its stderr is logged at DEBUG."""
 
     def __init__(self, name: str, parameters: StdioServerParameters, on_end: Callable[[], None]) -> None:
         super().__init__(
@@ -74,11 +74,10 @@ class StdioServer(MCPServerStdio):
 
 
 class HttpServer(MCPServerStreamableHttp):
-    """A server at an address; `refusal` is the last HTTP error it answered with.
+    """A server at an address; `refusal` is the last HTTP error that it answered with.
 
-    `is_forgotten` tells that the server no longer knows of the connection, as after a restart.
-
-    Proxies that the environment names are for the web, not for it.
+    `is_forgotten` is true once the server no longer knows the session, as after its restart. Proxies of the environment
+    are not used.
     """
 
     def __init__(self, name: str, url: str, headers: dict[str, str], patience: float, on_end: Callable[[], None]):
@@ -126,7 +125,7 @@ class HttpServer(MCPServerStreamableHttp):
 
 
 class WatchedStream:
-    """A stream that is read as the one beneath it, with lists of tools mended, and that tells when it has ended."""
+    """Wraps a stream: repairs lists of tools that come through it, and calls `on_end` when it ends."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -134,7 +133,7 @@ class WatchedStream:
 
     @property
     def last_context(self) -> Any:
-        """Return what the stream beneath carries along with a message, if it does."""
+        """Return the context that the wrapped stream has for the last message, if it has one."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Any:
@@ -151,7 +150,7 @@ class WatchedStream:
     async def __anext__(self) -> Any:
         try:
             item = await self._stream.__anext__()
-        except BaseException:  # its end, or that of who reads it
+        except BaseException:  # its end, or its reader was cancelled
             self._on_end()
             raise
         if isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCResponse):
@@ -170,14 +169,14 @@ class WatchedStream:
 
 
 def quieten_foreign_loggers() -> None:
-    """Keep the libraries' own words out of the log, unless everything is wanted: each failure is told once, by us."""
+    """Keep the libraries' messages out of the log unless its level is DEBUG: elbowroom tells each failure once."""
     if not logging.getLogger().isEnabledFor(logging.DEBUG):
         for name in FOREIGN_LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return what went wrong first, out of a group of errors."""
+    """Return the first error of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -205,7 +204,7 @@ async def _watched(streams: AbstractAsyncContextManager[Streams], on_end: Callab
 
 @contextmanager
 def _logged(name: str) -> Iterator[TextIO]:
-    """Open a file for a program to write to; a thread logs what it writes, until nobody can write to it any more."""
+    """Open a file for a program to write to; a thread logs its lines until all writers have closed it."""
     reader, writer = os.pipe()
     threading.Thread(target=_log_lines, args=(name, reader), name=f"stderr of {name}", daemon=True).start()
     with os.fdopen(writer, "w") as file:
@@ -223,7 +222,7 @@ LISTEN_AGAIN_SECONDS: Final = 30.0
 
 
 class McpLink:
-    """A connected server. `tools` is what it offers; `is_stale` tells that it has said that this has changed."""
+    """A connected server. `tools` are those that it offers; `is_stale` is true once it says that they have changed."""
 
     def __init__(self, settings: McpServerSettings, folder: Path, environ: Mapping[str, str]) -> None:
         self.tools: list[types.Tool] = []
@@ -256,7 +255,7 @@ class McpLink:
         return self._over.is_set()
 
     def offered(self, server: str, call: Call) -> list[McpTool]:
-        """Return the tools as they were told last; `call` is what they do."""
+        """Return the tools of the last list; `call` carries out a call of any of them."""
         return mcp_tools(server, self.tools, call)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
@@ -337,7 +336,7 @@ class McpLink:
             await asyncio.gather(watch, return_exceptions=True)
 
     async def _watch_tools(self) -> None:
-        """Listen for changes of the tools as servers of the latest protocol tell them: to those who ask."""
+        """Listen for changes of the tools, for which servers of the latest protocol want a subscription."""
         session = self._server.session
         tools = session.server_capabilities.tools if session and session.server_capabilities else None
         if session is None or tools is None or not tools.list_changed:
@@ -352,7 +351,7 @@ class McpLink:
                 self.is_stale = True  # whatever has changed meanwhile
 
     async def _take_note(self, message: Any) -> None:
-        """Notice a change of the tools as servers of older protocols tell it: to everybody."""
+        """Note a change of the tools, which servers of older protocols announce without a subscription."""
         if isinstance(message, types.ToolListChangedNotification):
             self.is_stale = True
 

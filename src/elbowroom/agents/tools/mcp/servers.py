@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from elbowroom.agents.sdk import load_sdk
-from elbowroom.agents.tools.tool import OwnTool, ToolResult
+from elbowroom.agents.tools.tool import ServerTool, ToolResult
 from elbowroom.errors import ElbowroomError, LinkLost, McpUnavailable
 from elbowroom.settings.load import LoadedSettings
 from elbowroom.settings.model import McpServerSettings
@@ -31,7 +31,7 @@ _LOADING = threading.Lock()
 
 
 class McpConnection:
-    """One server. That it cannot be reached is told once in the log, and it is tried again in the background."""
+    """One server. If it cannot be reached, the log says so once, and the background tries again."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class McpConnection:
                 raise self._uncertain() from lost
 
     async def retire(self) -> None:
-        """Take no more calls, let those that run come to their end, and close the connection."""
+        """Take no more calls, wait for those that run, and close the connection."""
         self._is_closed = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.connect_timeout + self.settings.timeout):
@@ -246,7 +246,7 @@ class McpServers:
                 if connection := self._connections.get(_server_of(name)):
                     connection.begin()
 
-    async def tools(self, loaded: LoadedSettings, names: Sequence[str]) -> list[OwnTool]:
+    async def tools(self, loaded: LoadedSettings, names: Sequence[str]) -> list[ServerTool]:
         """Return the tools that an agent's `mcp` names: "files" for all of a server, "files/read_file" for one.
 
         They come as the agent lists them, and within a server as the server does. Those of a server that cannot be

@@ -1,11 +1,11 @@
-"""What the tools of one turn return: kept whole, and shown to the model as far as its window has room for it."""
+"""Keeps whole what the tools of one turn return, and shows the model as much of it as its window has room for."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from elbowroom.agents.tools.outputs.tools import Quota, output_tools, ref_written
-from elbowroom.agents.tools.tool import Media, OwnTool, ToolResult, parsed_arguments
+from elbowroom.agents.tools.outputs.tools import Quota, output_tools, ref_written, told_media
+from elbowroom.agents.tools.tool import Media, ServerTool, ToolResult, parsed_arguments
 from elbowroom.context.compaction import RemovedCalls, index_of, lists_named_in, note_on, results_in
 from elbowroom.context.outputs import (
     MARK,
@@ -38,10 +38,10 @@ READERS: Final[dict[str, ToolKind]] = {READ_TOOL: "read", SEARCH_TOOL: "query"}
 
 
 class OutputKeeper:
-    """Keeps outputs for one caller, and shows, shortens and lists them for the one agent that has these `tools`.
+    """Keeps outputs for one caller, and shows, shortens and lists them for the agent that has these `tools`.
 
-    Before each model step `begin_step` says how much room there is. `refs` is what the agents of one run share: by
-    what a model has of an output, where the whole is kept.
+    Call `begin_step` before each model step: it says how much room there is. `refs` maps the text that a model has of
+    an output to the reference of the whole; all agents of one run share it.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class OutputKeeper:
         outputs: ToolOutputs,
         owner: str,
         settings: ToolOutputSettings,
-        tools: Sequence[OwnTool] = (),
+        tools: Sequence[ServerTool] = (),
         refs: dict[str, ToolOutputRef] | None = None,
     ) -> None:
         self._outputs = outputs
@@ -62,25 +62,25 @@ class OutputKeeper:
         self._limits = UNMEASURED
         self._refs = {} if refs is None else refs
         self._lists: set[str] = set()
-        self._whole: dict[str, str] = {}  # what came in for this step, by what is shown of it
+        self._whole: dict[str, str] = {}  # whole outputs of this step, by the text that the model is shown
 
     @property
-    def readers(self) -> list[OwnTool]:
+    def readers(self) -> list[ServerTool]:
         """Return the tools that read what is kept."""
         lines, most = self._settings.max_line_length, self._settings.max_message_bytes
         return output_tools(self._outputs, self._owner, self._quota, max_line_length=lines, max_bytes=most)
 
     def begin_step(self, size_of: Callable[[str], int], window: int, fixed: int) -> None:
-        """Take note of the room for results; `fixed` is what no pruning can free, reply included, in tokens."""
+        """Set the room for results; `fixed` is how many tokens no pruning can free, the reply included."""
         self._size_of = size_of
         self._limits = TierLimits.of(self._settings, window, fixed)
         self._quota.begin_step(self._view_tokens)
 
     def let_go(self) -> None:
-        """Let go the whole of what has come in: what the model gets of it is settled."""
+        """Drop the whole outputs of this step: what the model gets of them is settled."""
         self._whole.clear()
 
-    async def shown(self, tool: OwnTool, result: ToolResult) -> str:
+    async def shown(self, tool: ServerTool, result: ToolResult) -> str:
         """Keep what a tool returned, and return what the model is shown of it."""
         if not tool.keeps_output:
             return whole_characters(result.text) or NOTHING
@@ -89,11 +89,11 @@ class OutputKeeper:
         return await self._view(tool.name, text)
 
     async def take_in(self, messages: Sequence[Message], of_client: Sequence[Message] = ()) -> list[Message] | None:
-        """Keep what tools have returned in a history, so that it can be shortened and read again.
+        """Keep all results of a history, so that they can be shortened and read again.
 
-        Return the history with views of results that have just come in and are too large; None where there are none.
-        `of_client` is what the client has sent: a result that ends it is taken as it is, though it may look like a
-        view of another.
+        Return the history with views in place of new results that are too large; None where there are none.
+        `of_client` are the client's messages: a result at their end is kept as it is, even if it looks like a view of
+        another.
         """
         changed = list(messages)
         unread = _unread_from(messages)
@@ -115,9 +115,9 @@ class OutputKeeper:
         return None if all(new is old for new, old in zip(changed, messages, strict=True)) else changed
 
     def shorter(self, text: str, tokens: int) -> str | None:
-        """Return a smaller view of what has just come in, of which the model was to get `text`; None for others.
+        """Return a smaller view of a new result, of which the model was to get `text`; None for any other text.
 
-        Where there is not even room for a view's note, one line says where the whole is.
+        Where not even the note of a view fits, one line says where the whole is.
         """
         ref, whole = self._refs.get(text), self._whole.get(text)
         if ref is None or whole is None:
@@ -130,7 +130,7 @@ class OutputKeeper:
     def pruned(
         self, messages: Sequence[Message], *, must_shrink: bool, at_any_gain: bool = False
     ) -> list[Message] | None:
-        """Return the history with old results shortened, None where there is nothing to do."""
+        """Return the history with old results shortened, None where nothing changes."""
         limits, kinds = self._limits, self._kinds
         shorter = pruned(
             messages, limits, kinds, self._ref_of, self._size_of, must_shrink=must_shrink, at_any_gain=at_any_gain
@@ -141,12 +141,12 @@ class OutputKeeper:
         return shorter
 
     async def removed_calls(self, messages: Sequence[Message]) -> RemovedCalls:
-        """Return what is told of the calls in a history once they are gone."""
+        """Return what replaces the calls of a history once they are removed."""
         results = await self.note(messages)
         return RemovedCalls(results, self._settings.max_history_summary_tokens, self._kinds)
 
     async def note(self, messages: Sequence[Message]) -> str:
-        """Keep a list of all results that a history has, and return what is told of it once they are gone."""
+        """Keep a list of all results of a history, and return the note that names this list once they are removed."""
         for message, name, arguments in results_in(messages):
             text = text_of(message)
             if name and text and not await self._is_known(name, arguments, text) and not is_stub(text):
@@ -159,12 +159,12 @@ class OutputKeeper:
         return note_on(ref, count)
 
     def _ref_of(self, message: Message) -> str | None:
-        """Return the id under which that is kept of which the model has this message."""
+        """Return the id of the output that this message shows."""
         known = self._refs.get(text_of(message))
         return known.id if known else None
 
     async def _is_known(self, name: str, arguments: str, text: str) -> bool:
-        """Tell whether it is known where the whole of a text is kept, or the text need not be kept: it is a page."""
+        """Tell whether the whole of a text is kept already, or need not be kept because the text is a page of it."""
         if text in self._refs:
             return True
         ref = await (self._read_by(arguments) if name in READERS else self._named_in(text))
@@ -173,12 +173,12 @@ class OutputKeeper:
         return ref is not None or name in READERS
 
     async def _read_by(self, arguments: str) -> ToolOutputRef | None:
-        """Return the output that a page is of, by the call that it answers."""
+        """Return the output of which a page shows a part, by the arguments of the call that asked for the page."""
         named = (parsed_arguments(arguments) or {}).get("ref_id")
         return await self._outputs.find(self._owner, ref_written(named)) if isinstance(named, str) else None
 
     async def _named_in(self, text: str) -> ToolOutputRef | None:
-        """Return the output of which a text is a view or that it stands for; one that only looks so is its own."""
+        """Return the output that a view or stub names; a text that only looks like one has an output of its own."""
         named = ref_in_view(text) or ref_in_stub(text)
         if named is None:
             return None
@@ -186,8 +186,7 @@ class OutputKeeper:
         return own or await self._outputs.find(self._owner, named)
 
     async def _kept(self, name: str, part: Media) -> str:
-        ref = await self._outputs.keep_media(self._owner, name, part.mime_type, part.data)
-        return f"[{part.mime_type}, {ref.bytes:,} bytes, is kept whole; ref={ref.id}; it cannot be shown here.]"
+        return told_media(await self._outputs.keep_media(self._owner, name, part.mime_type, part.data))
 
     async def _view(self, name: str, text: str) -> str:
         ref = await self._outputs.keep(self._owner, name, text)
@@ -213,7 +212,7 @@ class OutputKeeper:
 
 
 def _unread_from(messages: Sequence[Message]) -> int:
-    """Return the place of the first of the results that no turn of the model has read yet."""
+    """Return the index of the first message after the model's last one: results from there on are new."""
     place = len(messages)
     while place and messages[place - 1].get("role") != "assistant":
         place -= 1

@@ -3,7 +3,7 @@ r"""Pages of a tool's output, with numbered lines, from which the output can be 
 A page is a list of lines that end with "\n". One that begins with "[" is a note, every other one is a row: blanks, the
 number of a line, ":" and a column where the row does not begin with the line, "| ", and characters of the output as
 they are. Lines of the output end at "\n" alone, so that a row may hold any other character. The rows of one line follow
-each other; behind the last of them comes the line's "\n", unless a note says that the line goes on, or that the output
+each other; after the last of them comes the line's "\n", unless a note says that the line goes on, or that the output
 ends without a line break.
 """
 
@@ -20,10 +20,10 @@ MOST_ROWS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Characters of one line, `column` is the first one's. `rest` is what comes behind them.
+    """Characters of one line, the first of them at `column`. `rest` says what follows them.
 
-    That is the line's break, the output's end without one, `more` of the line in the next row, or more of it that is
-    `cut`: the next row is the next line's.
+    `break`: the line's end. `end`: the output's end without a line break. `more`: the next row goes on with the line.
+    `cut`: the line goes on, but the next row belongs to the next line.
     """
 
     line: int
@@ -33,16 +33,16 @@ class Row:
 
     @property
     def after(self) -> tuple[int, int]:
-        """Return the place that is read next."""
+        """Return the line and column of the next character to read."""
         return (self.line, self.end) if self.rest in ("more", "end") else (self.line + 1, 1)
 
     @property
     def end(self) -> int:
-        """Return the column behind the last character."""
+        """Return the column after the last character."""
         return self.column + len(self.text)
 
     def shown(self, sign: str = "|") -> str:
-        """Return the row as it stands in a page, with a note behind it where its line goes on elsewhere."""
+        """Return the row as it stands in a page, with a note after it where the line is cut."""
         column = f":{self.column}" if self.column > 1 else ""
         note = f"[line {self.line} goes on at column={self.end}]\n" if self.rest == "cut" else ""
         return f"{self.line:>5}{column}{sign} {self.text}\n{note}"
@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is asked for: lines from a place on. `whole_line` says that the first is wanted beyond its `width`."""
+    """The lines to read, from a place on. With `whole_line` the first line is read beyond `width` characters."""
 
     line: int
     column: int
@@ -60,7 +60,7 @@ class Span:
 
 
 class RowCutter:
-    """Makes rows of the blocks of an output; `missing` is the place where blocks are needed next, None at its end."""
+    """Makes rows of the blocks of an output. Feed it the blocks in their order, then `finish`."""
 
     def __init__(self, span: Span) -> None:
         self._span = span
@@ -72,16 +72,16 @@ class RowCutter:
 
     @property
     def is_done(self) -> bool:
-        """Say whether all lines that are asked for are there."""
+        """Tell whether all lines of the span are read."""
         return self._place[0] + self._skips > self._last
 
     @property
     def next_line(self) -> int | None:
-        """Return the line to be read from where the rest of this one is not wanted."""
+        """Return the line to read next where the rest of this one is cut; None while this one is read on."""
         return self._place[0] + 1 if self._skips else None
 
     def feed(self, block: Block) -> Iterator[Row]:
-        """Yield the rows that are whole with this block."""
+        """Yield the rows that this block completes."""
         if not self._began or self._skips:
             self._began, self._skips = True, False
             self._place = block.line, block.column
@@ -104,7 +104,7 @@ class RowCutter:
                 at = self._next(line_break)
 
     def finish(self) -> Iterator[Row]:
-        """Yield what stands at the output's end without a line break behind it."""
+        """Yield the last row of an output that ends without a line break."""
         if self._text and not self.is_done:
             yield Row(*self._place, self._text, "end")
 
@@ -121,7 +121,7 @@ class RowCutter:
 
 
 async def read_rows(outputs: ToolOutputs, owner: str, ref: ToolOutputRef, span: Span, max_bytes: int) -> list[Row]:
-    """Return the rows of a span, or as many as take up `max_bytes` and one more. One block at a time is held."""
+    """Return the rows of a span, up to the first that goes beyond `max_bytes`. One block at a time is in memory."""
     rows: list[Row] = []
     cutter = RowCutter(span)
     size = 0

@@ -1,4 +1,4 @@
-"""Searches a tool's output for a pattern while it is read, in pieces that are short enough to stop between them."""
+"""Searches a tool's output for a pattern block by block, so that a search can stop between two blocks."""
 
 import asyncio
 import re
@@ -28,10 +28,10 @@ _LAZY: Final = re.compile(r"[*+?}]\?")
 
 
 class LinearPattern:
-    """A pattern that finds where lines match. It raises RequestError, which says what to do, where it is none.
+    """A regular expression whose search takes time that grows with the text alone. Raises RequestError if it is none.
 
     Text and places are in bytes of UTF-8, with lone surrogates as three bytes each. `^` and `$` are the ends of a line,
-    and no match goes over one. Other threads run while it searches.
+    and no match goes beyond a line. Other threads run while it searches.
     """
 
     def __init__(self, pattern: str, *, ignore_case: bool = False) -> None:
@@ -56,7 +56,7 @@ class LinearPattern:
             raise RequestError(TOO_LARGE)
 
     def search(self, text: bytes, begin: int, end: int) -> tuple[int, int] | None:
-        """Return where the first match in `text[begin:end]` begins and ends; what is around it counts as around it."""
+        """Return where the first match in `text[begin:end]` begins and ends; anchors see the text around it."""
         match = self._compiled.search(text, begin, end)
         return match.span() if match else None
 
@@ -93,14 +93,14 @@ SECONDS: Final = 20.0
 SECONDS_TO_COUNT: Final = 3.0
 """For how long a search goes on once it has as many hits as are wanted."""
 LOOK_BEHIND: Final = 4 * EXCERPT_BEFORE
-"""How many bytes in front of where a search goes on are held: they hold the excerpt's beginning."""
+"""How many bytes before the place of the search are kept, for the beginning of an excerpt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A line in which the pattern matches, or the part of a long line around where a match begins.
+    """A line in which the pattern matches, or the part of a long line around the beginning of a match.
 
-    `column` is the first character's, `at` the one where the match begins: there a search may go on.
+    `column` is where the text begins, `at` where the match begins: a search can go on there.
     """
 
     line: int
@@ -111,11 +111,11 @@ class Hit:
 
 
 class Search:
-    """Finds hits in blocks that are fed to it in their order, of which the first begins at or before `place`.
+    """Finds hits in blocks that are fed in their order; the first block begins at or before `place`.
 
-    A line of at most `width` characters is one hit however often it matches. In a longer one the next hit is looked for
-    behind the excerpt of the last. The first `limit` hits are kept, all are counted, and `next` is where the first one
-    is that is not kept. A carriage return at a line's end is no part of it.
+    A line of at most `width` characters is one hit however often it matches; in a longer line the search goes on after
+    the excerpt of each hit. The first `limit` hits are kept, all are counted, and `next` is the place of the first hit
+    that is not kept. A carriage return at the end of a line is no part of it.
     """
 
     def __init__(self, pattern: LinearPattern, width: int, limit: int, place: tuple[int, int] = (1, 1)) -> None:
@@ -135,11 +135,11 @@ class Search:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Return up to where everything is searched."""
+        """Return the place up to which everything is searched."""
         return self._place
 
     def feed(self, block: Block) -> None:
-        """Search what has become complete with a further block."""
+        """Take a further block, and search the lines that it completes."""
         self._add(block)
         complete = self._data.rfind(b"\n", self._at)
         if complete >= 0:
@@ -154,7 +154,7 @@ class Search:
         self._forget()
 
     def finish(self) -> None:
-        """Search what is left where the text ends."""
+        """Search the rest, as the text ends here."""
         self._data += utf8(self._held)
         if self._at < len(self._data):
             self._search(len(self._data), len(self._data) + 1)
@@ -183,7 +183,7 @@ class Search:
             self._data, self._at, self._placed = b"\n", 1, 1
 
     def _search(self, end: int, before: int) -> None:
-        """Take the hits up to `end`; matches that begin at `before` or behind it are left for later."""
+        """Take the hits up to `end`; matches that begin at `before` or later are left for the next block."""
         while self._at <= end:
             match = self._pattern.search(self._data, self._at, end)
             if match is None or match[0] >= before:
@@ -192,7 +192,7 @@ class Search:
                 self._take(_boundary(self._data, match[0]), match[1])
 
     def _only_counts(self, begin: int) -> bool:
-        """Count the hit in a short line once no more are kept, which is all that many a search does for long."""
+        """Count the hit in a short line without an excerpt, once no more are kept: most of a long search is that."""
         line_begin = self._data.rfind(b"\n", 0, begin) + 1
         line_end = self._data.find(b"\n", begin)
         if not self.next or not line_begin or not 0 <= line_end - line_begin <= self._width:
@@ -202,7 +202,7 @@ class Search:
         return True
 
     def _take(self, begin: int, end: int) -> None:
-        """Note down the hit of a match, and go on behind it."""
+        """Keep or count the hit of a match, and go on after it."""
         self._advance(begin)
         line_begin = self._data.rfind(b"\n", 0, begin) + 1
         line_end = self._data.find(b"\n", begin)
@@ -221,7 +221,7 @@ class Search:
         self._advance(line_end + 1 if behind >= line_end else behind)
 
     def _is_long(self, line_begin: int, begin: int, line_end: int) -> bool:
-        """Say whether a line is too long to be shown whole, or not here as a whole."""
+        """Tell whether a line is too long to be shown whole, or only a part of it is in memory."""
         if line_end - line_begin > 4 * self._width:
             return True
         in_front = len(_text(self._data[line_begin:begin]))
@@ -240,7 +240,7 @@ class Search:
         return Hit(line, column - len(before), before + after, column, is_part=True), begin + len(utf8(after))
 
     def _advance(self, to: int) -> None:
-        """Go on to a place further behind, and note which it is."""
+        """Go on to a later byte, and work out its line and column."""
         self._at = max(self._at, to)
         line, column = self._place
         line_breaks = self._data.count(b"\n", self._placed, self._at)
@@ -249,7 +249,7 @@ class Search:
         self._place, self._placed = (line + line_breaks, column), self._at
 
     def _forget(self) -> None:
-        """Let go what lies further back than an excerpt reaches."""
+        """Drop the bytes that no excerpt can reach any more."""
         begin = _boundary(self._data, max(0, self._at - LOOK_BEHIND))
         self._data = self._data[begin:]
         self._at -= begin
@@ -264,9 +264,9 @@ async def run_search(
     place: tuple[int, int],
     clock: Callable[[], float],
 ) -> bool:
-    """Search an output from a place on; tells whether all of it could be searched in the time there is.
+    """Search an output from a place on; tell whether the time was enough for all of it.
 
-    The loop waits for one block at a time, and where it is cancelled no further one is searched.
+    Blocks are searched in a thread, one at a time; after a cancellation no further one is.
     """
     began = clock()
     line, column = place
@@ -280,7 +280,7 @@ async def run_search(
 
 
 def _boundary(data: bytes, index: int) -> int:
-    """Return where the character begins that the byte at an index is part of."""
+    """Return the index at which the character of the byte at `index` begins."""
     while 0 < index < len(data) and data[index] & 0xC0 == 0x80:
         index -= 1
     return index

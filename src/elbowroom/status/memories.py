@@ -1,0 +1,137 @@
+"""The command line of `elbowroom memories`: lists and deletes what agents remember, whether the server runs or not."""
+
+import argparse
+import asyncio
+import http.client
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from elbowroom.context.memories import Memories, delete_memory, described, memories_of
+from elbowroom.errors import ElbowroomError, NotFound
+from elbowroom.settings.fields import expanded
+from elbowroom.settings.load import Flags, LoadedSettings, load_settings
+from elbowroom.status.asking import PATIENCE_SECONDS, Place, check_user, request_json
+
+ROUTE = "/api/memories"
+
+
+def add_memories(
+    add_parser: Callable[..., argparse.ArgumentParser],
+    parents: Sequence[argparse.ArgumentParser],
+    place: Callable[[argparse.Namespace], tuple[Path, bool]],
+    flags: Callable[[argparse.Namespace], Flags],
+) -> None:
+    """Add the command. `place` returns the settings file and whether it was named, `flags` what flags set."""
+    command = add_parser("memories", help="list and delete what agents remember")
+    whose = argparse.ArgumentParser(add_help=False)
+    whose.add_argument("--agent", default="", metavar="ID", help="only this agent, also one that was removed since")
+    whose.add_argument("--user", default="", metavar="NAME", help="whose memories, where several people use it")
+    whose.add_argument("--data-dir", metavar="FOLDER", help="where the store is kept, as `serve` was told")
+    actions = command.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
+    listing = actions.add_parser("list", parents=[*parents, whose], help="show them, the newest first")
+    listing.add_argument("--json", action="store_true", help="print them as JSON, one object a line")
+    deleting = actions.add_parser("delete", parents=[*parents, whose], help="delete one")
+    deleting.add_argument("id", metavar="ID", help="its id, as `list` shows it")
+    command.set_defaults(run=lambda options: run(options, *place(options), flags(options)), log_level="warning")
+
+
+def run(options: argparse.Namespace, path: Path, is_named: bool, flags: Flags) -> int:
+    """Do what the options say: by the server where one runs, in its store otherwise. Raises ElbowroomError."""
+    environ = {**os.environ}
+    if options.data_dir:
+        environ["ELBOWROOM_DATA_DIR"] = str(expanded(options.data_dir).absolute())
+    loaded = load_settings(path, environ, flags, must_exist=is_named)
+    server = loaded.settings.server
+    place = Place.here(server.host, server.port, server.token.reveal(loaded.folder, environ), options.user)
+    wish = Wish(options.action == "delete", getattr(options, "id", ""), options.agent, options.user)
+    rows = _ask(place, wish)
+    if rows is None:
+        rows = _in_store(loaded, environ, wish)
+    if wish.deletes:
+        sys.stdout.write("Deleted.\n")
+    elif rows or options.json:
+        sys.stdout.writelines(f"{json.dumps(row) if options.json else _line(row)}\n" for row in rows)
+    else:
+        sys.stderr.write("Nothing is remembered.\n")
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked for: a list of a user's memories, those of one agent where it is named, or that one is deleted."""
+
+    deletes: bool
+    id: str
+    agent: str
+    user: str
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    day = time.strftime("%Y-%m-%d", time.gmtime(row["saved"]))
+    return f"{row['id']}  {row['agent']}  {day}  {' '.join(row['text'].split())}"
+
+
+def _ask(place: Place, wish: Wish) -> list[dict[str, Any]] | None:
+    """Let the server there do it; return the memories that it lists, or None where no server runs."""
+    check_user(place.user)
+    query = f"?{urlencode({'agent': wish.agent})}" if wish.agent else ""
+    method, path = ("DELETE", f"{ROUTE}/{quote(wish.id, safe='')}") if wish.deletes else ("GET", ROUTE)
+    connection = http.client.HTTPConnection(place.host, place.port, timeout=PATIENCE_SECONDS)
+    try:
+        status, answer = request_json(connection, place, path + query, method)
+    except ConnectionRefusedError:
+        return None
+    except (OSError, http.client.HTTPException) as error:
+        raise ElbowroomError(f"The server at {place.address} cannot be asked: {error}.") from error
+    finally:
+        connection.close()
+    if status != 200:
+        told = (answer.get("error") or {}).get("message")
+        told = told or f"What listens at {place.address} is no elbowroom. Choose its port with --port."
+        raise ElbowroomError(str(told))
+    return [*answer.get("data", ())]
+
+
+def _in_store(loaded: LoadedSettings, environ: Mapping[str, str], wish: Wish) -> list[dict[str, Any]]:
+    """Do it in the store, which no server may have open meanwhile."""
+    from elbowroom.server.request import USER, owner_of
+    from elbowroom.store import database_path, only_process, open_store
+
+    async def work() -> list[dict[str, Any]]:
+        store = open_store(loaded.settings.store, environ)
+        try:
+            agents = [wish.agent] if wish.agent else [agent.id for agent in loaded.settings.agents]
+            done = await _done(store.memories, wish, owner_of({USER: wish.user}), agents)
+            if store.is_failing:
+                raise ElbowroomError(f"The database {database} cannot be used now; the log above says why.")
+            return done
+        finally:
+            await store.aclose()
+
+    database = database_path(loaded.settings.store, environ)
+    if database is None or not database.exists():
+        return _nothing_there(wish)
+    with only_process(database):
+        return asyncio.run(work())
+
+
+async def _done(memories: Memories, wish: Wish, owner: str, agents: Sequence[str]) -> list[dict[str, Any]]:
+    if wish.deletes:
+        return [] if await delete_memory(memories, owner, agents, wish.id) else _nothing_there(wish)
+    return [described(agent, memory) for agent, memory in await memories_of(memories, owner, agents)]
+
+
+def _nothing_there(wish: Wish) -> list[dict[str, Any]]:
+    if wish.deletes:
+        raise NotFound(
+            f"There is no memory {wish.id!r}. `elbowroom memories list` shows those that there are; for an agent that "
+            "was removed from the settings, name it with --agent, and with --user the person whose memory it is."
+        )
+    return []

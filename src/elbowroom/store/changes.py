@@ -1,0 +1,277 @@
+"""Changes of conversations: which of them can be kept, and those that wait to be written."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from operator import attrgetter
+from typing import Any, Final
+
+from elbowroom.context import conversation as kinds
+from elbowroom.context.conversation import Change, ReplyGrew, StepUsed
+from elbowroom.store.base import encoded
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A conversation that is to be deleted, with all that belongs to it."""
+
+    conversation: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDeleted:
+    """A turn that is to be deleted, with all that was said in it."""
+
+    turn: str
+
+
+KeptChange = Change | Deleted | TurnDeleted
+OVERHEAD: Final = 200
+"""About how many bytes a change takes besides its text."""
+MOST_TOKENS: Final = 2**31 - 1
+TEXTS: Final[dict[type[Any], tuple[str, ...]]] = {
+    kinds.ConversationBegun: ("conversation", "owner", "name", "agent"),
+    kinds.Heard: ("conversation", "key", "parent"),
+    kinds.TurnBegun: ("turn", "conversation", "parent", "agent"),
+    kinds.ReplyBegun: ("turn", "message"),
+    kinds.ReplyCalled: ("message",),
+    kinds.ReplyEnded: ("message", "status"),
+    kinds.Added: ("turn", "message"),
+    kinds.StepUsed: ("turn", "model"),
+    kinds.CompactionNoted: ("conversation", "rung"),
+    kinds.TurnEnded: ("turn", "status", "key"),
+    kinds.Queued: ("item.id", "item.conversation", "item.mode", "item.turn"),
+    kinds.QueueTaken: ("turn",),
+    kinds.QueueDropped: (),
+    Deleted: ("conversation",),
+    TurnDeleted: ("turn",),
+}
+"""The fields of each kind of change that hold names; what people and models say is not among them."""
+ANY_TEXT: Final = frozenset({"owner", "name", "agent", "model"})
+"""These are kept as JSON or as a hash, and may hold anything."""
+MESSAGES: Final = {kinds.Heard: "message", kinds.ReplyCalled: "call", kinds.Added: "content"}
+UNSOUND: Final = (TypeError, ValueError, RecursionError, AttributeError, LookupError)
+
+
+def check(change: KeptChange) -> None:
+    """Check that the names and numbers of a change can be kept. Raises one of UNSOUND."""
+    if type(change) is ReplyGrew:
+        _check_id(change.message)
+        return
+    for name in TEXTS[type(change)]:
+        text = attrgetter(name)(change)
+        encoded(text) if name in ANY_TEXT else _check_id(text)
+    for name in getattr(change, "ids", ()):
+        _check_id(name)
+    if isinstance(change, kinds.CompactionNoted) and change.details:
+        _check_time(change.details.seconds)
+        encoded(change.details.summary)
+    _check_time(change.item.at if isinstance(change, kinds.Queued) else getattr(change, "at", 0.0))
+    if not all(0 <= tokens <= MOST_TOKENS for tokens in _tokens(change)):
+        raise ValueError("there are too many tokens")
+
+
+def left_out(change: KeptChange, error: Exception) -> None:
+    """Warn that a change is not kept."""
+    log.warning("Something of a conversation cannot be kept (%s): %s.", type(change).__name__, error)
+
+
+def rough_size(change: KeptChange) -> int:
+    """Return about how many bytes a change takes, whatever it holds."""
+    try:
+        return _size(change)
+    except UNSOUND:
+        return OVERHEAD
+
+
+def _size(change: KeptChange) -> int:
+    if type(change) is ReplyGrew:
+        return len(change.text) + OVERHEAD
+    if isinstance(change, kinds.Queued):
+        return len(encoded(change.item.message)) + OVERHEAD
+    if isinstance(change, kinds.CompactionNoted):
+        return (len(encoded(change.details.summary)) if change.details else 0) + OVERHEAD
+    kind = type(change)
+    return (len(encoded(getattr(change, MESSAGES[kind]))) if kind in MESSAGES else 0) + OVERHEAD
+
+
+def _tokens(change: KeptChange) -> tuple[int, ...]:
+    if isinstance(change, kinds.CompactionNoted):
+        kept = change.details
+        counts = (kept.groups_kept, kept.messages_kept, kept.messages_removed) if kept else ()
+        return change.before, change.after, *counts
+    if not isinstance(change, StepUsed):
+        return ()
+    used = change.usage
+    fill = (change.fill.tokens, change.fill.window, change.fill.trigger, change.fill.stop_at) if change.fill else ()
+    return used.input, used.output, used.cache_creation, used.cache_read, *fill
+
+
+def is_sound_id(text: str) -> bool:
+    """Tell whether any database takes this as an id."""
+    try:
+        _check_id(text)
+    except UNSOUND:
+        return False
+    return True
+
+
+def _check_id(text: str) -> None:
+    if not text.isascii():
+        text.encode()
+    if "\0" in text:
+        raise ValueError("an id holds a NUL")
+
+
+def _check_time(seconds: float) -> None:
+    if not isfinite(seconds):
+        raise ValueError("a time is no number")
+
+
+MOST_BYTES: Final = 64 * 2**20
+KEPT_LONGEST: Final = (
+    kinds.ConversationBegun,
+    Deleted,
+    TurnDeleted,
+    kinds.Queued,
+    kinds.QueueTaken,
+    kinds.QueueDropped,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Changes that are written together, in order; a later batch has a higher number."""
+
+    number: int
+    changes: tuple[KeptChange, ...]
+
+
+class WaitingChanges:
+    """Changes that wait to be written. Beyond the bounds the turns go that began first, each as a whole.
+
+    Then messages of clients go, the oldest first, and in the end all else; the queue goes last. `growing` is how
+    many replies grew in the last batch, at least 1, and `let_go` how many changes went.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self.new: list[KeptChange] = []
+        self._most_bytes = most_bytes
+        self._batches: list[Batch] = []
+        self._sizes: dict[int, int] = {}
+        self._numbered = 0
+        self.growing = 1
+        self.let_go = 0
+
+    def batches(self) -> list[Batch]:
+        """Return all batches that wait; new changes become a batch of their own."""
+        if self.new:
+            self._numbered += 1
+            self._batches.append(Batch(self._numbered, tuple(with_joined_deltas(self.new))))
+            self.growing = max(1, sum(type(change) is ReplyGrew for change in self._batches[-1].changes))
+            self.new = []
+        return list(self._batches)
+
+    def written(self, batch: Batch) -> None:
+        """Let a batch go that has been written."""
+        self._batches.remove(batch)
+        self._sizes.pop(batch.number, None)
+
+    def waits(self, batches: Sequence[Batch]) -> bool:
+        """Tell whether one of these still waits."""
+        numbers = {batch.number for batch in self._batches}
+        return any(batch.number in numbers for batch in batches)
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self._batches)
+
+    def trim(self) -> bool:
+        """Go back within the bounds, with a warning in the log where something is lost; tell whether it is."""
+        for batch in self._batches:
+            if batch.number not in self._sizes:
+                self._sizes[batch.number] = sum(map(rough_size, batch.changes))
+        if sum(self._sizes.values()) <= self._most_bytes:
+            return False
+        before = sum(len(batch.changes) for batch in self._batches)
+        for stage in (_of_turns, _but_the_queue, lambda _: True):
+            self._let_go_oldest(stage)
+        lost = before - sum(len(batch.changes) for batch in self._batches)
+        self.let_go += lost
+        log.warning("Too much waits to be written: of conversations %d changes, the oldest, are lost.", lost)
+        return True
+
+    def _let_go_oldest(self, may_go: Callable[[KeptChange], bool]) -> None:
+        """Drop such changes, each turn as a whole, until half of the bounds is free."""
+        too_much = sum(self._sizes.values()) - self._most_bytes // 2
+        sizes: dict[str, int] = {}
+        owners = list(_with_owners(change for batch in self._batches for change in batch.changes))
+        for change, owner in owners:
+            if may_go(change):
+                sizes[owner] = sizes.get(owner, 0) + rough_size(change)
+        going: set[str] = set()
+        for owner, size in sizes.items():
+            if too_much > 0:
+                going.add(owner)
+                too_much -= size
+        left = iter([not (may_go(change) and owner in going) for change, owner in owners])
+        kept = [Batch(batch.number, tuple(change for change in batch.changes if next(left))) for batch in self._batches]
+        self._batches = [batch for batch in kept if batch.changes]
+        self._sizes = {batch.number: sum(map(rough_size, batch.changes)) for batch in self._batches}
+
+
+def with_joined_deltas(changes: Sequence[KeptChange]) -> list[KeptChange]:
+    """Return changes of the same effect, in which deltas of a reply that follow one another are one change."""
+    found: list[KeptChange] = []
+    growing: dict[str, tuple[int, list[ReplyGrew]]] = {}
+    for change in changes:
+        if type(change) is ReplyGrew:
+            place = growing.get(change.message)
+            if place and place[1][0].kind == change.kind:
+                place[1].append(change)
+                continue
+            _close(found, place)
+            growing[change.message] = (len(found), [change])
+        elif isinstance(change, kinds.ReplyBegun | kinds.ReplyCalled | kinds.ReplyEnded):
+            _close(found, growing.pop(change.message, None))
+        elif isinstance(change, kinds.TurnEnded):
+            _close_all(found, growing)
+        found.append(change)
+    _close_all(found, growing)
+    return found
+
+
+def _close_all(found: list[KeptChange], growing: dict[str, tuple[int, list[ReplyGrew]]]) -> None:
+    for place in growing.values():
+        _close(found, place)
+    growing.clear()
+
+
+def _close(found: list[KeptChange], place: tuple[int, list[ReplyGrew]] | None) -> None:
+    if place and len(place[1]) > 1:
+        first = place[1][0]
+        found[place[0]] = ReplyGrew(first.message, first.kind, "".join(delta.text for delta in place[1]))
+
+
+def _of_turns(change: KeptChange) -> bool:
+    return not isinstance(change, (*KEPT_LONGEST, kinds.Heard, kinds.CompactionNoted))
+
+
+def _but_the_queue(change: KeptChange) -> bool:
+    return not isinstance(change, KEPT_LONGEST)
+
+
+def _with_owners(changes: Iterable[KeptChange]) -> Iterable[tuple[KeptChange, str]]:
+    """Yield each change with the name of its group: its turn, or itself."""
+    turn_of: dict[str, str] = {}
+    for number, change in enumerate(changes):
+        if isinstance(change, kinds.ReplyBegun):
+            turn_of[change.message] = change.turn
+        if isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled | kinds.ReplyEnded):
+            yield change, turn_of.get(change.message, change.message)
+        elif isinstance(change, kinds.QueueTaken | TurnDeleted):
+            yield change, f"{number}"
+        else:
+            yield change, getattr(change, "turn", f"{number}")

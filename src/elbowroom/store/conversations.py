@@ -1,0 +1,218 @@
+"""Conversations as chats need them: there from the start, written a moment later, and never in the way."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from elbowroom.context.conversation import Change, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
+from elbowroom.store.base import StoreUnavailable
+from elbowroom.store.changes import Batch, Deleted, TurnDeleted, WaitingChanges
+from elbowroom.store.stand_by import Answering, StandBy
+from elbowroom.store.write_behind import WriteBehindStore
+
+if TYPE_CHECKING:
+    from elbowroom.store.sql import SqlConversations, SqlStore
+
+LATEST_SECONDS: Final = 0.12
+"""How long changes wait before they begin to be written. Turns hand on their words in handfuls, and so two of these
+are written together; with the time that writing takes, a word is in the database within 250 ms."""
+MOST_CHANGES: Final = 64
+"""More changes than this for each reply that grows are written at once: about so many tokens may be unwritten."""
+AGAIN_SECONDS: Final = 15.0
+"""After this time writing is tried again where it failed, also when nobody says anything more."""
+Answer = TypeVar("Answer")
+
+
+class WriteBehindConversations:
+    """`Conversations` in a database that may fail.
+
+    Changes that cannot be written wait in memory, in order and within bounds, and are written once that works again.
+    Meanwhile questions are answered from what can be read together with what waits.
+    """
+
+    plural = "batches of what was said in conversations"
+
+    def __init__(self, store: WriteBehindStore, waiting: WaitingChanges | None = None) -> None:
+        self._store = store
+        self._waiting = waiting or WaitingChanges()
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+        self._has_started = False
+        self._next_start = 0.0
+        self._stand_by: StandBy | None = None
+        self._replacing = asyncio.Lock()
+        store.add(self)
+
+    def note(self, changes: Sequence[Change]) -> None:
+        """Keep changes; they are written a moment later, or at once when there are many."""
+        new = self._waiting.new
+        new.extend(changes)
+        if len(new) > MOST_CHANGES * self._waiting.growing:
+            self._write_soon()
+        elif self._timer is None and new:
+            self._timer = asyncio.get_running_loop().call_later(LATEST_SECONDS, self._write_soon)
+
+    async def settled(self) -> bool:
+        """Write what has been noted; tell whether all of it is on the disk."""
+        let_go = self._waiting.let_go
+        batches = self._waiting.batches()
+        await self._flush()
+        is_written = self._waiting.let_go == let_go and not self._waiting.waits(batches)
+        return is_written and self._store.is_durable
+
+    async def look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
+        """Find the conversation with this name, or where that is empty, the one that has the longest beginning."""
+        return await self._ask(lambda kept: kept.look_up(owner, name, keys))
+
+    async def turns(self, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
+        """Return the turns that hold more than a reply and whose answer, or else whose parent, has one of the keys."""
+        return await self._ask(lambda kept: kept.turns(conversation, keys))
+
+    async def queue(self) -> list[QueuedMessage]:
+        """Return all messages that wait in the queues of all conversations, in order."""
+        return await self._ask(lambda kept: kept.queue())
+
+    async def rows(
+        self, owner: str, *, search: str = "", before: float | None = None, limit: int = 50
+    ) -> list[ConversationRow]:
+        """Return conversations, the one used last first; with `search` only those that hold this text."""
+        return await self._ask(lambda kept: kept.rows(owner, search=search, before=before, limit=limit))
+
+    async def find(self, owner: str, conversation: str) -> ConversationRow | None:
+        """Return the conversation with this id, or else with this name."""
+        return await self._ask(lambda kept: kept.find(owner, conversation))
+
+    async def holder(self, owner: str, turn: str) -> str | None:
+        """Return the id of the conversation that has the turn with this id."""
+        return await self._ask(lambda kept: kept.holder(owner, turn))
+
+    async def read(self, owner: str, conversation: str) -> Conversation | None:
+        """Return all of the conversation with this id, or else with this name."""
+        return await self._ask(lambda kept: kept.read(owner, conversation))
+
+    async def delete(self, owner: str, conversation: str) -> bool:
+        """Delete one with all that belongs to it; tell whether it was there.
+
+        Where that cannot be written now, it is deleted once it can.
+        """
+        found = await self.find(owner, conversation)
+        if found:
+            self._waiting.new.append(Deleted(found.id))
+            await self._flush()
+        return found is not None
+
+    async def delete_turn(self, owner: str, turn: str) -> bool:
+        """Delete one turn with all that was said in it; tell whether it was there.
+
+        Where that cannot be written now, it is deleted once it can.
+        """
+        is_there = await self.holder(owner, turn) is not None
+        if is_there:
+            self._waiting.new.append(TurnDeleted(turn))
+            await self._flush()
+        return is_there
+
+    def waiting(self) -> Sequence[Batch]:
+        """Return the batches that are not written, in order."""
+        return self._waiting.batches()
+
+    async def write(self, store: "SqlStore", item: Batch) -> None:
+        """Write a batch. Raises StoreUnavailable."""
+        await self._start(store.conversations)
+        await store.conversations.write(item.changes)
+        store.has_grown()
+
+    def written(self, item: Batch) -> None:
+        """Let a batch go that has been written."""
+        self._waiting.written(item)
+        self._drop_stand_by()
+
+    def refused(self, item: Batch) -> None:
+        """Leave a batch in its place: later ones go on with what is in it."""
+
+    def trim(self) -> None:
+        """Drop changes that are too many."""
+        if self._waiting.trim():
+            self._drop_stand_by()
+
+    async def aclose(self) -> None:
+        """Give back what stood by for the database; for when the store is closed."""
+        if self._stand_by:
+            await self._stand_by.dropped()
+
+    def _write_soon(self) -> None:
+        """Begin to write what waits; what comes meanwhile is written after it."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self._writing is None and not self._store.is_closed:
+            self._writing = self._store.tasks.start(self._store.write(self))
+            self._writing.add_done_callback(self._has_written)
+
+    def _has_written(self, _: asyncio.Task[None]) -> None:
+        self._writing = None
+        if len(self._waiting.new) > MOST_CHANGES * self._waiting.growing:
+            self._write_soon()
+        elif self._timer is None and self._waiting:
+            later = LATEST_SECONDS if self._waiting.new else AGAIN_SECONDS
+            self._timer = asyncio.get_running_loop().call_later(later, self._write_soon)
+
+    async def _flush(self) -> None:
+        if self._waiting:
+            await self._store.tasks.run(self._store.write(self))
+
+    async def _start(self, sql: "SqlConversations") -> None:
+        """Mark what the process before this one has left unfinished, once and before anything is written."""
+        async with self._starting:
+            if not self._has_started:
+                await sql.interrupt()
+                self._has_started = True
+
+    async def _start_if_possible(self, sql: "SqlConversations") -> None:
+        """Do that before anything is read; a file that cannot be written is read as it is."""
+        if not self._has_started and time.monotonic() >= self._next_start:
+            try:
+                await self._start(sql)
+            except StoreUnavailable:
+                self._next_start = time.monotonic() + AGAIN_SECONDS
+
+    async def _ask(self, question: Callable[[Answering], Awaitable[Answer]]) -> Answer:
+        """Answer a question from the database where all that was noted before it is written, else from both."""
+        batches = self._waiting.batches()
+        await self._flush()
+        if sql := await self._store.opened():
+            try:
+                await self._start_if_possible(sql.conversations)
+                if not self._waiting.waits(batches):
+                    return await question(sql.conversations)
+                return await self._ask_both(question, sql.conversations)
+            except StoreUnavailable as error:
+                self._store.failed(sql, error)
+        return await self._ask_both(question, None)
+
+    async def _ask_both(
+        self, question: Callable[[Answering], Awaitable[Answer]], stored: "SqlConversations | None"
+    ) -> Answer:
+        """Answer a question from the database, where it can be read, together with what waits."""
+        while True:
+            stand_by = await self._standing_by(stored)
+            with stand_by.used():
+                await stand_by.take(self._waiting.batches())
+                if stored is None and self._store.current:  # it was opened meanwhile, and may have all that waited
+                    return await self._ask(question)
+                if self._stand_by is stand_by:  # else something was written meanwhile, and may be in it twice
+                    return await question(stand_by)
+
+    async def _standing_by(self, stored: "SqlConversations | None") -> StandBy:
+        async with self._replacing:
+            if self._stand_by is None or self._stand_by.stored is not stored:
+                self._drop_stand_by()
+                self._stand_by = await StandBy.over(stored)
+            return self._stand_by
+
+    def _drop_stand_by(self) -> None:
+        if self._stand_by:
+            self._stand_by.drop()
+            self._stand_by = None

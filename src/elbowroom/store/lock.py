@@ -1,0 +1,103 @@
+"""The database's file: for one process only, readable by its owner only, and set aside when it is damaged."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from filelock import FileLock, Timeout
+
+from elbowroom.errors import ElbowroomError
+
+log = logging.getLogger(__name__)
+COMPANIONS: Final = ("", "-wal", "-shm", "-journal")
+"""What SQLite adds to the name of a database for the files that belong to it."""
+
+
+@contextmanager
+def only_process(database: Path | None) -> Iterator[None]:
+    """Hold the database's lock; the system frees it however the process ends. A database in memory needs none.
+
+    Where no lock can be had at all, as in a folder that nobody may write, the log says so and all goes on without.
+    Raises ElbowroomError where another process holds it.
+    """
+    if database is None:
+        yield
+        return
+    lock = _lock_beside(database)
+    try:
+        _make_folder(database)
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise ElbowroomError(_taken(database)) from None
+    except OSError as error:
+        log.warning("%s cannot be locked (%s): make sure that no second elbowroom uses it.", database, error)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_in_use(database: Path) -> bool:
+    """Tell whether a server holds the database's lock. For threads."""
+    lock = _lock_beside(database)
+    if not Path(lock.lock_file).exists():
+        return False
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return True
+    except OSError:
+        return False
+    lock.release()
+    return False
+
+
+def prepare_file(path: Path) -> None:
+    """Make the folder (0700) and an empty file (0600) where there are none; existing ones keep their rights.
+
+    Raises OSError.
+    """
+    _make_folder(path)
+    # A file that is there is not even opened: closing it again would undo SQLite's own locks on it.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def set_aside(path: Path, now: datetime) -> Path:
+    """Rename a database and the files that belong to it; return its new name, which carries the date.
+
+    Raises OSError, on Windows also while a program has the file open.
+    """
+    aside = _free_name(path, f"{path.name}.damaged-{now:%Y-%m-%d-%H%M%S}")
+    for companion in reversed(COMPANIONS):
+        if (old := path.with_name(path.name + companion)).exists():
+            old.rename(aside.with_name(aside.name + companion))
+    return aside
+
+
+def _lock_beside(database: Path) -> FileLock:
+    return FileLock(database.with_name(f"{database.name}.lock"), mode=0o600, fallback_to_soft=False)
+
+
+def _make_folder(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _free_name(path: Path, name: str) -> Path:
+    candidate, number = path.with_name(name), 1
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{name}-{number}")
+    return candidate
+
+
+def _taken(database: Path) -> str:
+    return (
+        f"Another elbowroom is running with the data folder {database.parent} and has its database {database.name} "
+        "open. Use that one or stop it, or give this one a folder of its own: set the environment variable "
+        "ELBOWROOM_DATA_DIR, or store.url in the settings."
+    )

@@ -1,0 +1,233 @@
+"""Conversations in a database."""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, Select, Table, insert, select
+
+from elbowroom.context import conversation as kinds
+from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
+from elbowroom.store.base import StoreUnavailable, encoded, owner_key
+from elbowroom.store.changes import KeptChange, TurnDeleted, is_sound_id, left_out
+from elbowroom.store.sql.database import Database, reading, writing
+from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from
+from elbowroom.store.sql.finding import keys_of, longest_known, searched
+from elbowroom.store.sql.reading import conversation_row, read_conversation, read_queue, read_turns
+from elbowroom.store.sql.schema import (
+    compactions,
+    conversations,
+    message_parts,
+    messages,
+    queue,
+    step_usage,
+    turns,
+)
+from elbowroom.store.sql.statements import TAILS, interrupting
+from elbowroom.store.sql.writing import Plan, Tail, growing, with_sure_tails
+
+NUMBERED: Final = (messages, step_usage, compactions, queue)
+FIRST_COPIED_NUMBER: Final = 2**40
+"""From here on rows are numbered beside such as were copied with their numbers."""
+Copied = Mapping[Table, Sequence[Mapping[str, Any]]]
+"""Rows of conversations by their tables."""
+
+
+class SqlConversations:
+    """Conversations in a database. All methods raise StoreUnavailable."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._tails: dict[str, Tail] = {}  # of replies that grow; only the thread that writes touches it
+
+    @writing
+    def interrupt(self, connection: Connection) -> None:
+        """Mark as interrupted all that a process which has stopped was saying, and put back what it had taken."""
+        for statement in interrupting():
+            connection.execute(statement)
+
+    async def write(self, changes: Sequence[KeptChange]) -> None:
+        """Write changes in order, all or nothing; those that refer to nothing, or that are refused, are left out."""
+        await self.database.on_writer(partial(self._write, changes))
+
+    @reading
+    def look_up(self, connection: Connection, owner: str, name: str, keys: Sequence[str]) -> Known | None:
+        """Find the conversation with this name, or where that is empty, the one that has the longest beginning."""
+        if name:
+            row = connection.execute(_newest(owner).where(conversations.c.name == encoded(name))).first()
+            found = row.id if row else None
+        else:
+            found = longest_known(connection, owner_key(owner), keys)
+        return Known(found, keys_of(connection, found).intersection(keys)) if found else None
+
+    @reading
+    def turns(self, connection: Connection, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
+        """Return the turns that hold more than a reply and whose answer, or else whose parent, has one of the keys."""
+        return read_turns(connection, conversation, set(keys)) if is_sound_id(conversation) else []
+
+    @reading
+    def queue(self, connection: Connection) -> list[QueuedMessage]:
+        """Return all messages that wait in the queues of all conversations, in order."""
+        return read_queue(connection)
+
+    @reading
+    def rows(
+        self, connection: Connection, owner: str, *, search: str = "", before: float | None = None, limit: int = 50
+    ) -> list[ConversationRow]:
+        """Return conversations, the one used last first; with `search` only those that hold this text."""
+        statement, size = _newest(owner), page_size(limit)
+        if before is not None:
+            statement = statement.where(conversations.c.updated < before)
+        if search:
+            return searched(connection, statement, search, size)
+        return list(map(conversation_row, connection.execute(statement.limit(size))))
+
+    @reading
+    def find(self, connection: Connection, owner: str, conversation: str) -> ConversationRow | None:
+        """Return the conversation with this id, or else with this name."""
+        row = _found(connection, owner, conversation)
+        return conversation_row(row) if row else None
+
+    @reading
+    def holder(self, connection: Connection, owner: str, turn: str) -> str | None:
+        """Return the id of the conversation that has the turn with this id."""
+        if not is_sound_id(turn):
+            return None
+        own = conversations.c.owner == owner_key(owner)
+        statement = select(conversations.c.id).join(turns, turns.c.conversation == conversations.c.id)
+        found: str | None = connection.scalar(statement.where(own, turns.c.id == turn))
+        return found
+
+    @reading
+    def read(self, connection: Connection, owner: str, conversation: str) -> Conversation | None:
+        """Return all of the conversation with this id, or else with this name."""
+        row = _found(connection, owner, conversation)
+        return read_conversation(connection, row) if row else None
+
+    @reading
+    def copied(self, connection: Connection, changes: Sequence[KeptChange], known: Collection[str]) -> Copied:
+        """Return all rows of the conversations that these changes are about, without those that are known."""
+        wanted = sorted(_conversations_of(connection, changes).difference(known))
+        return {
+            table: [dict(row) for some in batched(wanted) for row in connection.execute(statement(some)).mappings()]
+            for table, statement in ROWS_OF.items()
+        }
+
+    @writing
+    def put(self, connection: Connection, copied: Copied) -> None:
+        """Keep rows that were copied from another database."""
+        for table, rows in copied.items():
+            if rows:
+                connection.execute(insert(table), list(rows))
+
+    @writing
+    def number_apart(self, connection: Connection) -> None:
+        """Give new rows numbers that copied ones do not have, nor any before them; for a new database."""
+        for table in NUMBERED:
+            number_from(connection, table, FIRST_COPIED_NUMBER)
+
+    @reading
+    def ids(self, connection: Connection) -> set[str]:
+        """Return the ids of all conversations."""
+        return set(connection.scalars(select(conversations.c.id)))
+
+    def _write(self, changes: Sequence[KeptChange]) -> None:
+        try:
+            self._write_together(changes)
+        except StoreUnavailable as error:
+            if not is_refusal(error):
+                raise
+            for change in changes:
+                self._write_alone(change)
+
+    def _write_alone(self, change: KeptChange) -> None:
+        try:
+            self._write_together([change])
+        except StoreUnavailable as error:
+            if not is_refusal(error):
+                raise
+            left_out(change, error)
+
+    def _write_together(self, changes: Sequence[KeptChange]) -> None:
+        tails = self._tails
+        with self.database.writing() as connection:
+            for batch in with_sure_tails(changes, tails):
+                unknown = [reply for reply in growing(batch) if reply not in tails]
+                plan = Plan(tails | _tails(connection, unknown)).add(batch)
+                execute_all(connection, plan.groups)
+                tails = plan.tails_after()
+        self._tails = tails
+
+
+def page_size(limit: int) -> int:
+    """Return how many conversations a page has where so many are asked for."""
+    return min(max(limit, 1), LARGEST_PAGE)
+
+
+def _rows_of(table: Table) -> Any:
+    order = list(table.primary_key)
+
+    def statement(ids: Sequence[str]) -> Select[Any]:
+        if table is conversations:
+            condition = table.c.id.in_(ids)
+        elif table is message_parts:
+            condition = table.c.message.in_(select(messages.c.id).where(messages.c.conversation.in_(ids)))
+        elif table is step_usage:
+            condition = table.c.turn.in_(select(turns.c.id).where(turns.c.conversation.in_(ids)))
+        else:
+            condition = table.c.conversation.in_(ids)
+        return select(table).where(condition).order_by(*order)
+
+    return statement
+
+
+ROWS_OF: Final = {
+    table: _rows_of(table) for table in (conversations, turns, messages, message_parts, step_usage, compactions, queue)
+}
+"""What selects the rows of conversations, for each table that has any."""
+
+
+def _tails(connection: Connection, replies: Sequence[str]) -> dict[str, Tail]:
+    found: dict[str, Tail] = {}
+    for reply in replies:
+        if row := connection.execute(TAILS, {"id": reply}).first():
+            found[reply] = Tail(row.turn)
+            if row.position is not None:
+                found[reply] = Tail(row.turn, row.position, row.kind, len(row.content))
+    return found
+
+
+def _conversations_of(connection: Connection, changes: Sequence[KeptChange]) -> set[str]:
+    """Return which conversations these changes are about, where they are there."""
+    found: set[str] = set()
+    names: dict[Table, set[str]] = {turns: set(), messages: set(), queue: set()}
+    for change in changes:
+        match change:
+            case kinds.Queued():
+                found.add(change.item.conversation)
+            case kinds.ReplyGrew() | kinds.ReplyCalled() | kinds.ReplyEnded():
+                names[messages].add(change.message)
+            case kinds.ReplyBegun() | kinds.Added() | kinds.StepUsed() | kinds.TurnEnded() | TurnDeleted():
+                names[turns].add(change.turn)
+            case kinds.QueueTaken() | kinds.QueueDropped():
+                names[queue].update(change.ids)
+            case _:
+                found.add(change.conversation)
+    for table, ids in names.items():
+        for some in batched(sorted(filter(is_sound_id, ids))):
+            found.update(connection.scalars(select(table.c.conversation).where(table.c.id.in_(some))))
+    return set(filter(is_sound_id, found))
+
+
+def _found(connection: Connection, owner: str, conversation: str) -> Row[Any] | None:
+    """Return the conversation with this id, or else the one used last with this name."""
+    own = select(conversations).where(conversations.c.owner == owner_key(owner), conversations.c.id == conversation)
+    if is_sound_id(conversation) and (row := connection.execute(own).first()):
+        return row
+    named = _newest(owner).where(conversations.c.name == encoded(conversation))
+    return connection.execute(named).first() if conversation else None
+
+
+def _newest(owner: str) -> Select[Any]:
+    own = conversations.c
+    return select(conversations).where(own.owner == owner_key(owner)).order_by(own.updated.desc(), own.id.desc())

@@ -1,0 +1,191 @@
+"""The database: opened and checked once, then asked on threads of its own: one that writes, two that read."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from elbowroom.store.base import SCHEMA_VERSION, StoreDamaged, StoreUnavailable
+from elbowroom.store.lock import prepare_file, set_aside
+from elbowroom.store.sql.dialect import check, create_engines, plain_errors
+from elbowroom.store.sql.schema import bring_up_to_date, load_migrations, make_tables, version_of
+
+log = logging.getLogger(__name__)
+READERS: Final = 2
+"""How many questions are answered at the same time, each on a thread with a connection of its own."""
+LATER_AGAIN_SECONDS: Final = 60.0
+MIGRATING: Final = threading.Lock()
+"""Held while tables change: Alembic knows one migration in a process."""
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+class Database:
+    """An open database that has been found sound, in a file or in memory; made by `open`, given back by `aclose`.
+
+    Everything that is begun is finished, also when its caller is cancelled. `set_aside` is the new name of a damaged
+    file in whose place this one was begun.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.set_aside: Path | None = None
+        self._writing = ThreadPoolExecutor(1, "store-writer")
+        self._reading = ThreadPoolExecutor(READERS, "store-reader") if path else self._writing
+        self._readers: Engine
+        self._writer: Engine
+        self._next_later = 0.0
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, path: Path | None) -> Self:
+        """Open the file, or make it with its folder; a damaged one is set aside first, and the log says so.
+
+        Without a path it is in memory. Raises StoreUnavailable.
+        """
+        database = cls(path)
+        try:
+            await database.on_writer(database._open)
+        except BaseException:
+            await database.aclose()
+            raise
+        return database
+
+    async def read(self, question: Callable[[Connection], Result]) -> Result:
+        """Answer a question on a thread that reads, in one transaction. Raises StoreUnavailable."""
+        return await self._on(self._reading, partial(_transact, self._readers, question))
+
+    async def write(self, change: Callable[[Connection], Result]) -> Result:
+        """Make a change on the thread that writes, in one transaction: all or nothing. Raises StoreUnavailable."""
+        return await self._on(self._writing, partial(_transact, self._writer, change))
+
+    async def on_writer(self, work: Callable[[], Result]) -> Result:
+        """Do work on the thread that writes, which opens its transactions itself. Raises StoreUnavailable."""
+        return await self._on(self._writing, work)
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Hold the only transaction that writes; for work on the thread that writes. Raises StoreUnavailable."""
+        with plain_errors(), self._writer.begin() as connection:
+            yield connection
+
+    def write_later(self, change: Callable[[Connection], object]) -> None:
+        """Make a change that may be missing in the background, from any thread; after a failure none for a while."""
+        if not self._is_closed and time.monotonic() >= self._next_later:
+            self._writing.submit(self._try, change)
+
+    async def aclose(self) -> None:
+        """Finish what is under way, and close every connection."""
+        self._is_closed = True
+        await asyncio.to_thread(self._close)
+
+    async def _on(self, threads: Executor, work: Callable[[], Result]) -> Result:
+        if self._is_closed:
+            raise StoreUnavailable("it has been closed")
+        with plain_errors():
+            future = asyncio.wrap_future(threads.submit(work))
+        future.add_done_callback(_seen)
+        await asyncio.wait([future])  # which cancels nothing
+        return future.result()
+
+    def _try(self, change: Callable[[Connection], object]) -> None:
+        try:
+            _transact(self._writer, change)
+        except StoreUnavailable as error:
+            self._next_later = time.monotonic() + LATER_AGAIN_SECONDS
+            log.debug("Something that may be missing was not written: %s", error)
+
+    def _open(self) -> None:
+        try:
+            self._open_sound()
+        except StoreDamaged as damage:
+            self._close_engines()
+            if self.path is None:
+                raise
+            with plain_errors():
+                self.set_aside = set_aside(self.path, datetime.now().astimezone())
+            text = "The store %s is damaged: %s. It is kept as %s, and a new one is begun."
+            log.error(text, self.path, damage, self.set_aside)  # noqa: TRY400
+            self._open_sound()
+
+    def _open_sound(self) -> None:
+        with plain_errors():
+            if self.path:
+                prepare_file(self.path)
+            self._readers, self._writer = create_engines(self.path, READERS)
+            with self._readers.begin() as connection:
+                check(connection)
+                version = version_of(connection)
+            if version == 0:
+                with self._writer.begin() as connection:
+                    make_tables(connection)
+            elif version < SCHEMA_VERSION:
+                load_migrations()
+                with MIGRATING, self._writer.begin() as connection:
+                    bring_up_to_date(connection)
+
+    def _close(self) -> None:
+        self._reading.shutdown()
+        self._writing.shutdown()
+        self._close_engines()
+
+    def _close_engines(self) -> None:
+        for name in ("_readers", "_writer"):  # the connection that is closed last writes the log into the file
+            if engine := getattr(self, name, None):
+                engine.dispose()
+
+
+class OnDatabase(Protocol):
+    """Rows in a database."""
+
+    @property
+    def database(self) -> Database:
+        """Return the database that has the rows."""
+        ...
+
+
+Rows = TypeVar("Rows", bound=OnDatabase)
+
+
+def reading(
+    question: Callable[Concatenate[Rows, Connection, Given], Result],
+) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
+    """Let a method that takes a connection be awaited without one: it is answered on a thread that reads."""
+
+    @wraps(question)
+    async def ask(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
+        return await rows.database.read(lambda connection: question(rows, connection, *args, **named))
+
+    return ask
+
+
+def writing(
+    change: Callable[Concatenate[Rows, Connection, Given], Result],
+) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
+    """Let a method that takes a connection be awaited without one: it is carried out on the thread that writes."""
+
+    @wraps(change)
+    async def make(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
+        return await rows.database.write(lambda connection: change(rows, connection, *args, **named))
+
+    return make
+
+
+def _transact(engine: Engine, work: Callable[[Connection], Result]) -> Result:
+    with plain_errors(), engine.begin() as connection:
+        return work(connection)
+
+
+def _seen(future: "asyncio.Future[Any]") -> None:
+    """Retrieve an error, so that asyncio does not report it as lost where the caller has gone."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,173 @@
+"""What differs between databases, today SQLite alone: how it is opened, written and checked, and its errors."""
+
+import errno
+import logging
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Delete, Engine, Insert, Table, Update, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState, QueuePool
+
+from elbowroom.store.base import StoreDamaged, StoreUnavailable
+
+log = logging.getLogger(__name__)
+BUSY_MILLISECONDS: Final = 2000
+"""How long to wait for another program that holds the file; a chat may be waiting too."""
+READING: Final = ("query_only = ON",)
+WRITING: Final = (
+    "journal_mode = WAL",
+    # What is acknowledged is on the disk when the power fails. Measured: 0.2 ms a commit instead of 0.03 on an SSD,
+    # some 10 ms on a disk that turns; what streams is written together, a few times a second.
+    "synchronous = FULL",
+    "foreign_keys = ON",
+    "journal_size_limit = 16777216",  # the room that a huge output took in the log beside the file is given back
+)
+DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+FULL, UNWRITABLE, HELD = "the disk is full", "its file or folder cannot be written", "another program holds its file"
+SAID_PLAINLY: Final = {
+    sqlite3.SQLITE_FULL: FULL,
+    sqlite3.SQLITE_READONLY: UNWRITABLE,
+    sqlite3.SQLITE_PERM: UNWRITABLE,
+    sqlite3.SQLITE_BUSY: HELD,
+    sqlite3.SQLITE_LOCKED: HELD,
+    sqlite3.SQLITE_CANTOPEN: "its file cannot be opened",
+    sqlite3.SQLITE_IOERR: "its disk reports an error",
+}
+NUMBERS_SAID_PLAINLY: Final = {
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: FULL,
+    errno.EACCES: UNWRITABLE,
+    errno.EPERM: UNWRITABLE,
+    errno.EROFS: UNWRITABLE,
+}
+REFUSED: Final = (DataError, IntegrityError, InterfaceError, OverflowError)
+"""What a database or its driver raises when the values that it was given are at fault, and not the database."""
+OF_THE_DRIVER: Final = (RuntimeError, OverflowError)
+"""What else the driver raises: no thread could be started, a number is too large for a column."""
+PRIMARY_CODE: Final = 0xFF
+MOST_VARIABLES: Final = 500
+"""How many values one statement may carry; SQLite's oldest limit is 999."""
+WAL_RESET_FIXED: Final = (3, 51, 3)
+"""Before it one connection could damage the file that resets the log while another commits: only one here does both."""
+Writing = Insert | Update | Delete
+Values = Mapping[str, Any]
+
+
+def create_engines(path: Path | None, readers: int) -> tuple[Engine, Engine]:
+    """Return an engine that reads and one that writes on its only connection; in memory both are the same.
+
+    Errors never quote the values that were to be written.
+    """
+    if path is None:
+        engine = _engine(":memory:", 1, (), "BEGIN")
+        return engine, engine
+    if sqlite3.sqlite_version_info < WAL_RESET_FIXED:
+        log.debug("SQLite %s has a flaw that only two programs on one file would come upon.", sqlite3.sqlite_version)
+    return _engine(str(path), readers, READING, "BEGIN"), _engine(str(path), 1, WRITING, "BEGIN IMMEDIATE")
+
+
+def execute_all(connection: Connection, groups: Sequence[tuple[Writing, Sequence[Values]]]) -> None:
+    """Carry out statements in order, each for all its values.
+
+    The statements are constants, for each is translated into SQL once for each kind of database: that takes several
+    times as long as carrying it out. The values are texts, numbers, bytes and None.
+    """
+    for statement, given in groups:
+        sql, fixed = _translated(statement, connection.dialect)
+        connection.exec_driver_sql(sql, [{**fixed, **values} for values in given] if fixed else list(given))
+
+
+def batched(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield names in as many pieces as statements have to carry them."""
+    for start in range(0, len(names), MOST_VARIABLES):
+        yield names[start : start + MOST_VARIABLES]
+
+
+def check(connection: Connection) -> None:
+    """Read the whole file. Raises StoreDamaged with the first thing that is wrong with it."""
+    answer = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+    if answer != "ok":
+        raise StoreDamaged(" ".join(str(answer).split()))
+
+
+def content_bytes(connection: Connection) -> int:
+    """Return how much of the file is in use; deleted rows leave room in it that is not."""
+    pages, free, size = (
+        connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - free) * size)
+
+
+def number_from(connection: Connection, table: Table, first: int) -> None:
+    """Let the numbers that an empty table gives out begin here."""
+    connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table.name, first - 1))
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Raise StoreUnavailable or StoreDamaged for the errors of the database and its driver."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise _unavailable(error.orig) from error
+    except (SQLAlchemyError, sqlite3.Error, OSError, *OF_THE_DRIVER) as error:
+        raise _unavailable(error) from error
+
+
+def is_refusal(error: StoreUnavailable) -> bool:
+    """Tell whether the values were at fault, so that others may still be written."""
+    return isinstance(error.__cause__, REFUSED)
+
+
+def _engine(name: str, connections: int, pragmas: Sequence[str], begin: str) -> Engine:
+    engine = create_engine(
+        URL.create("sqlite", database=name),
+        paramstyle="named",
+        # The transaction is begun below, not by the driver; a connection wanders between the store's own threads.
+        connect_args={"isolation_level": None, "check_same_thread": False},
+        hide_parameters=True,
+        poolclass=QueuePool,
+        pool_size=connections,
+        max_overflow=0,
+        pool_reset_on_return=None,  # `reset` rolls back where that is needed
+    )
+
+    def prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+        cursor = connection.cursor()
+        try:
+            for pragma in (f"busy_timeout = {BUSY_MILLISECONDS}", *pragmas):
+                cursor.execute(f"PRAGMA {pragma}")
+        finally:
+            cursor.close()
+
+    def reset(connection: Any, _: ConnectionPoolEntry, state: PoolResetState) -> None:
+        if not state.terminate_only and connection.in_transaction:
+            connection.rollback()
+
+    event.listen(engine, "connect", prepare)
+    event.listen(engine, "reset", reset)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    return engine
+
+
+@lru_cache(maxsize=128)
+def _translated(statement: Writing, dialect: Dialect) -> tuple[str, dict[str, Any]]:
+    """Return a statement in the database's words, and its values that are always the same."""
+    compiled = statement.compile(dialect=dialect)
+    return str(compiled), {name: value.value for value, name in compiled.bind_names.items() if not value.required}
+
+
+def _unavailable(error: BaseException | None) -> StoreUnavailable:
+    code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
+    if code in DAMAGED:
+        return StoreDamaged(str(error))
+    number = error.errno if isinstance(error, OSError) else None
+    plainly = SAID_PLAINLY.get(code) or NUMBERS_SAID_PLAINLY.get(number or 0)
+    return StoreUnavailable(str(error), plainly) if plainly else StoreUnavailable(str(error))

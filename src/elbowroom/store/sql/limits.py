@@ -1,0 +1,179 @@
+"""Deletes old rows, then the oldest of too many: never a conversation in use, nor an output that is referred to."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from sqlalchemy import ColumnElement, Connection, delete, func, select, true, update
+
+from elbowroom.store.base import Limits
+from elbowroom.store.sql.database import Database, reading, writing
+from elbowroom.store.sql.dialect import content_bytes
+from elbowroom.store.sql.schema import (
+    compactions,
+    conversations,
+    message_parts,
+    messages,
+    queue,
+    step_usage,
+    tool_output_chunks,
+    tool_output_uses,
+    tool_outputs,
+    turns,
+)
+
+log = logging.getLogger(__name__)
+OUTPUTS_A_TRANSACTION: Final = 20
+"""How many outputs are deleted at once, so that a chat that wants to write waits little."""
+MESSAGES_A_TRANSACTION: Final = 100
+"""How many messages are deleted at once, each perhaps with images in it, for the same reason."""
+GOING: Final = -1.0
+"""The last use of a conversation of which a part is deleted already, unless somebody comes back to it."""
+SHARE_OF_OUTPUTS: Final = 0.5
+"""Outputs of tools count for no more than this share of `max_gb` here: they push out no conversation beyond that."""
+
+
+class ToolOutputLimits:
+    """Deletes outputs that nothing refers to; `clock` gives Unix seconds.
+
+    An output is referred to while its id stands in a compaction, in a message that a compaction was made from, or in
+    another output that is kept, such as a list; and for the days of retention after it last stood in a prompt.
+    """
+
+    def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
+        self.database = database
+        self._limits = limits
+        self._clock = clock
+        self._is_exceeded = False
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Stop after the transaction that is under way."""
+        self._is_stopped = True
+
+    async def apply(self) -> None:
+        """Delete rows beyond the days of retention, then those used longest ago until the rest is small enough.
+
+        Raises StoreUnavailable.
+        """
+        own, now = tool_outputs.c, self._clock()
+        oldest, safe = self._limits.oldest(now), now - self._limits.safe_output_seconds
+        is_free = own.id.not_in(select(tool_output_uses.c.id)) & ((own.last_named == 0) | (own.last_named < oldest))
+        while await self._delete_some(is_free & (own.last_used < min(oldest, safe)), float("inf")):
+            pass
+        may_go = true() if self._limits.in_memory else is_free
+        while (excess := await self._excess()) > 0:
+            if not await self._delete_some(may_go & (own.last_used < safe), excess):
+                break
+        self._tell(is_exceeded=excess > 0 and not self._limits.in_memory)
+
+    @reading
+    def _excess(self, connection: Connection) -> float:
+        return (connection.scalar(select(func.sum(tool_outputs.c.size))) or 0) - self._limits.most_bytes
+
+    @writing
+    def _delete_some(self, connection: Connection, condition: ColumnElement[bool], excess: float) -> bool:
+        """Delete a few that this is true of until so many bytes are free; tell whether there may be more."""
+        if self._is_stopped:
+            return False
+        own = tool_outputs.c
+        statement = select(own.owner, own.id, own.size).where(condition).order_by(own.last_used)
+        found = connection.execute(statement.limit(OUTPUTS_A_TRANSACTION)).all()
+        for row in found:
+            if excess > 0:
+                _delete_output(connection, row.owner, row.id)
+                excess -= row.size
+        return bool(found)
+
+    def _tell(self, *, is_exceeded: bool) -> None:
+        if is_exceeded and not self._is_exceeded:
+            log.warning(
+                "The outputs of tools take more than store.max_gb = %g; what is left of them is in use, and stays.",
+                self._limits.max_gb,
+            )
+        self._is_exceeded = is_exceeded
+
+
+class ConversationLimits:
+    """Deletes conversations with all that belongs to them; `clock` gives Unix seconds."""
+
+    def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
+        self.database = database
+        self._limits = limits
+        self._clock = clock
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Stop after the transaction that is under way."""
+        self._is_stopped = True
+
+    async def apply(self) -> None:
+        """Delete rows beyond the days of retention, then those used longest ago until the rest is small enough.
+
+        Raises StoreUnavailable.
+        """
+        now = self._clock()
+        safe = now - self._limits.safe_seconds
+        is_going, used = conversations.c.updated == GOING, conversations.c.updated
+        while await self._delete_some(is_going | (used < min(self._limits.oldest(now), safe))):
+            pass
+        while await self._excess() > 0 and await self._delete_some(used < safe):
+            while await self._delete_some(is_going):
+                pass
+
+    @reading
+    def _excess(self, connection: Connection) -> float:
+        outputs = connection.scalar(select(func.sum(tool_outputs.c.size))) or 0
+        most = self._limits.most_bytes
+        return content_bytes(connection) - max(0, outputs - most * SHARE_OF_OUTPUTS) - most
+
+    async def _delete_some(self, condition: ColumnElement[bool]) -> bool:
+        """Delete a part of the conversation that this is true of and that was used longest ago; tell if there is one.
+
+        A conversation of which a part is left is `GOING`, also for the next process where this one ends on the way.
+        """
+        return not self._is_stopped and await self._is_any(condition) and await self._delete_part(condition)
+
+    @reading
+    def _is_any(self, connection: Connection, condition: ColumnElement[bool]) -> bool:
+        return _oldest(connection, condition) is not None  # nearly always there is none, and no need to write
+
+    @writing
+    def _delete_part(self, connection: Connection, condition: ColumnElement[bool]) -> bool:
+        found = _oldest(connection, condition)  # somebody may have come back to it
+        if found is not None and _delete_messages(connection, found):
+            connection.execute(update(conversations).filter_by(id=found).values(updated=GOING))
+        elif found is not None:
+            _delete_rest(connection, found)
+        return found is not None
+
+
+def _delete_output(connection: Connection, owner: str, ref_id: str) -> None:
+    connection.execute(delete(tool_output_uses).filter_by(place=tool_outputs.name, key=ref_id))
+    for table in (tool_output_chunks, tool_outputs):
+        connection.execute(delete(table).filter_by(owner=owner, id=ref_id))
+
+
+def _oldest(connection: Connection, condition: ColumnElement[bool]) -> str | None:
+    own = conversations.c
+    found: str | None = connection.scalar(select(own.id).where(condition).order_by(own.updated, own.id).limit(1))
+    return found
+
+
+def _delete_messages(connection: Connection, conversation: str) -> bool:
+    """Delete the first messages of a conversation with their parts; tell whether there are more."""
+    own = messages.c
+    first = select(own.number, own.id).where(own.conversation == conversation).order_by(own.number)
+    found = connection.execute(first.limit(MESSAGES_A_TRANSACTION)).all()
+    connection.execute(delete(message_parts).where(message_parts.c.message.in_([row.id for row in found])))
+    connection.execute(delete(messages).where(own.number.in_([row.number for row in found])))
+    return len(found) == MESSAGES_A_TRANSACTION
+
+
+def _delete_rest(connection: Connection, conversation: str) -> None:
+    """Delete a conversation that has no messages any more."""
+    own_turns = select(turns.c.id).where(turns.c.conversation == conversation)
+    connection.execute(delete(step_usage).where(step_usage.c.turn.in_(own_turns)))
+    for table in (turns, compactions, queue):
+        connection.execute(delete(table).where(table.c.conversation == conversation))
+    connection.execute(delete(conversations).where(conversations.c.id == conversation))

@@ -1,0 +1,150 @@
+"""Conversations out of the rows of a database."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Row, select
+
+from elbowroom.context.conversation import (
+    CompactionDetails,
+    ContextFill,
+    Conversation,
+    ConversationRow,
+    KeptCompaction,
+    KeptMessage,
+    KeptTurn,
+    QueuedMessage,
+    StepUsage,
+    Totals,
+)
+from elbowroom.context.transcript import Message
+from elbowroom.store.base import decoded_text
+from elbowroom.store.message_parts import REPLY_FIELDS, UNREADABLE, Part, joined
+from elbowroom.store.sql.dialect import batched
+from elbowroom.store.sql.schema import compactions, message_parts, messages, queue, turns
+
+log = logging.getLogger(__name__)
+PARTS: Final = (
+    select(message_parts.c.message, message_parts.c.kind, message_parts.c.content)
+    .join(messages, messages.c.id == message_parts.c.message)
+    .order_by(message_parts.c.message, message_parts.c.position)
+)
+
+
+def read_conversation(connection: Connection, row: Row[Any]) -> Conversation:
+    """Return all of a conversation."""
+    own = messages.c.conversation == row.id
+    turns_by_id = {turn.id: turn for turn in connection.execute(select(turns).where(turns.c.conversation == row.id))}
+    of_it = select(compactions).where(compactions.c.conversation == row.id).order_by(compactions.c.number)
+    return Conversation(
+        conversation_row(row),
+        tuple(_compaction(one) for one in connection.execute(of_it)),
+        tuple(
+            _kept_message(row, turns_by_id, *said) for said in _said(connection, own) if _has_place(said, turns_by_id)
+        ),
+    )
+
+
+def read_turns(connection: Connection, conversation: str, keys: set[str]) -> list[KeptTurn]:
+    """Return the turns that hold more than a reply and whose answer, or else whose parent, has one of the keys."""
+    of_it = select(turns).where(turns.c.conversation == conversation, turns.c.has_more)
+    meant = [turn for turn in connection.execute(of_it) if _is_meant(turn, keys)]
+    found: dict[str, list[Message]] = defaultdict(list)
+    for some in batched([turn.id for turn in meant]):
+        for row, message, _ in _said(connection, messages.c.turn.in_(some)):
+            if not _is_empty(row, message):
+                found[row.turn].append(message)
+    return [_kept_turn(turn, found[turn.id]) for turn in meant if len(found[turn.id]) > 1]
+
+
+def conversation_row(row: Row[Any]) -> ConversationRow:
+    """Return a conversation as a list shows it."""
+    usage = StepUsage(
+        row.input_tokens, row.output_tokens, row.cache_creation_tokens, row.cache_read_tokens, row.is_counted
+    )
+    fill = None
+    if row.fill_tokens is not None:
+        fill = ContextFill(row.fill_tokens, row.fill_window, row.fill_trigger, row.fill_stop_at)
+    return ConversationRow(
+        row.id,
+        decoded_text(row.name),
+        decoded_text(row.agent),
+        decoded_text(row.title),
+        row.created,
+        row.updated,
+        Totals(usage, row.steps, row.compactions),
+        fill,
+    )
+
+
+def read_queue(connection: Connection) -> list[QueuedMessage]:
+    """Return all messages that wait, in order; those too that a turn has taken which goes on."""
+    statement = (
+        select(queue)
+        .outerjoin(turns, turns.c.id == queue.c.turn)
+        .where(turns.c.status.is_(None) | (turns.c.status == "streaming"))
+        .order_by(queue.c.number)
+    )
+    return list(_queued(connection.execute(statement)))
+
+
+def _said(connection: Connection, condition: ColumnElement[bool]) -> Iterator[tuple[Row[Any], Message, str]]:
+    """Yield the rows of messages in order, each with the message and its reasoning, without unreadable ones."""
+    parts: dict[str, list[Part]] = defaultdict(list)
+    for part in connection.execute(PARTS.where(condition)):
+        parts[part.message].append(Part(part.kind, part.content))
+    for row in connection.execute(select(messages).where(condition).order_by(messages.c.number)):
+        try:
+            message, reasoning = joined(row.fields, parts[row.id])
+        except UNREADABLE as error:
+            log.warning("A message of the conversation %s cannot be read: %s.", row.conversation, error)
+            continue
+        yield row, message, reasoning
+
+
+def _has_place(said: tuple[Row[Any], Message, str], turns_by_id: dict[str, Row[Any]]) -> bool:
+    return said[0].key is not None or said[0].turn in turns_by_id
+
+
+def _kept_message(
+    conversation: Row[Any], turns_by_id: dict[str, Row[Any]], row: Row[Any], message: Message, reasoning: str
+) -> KeptMessage:
+    turn = turns_by_id.get(row.turn)
+    key, parent, agent = (turn.key, turn.parent, turn.agent) if turn else (row.key, row.parent, conversation.agent)
+    return KeptMessage(
+        row.id, row.number, row.turn, key or "", parent, decoded_text(agent), row.status, message, reasoning, row.at
+    )
+
+
+def _compaction(row: Row[Any]) -> KeptCompaction:
+    details = None
+    if row.seconds is not None:
+        details = CompactionDetails(
+            row.seconds, row.groups_kept, row.messages_kept, row.messages_removed, decoded_text(row.summary)
+        )
+    return KeptCompaction(row.before, row.after, row.rung, row.at, details)
+
+
+def _is_meant(turn: Row[Any], keys: set[str]) -> bool:
+    return turn.key in keys if turn.key else turn.status == "interrupted" and turn.parent in keys
+
+
+def _is_empty(row: Row[Any], message: Message) -> bool:
+    """Tell whether this is a reply that has said nothing and called nothing."""
+    return row.fields == REPLY_FIELDS and not message["content"] and not message.get("tool_calls")
+
+
+def _kept_turn(turn: Row[Any], said: Sequence[Message]) -> KeptTurn:
+    return KeptTurn(turn.id, turn.key, turn.parent, decoded_text(turn.agent), turn.status, tuple(said))
+
+
+def _queued(rows: Iterable[Row[Any]]) -> Iterator[QueuedMessage]:
+    for row in rows:
+        try:
+            message, _ = joined(row.message, ())
+        except UNREADABLE as error:
+            log.warning("A message in the queue of a conversation cannot be read: %s.", error)
+            continue
+        yield QueuedMessage(row.id, row.conversation, message, row.mode, row.at)

@@ -1,0 +1,165 @@
+"""The rows of the compaction ledger and the memories of agents in a database."""
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from elbowroom.context.ledger import Entry
+from elbowroom.context.memories import Memory
+from elbowroom.store.base import Limits, decoded_text, encoded, owner_key
+from elbowroom.store.packed import MOST_MEMORIES, PackedEntry
+from elbowroom.store.sql.database import Database, reading, writing
+from elbowroom.store.sql.dialect import batched
+from elbowroom.store.sql.schema import ledger_entries, memories, tool_output_uses
+
+log = logging.getLogger(__name__)
+MOST_IN_MEMORY: Final = 1000
+"""How many entries a database in memory has."""
+MOST_ROOMS_IN_MEMORY: Final = 1000
+"""Of how many agents and owners a database in memory has memories."""
+UNREADABLE: Final = (TypeError, ValueError, RecursionError)
+"""What reading raises where another program has written into the database."""
+
+
+class SqlLedger:
+    """`LedgerRows` in a database; `clock` gives Unix seconds. All methods raise StoreUnavailable.
+
+    The keys of all entries and when each was last used are in memory, so that a conversation that was never compacted
+    costs no query.
+    """
+
+    def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
+        self.database = database
+        self._limits = limits
+        self._clock = clock
+        self._last_used: dict[str, float] = {}  # replaced where keys come or go, for others may be reading it
+
+    async def load(self) -> None:
+        """Read the keys of all entries; nothing is found before."""
+        await self._load()
+
+    def keys(self) -> Collection[str]:
+        """Return the keys of all entries."""
+        return self._last_used.keys()
+
+    async def find(self, keys: Sequence[str]) -> list[Entry]:
+        """Return the entries with these keys, which count as used now."""
+        known = [key for key in dict.fromkeys(keys) if key in self._last_used]
+        return await self._find(known) if known else []
+
+    async def save(self, packed: PackedEntry) -> None:
+        """Keep an entry in place of one with the same key."""
+        await self.database.on_writer(partial(self._save, packed))
+
+    async def delete_unused(self) -> None:
+        """Delete entries that nobody used since the days of retention began, and the references to outputs in them."""
+        await self.database.on_writer(self._delete_unused)
+
+    @reading
+    def _load(self, connection: Connection) -> None:
+        found = connection.execute(select(ledger_entries.c.key, ledger_entries.c.last_used))
+        self._last_used = {row.key: row.last_used for row in found}
+
+    @reading
+    def _find(self, connection: Connection, keys: Sequence[str]) -> list[Entry]:
+        own, now = ledger_entries.c, self._clock()
+        rows = [
+            row for some in batched(keys) for row in connection.execute(select(ledger_entries).where(own.key.in_(some)))
+        ]
+        used = [row.key for row in rows if abs(now - self._last_used.get(row.key, now)) >= self._limits.touch_seconds]
+        if used:
+            self._last_used = self._last_used | dict.fromkeys(used, now)
+            self.database.write_later(partial(_touch, used, now))
+        return [entry for row in rows if (entry := _entry(row))]
+
+    def _save(self, packed: PackedEntry) -> None:
+        entry, now = packed.entry, self._clock()
+        with self.database.writing() as connection:
+            connection.execute(delete(ledger_entries).where(ledger_entries.c.key == entry.key))
+            connection.execute(insert(ledger_entries).values(**_values(packed, now)))
+            replace_uses(connection, ledger_entries.name, entry.key, packed.refs)
+        self._last_used = self._last_used | {entry.key: now}
+
+    def _delete_unused(self) -> None:
+        own, uses = ledger_entries.c, tool_output_uses.c
+        oldest = self._limits.oldest(self._clock())
+        with self.database.writing() as connection:
+            connection.execute(delete(ledger_entries).where(own.last_used < oldest))
+            if self._limits.in_memory:
+                newest = select(own.key).order_by(own.last_used.desc()).limit(MOST_IN_MEMORY)
+                connection.execute(delete(ledger_entries).where(own.key.not_in(newest)))
+            lost = (uses.place == ledger_entries.name) & uses.key.not_in(select(own.key))
+            connection.execute(delete(tool_output_uses).where(lost))
+            left = set(connection.scalars(select(own.key)))
+        self._last_used = {key: used for key, used in self._last_used.items() if key in left}
+
+
+def replace_uses(connection: Connection, place: str, key: str, ids: Iterable[str]) -> None:
+    """Write down to which outputs of tools the row with this key refers, in the table of this name."""
+    connection.execute(delete(tool_output_uses).filter_by(place=place, key=key))
+    if values := [{"place": place, "key": key, "id": ref_id} for ref_id in ids]:
+        connection.execute(insert(tool_output_uses), values)
+
+
+def _touch(keys: Sequence[str], now: float, connection: Connection) -> None:
+    for some in batched(keys):
+        connection.execute(update(ledger_entries).where(ledger_entries.c.key.in_(some)).values(last_used=now))
+
+
+def _values(packed: PackedEntry, now: float) -> dict[str, Any]:
+    entry = packed.entry
+    return {
+        "key": entry.key,
+        "messages": packed.messages,
+        "window": entry.window,
+        "before": entry.before,
+        "after": entry.after,
+        "rung": entry.rung,
+        "created": entry.created,
+        "last_used": now,
+    }
+
+
+def _entry(row: Row[Any]) -> Entry | None:
+    try:
+        messages = tuple(json.loads(row.messages))
+    except UNREADABLE as error:
+        log.warning("A compaction in the store cannot be read, so it may be made again: %s.", error)
+        return None
+    return Entry(row.key, messages, row.window, row.before, row.after, row.rung, row.created)
+
+
+class SqlMemories:
+    """Memories, each in the room of an owner and an agent. All methods raise StoreUnavailable."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @writing
+    def save(self, connection: Connection, room: str, memory: Memory) -> None:
+        """Keep a memory in place of one with the same id; the oldest of a room that are too many go."""
+        own, key = memories.c, owner_key(room)
+        newest = select(own.id).where(own.room == key).order_by(own.saved.desc(), own.id).limit(MOST_MEMORIES)
+        connection.execute(delete(memories).filter_by(room=key, id=memory.id))
+        values = {"room": key, "id": memory.id, "text": encoded(memory.text), "saved": memory.saved}
+        connection.execute(insert(memories).values(**values))
+        connection.execute(delete(memories).where(own.room == key, own.id.not_in(newest)))
+        if self.database.path is None:
+            rooms = select(own.room).group_by(own.room).order_by(func.max(own.saved).desc()).limit(MOST_ROOMS_IN_MEMORY)
+            connection.execute(delete(memories).where(own.room.not_in(rooms)))
+
+    @reading
+    def all(self, connection: Connection, room: str) -> list[Memory]:
+        """Return the memories of a room, the newest first."""
+        own = memories.c
+        statement = select(memories).where(own.room == owner_key(room)).order_by(own.saved.desc(), own.id)
+        return [Memory(row.id, decoded_text(row.text), row.saved) for row in connection.execute(statement)]
+
+    @writing
+    def delete(self, connection: Connection, room: str, memory_id: str) -> None:
+        """Delete a memory."""
+        connection.execute(delete(memories).filter_by(room=owner_key(room), id=memory_id))

@@ -1,0 +1,225 @@
+"""The SQL that writes changes of conversations; a statement that refers to nothing does nothing."""
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    BindParameter,
+    Boolean,
+    ColumnElement,
+    Delete,
+    Insert,
+    Table,
+    Update,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    insert,
+    literal,
+    or_,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.types import TypeEngine
+
+from elbowroom.store.sql.schema import (
+    compactions,
+    conversations,
+    message_parts,
+    messages,
+    queue,
+    step_usage,
+    turns,
+)
+
+COUNTERS: Final = ("input_tokens", "output_tokens", "cache_creation_tokens", "cache_read_tokens")
+FILL: Final = ("fill_tokens", "fill_window", "fill_trigger", "fill_stop_at")
+
+
+def bound(name: str, kind: TypeEngine[Any] | None = None) -> BindParameter[Any]:
+    """Return the place of a value, which is given as `new_` and the name."""
+    return bindparam(f"new_{name}", type_=kind)
+
+
+def values(**given: Any) -> dict[str, Any]:
+    """Return values under the names that the statements give them."""
+    return {f"new_{name}": value for name, value in given.items()}
+
+
+def _inserting(table: Table, taken: dict[str, ColumnElement[Any]], condition: ColumnElement[bool]) -> Insert:
+    """Insert a row where the condition is true; columns that are not `taken` from elsewhere are given."""
+    given = [column for column in table.columns if column is not table.autoincrement_column]
+    selected = [
+        taken[column.name] if column.name in taken else bindparam(f"new_{column.name}", type_=column.type)
+        for column in given
+    ]
+    return insert(table).from_select([column.name for column in given], select(*selected).where(condition))
+
+
+def _is_there(table: Table, name: str) -> ColumnElement[bool]:
+    return exists().where(table.c.id == bound(name))
+
+
+def _conversation_of_turn() -> Any:
+    return select(turns.c.conversation).where(turns.c.id == bound("turn")).scalar_subquery()
+
+
+_ZEROS: Final[dict[str, ColumnElement[Any]]] = {
+    name: literal(0) for name in (*COUNTERS, "total_tokens", "steps", "compactions")
+}
+_NO_FILL: Final = {name: literal(None, conversations.c[name].type) for name in FILL}
+
+BEGIN_CONVERSATION: Final = _inserting(
+    conversations,
+    {**_ZEROS, **_NO_FILL, "is_counted": literal(False), "title": literal("")},
+    ~_is_there(conversations, "id"),
+)
+HEAR: Final = _inserting(
+    messages,
+    {"turn": literal(""), "status": literal("complete")},
+    and_(
+        _is_there(conversations, "conversation"),
+        ~exists().where(messages.c.conversation == bound("conversation"), messages.c.key == bound("key")),
+        ~exists().where(turns.c.conversation == bound("conversation"), turns.c.key == bound("key")),
+    ),
+)
+TITLE: Final = (
+    update(conversations)
+    .where(conversations.c.id == bound("conversation"), conversations.c.title == "")
+    .values(title=bound("title"))
+)
+BEGIN_TURN: Final = _inserting(
+    turns,
+    {
+        "key": literal(""),
+        "status": literal("streaming"),
+        "ended": literal(None, turns.c.ended.type),
+        "has_more": literal(False),
+    },
+    and_(_is_there(conversations, "conversation"), ~_is_there(turns, "id")),
+)
+ADD: Final = _inserting(
+    messages,
+    {
+        "conversation": _conversation_of_turn(),
+        "key": literal(None, messages.c.key.type),
+        "parent": literal(""),
+    },
+    and_(_is_there(turns, "turn"), ~_is_there(messages, "id")),
+)
+HAS_MORE: Final = (
+    update(turns)
+    .where(
+        turns.c.id == bound("turn"),
+        ~turns.c.has_more,
+        exists().where(messages.c.turn == bound("turn"), messages.c.id != bound("id")),
+    )
+    .values(has_more=true())
+)
+ADD_PART: Final = _inserting(
+    message_parts,
+    {},
+    and_(
+        _is_there(messages, "message"),
+        ~exists().where(message_parts.c.message == bound("message"), message_parts.c.position == bound("position")),
+    ),
+)
+GROW_PART: Final = (
+    update(message_parts)
+    .where(message_parts.c.message == bound("message"), message_parts.c.position == bound("position"))
+    .values(content=message_parts.c.content.concat(bound("content")))
+)
+END_REPLY: Final = update(messages).where(messages.c.id == bound("message")).values(status=bound("status"))
+END_PARTS: Final = (
+    update(message_parts).where(message_parts.c.message == bound("message")).values(status=bound("status"))
+)
+USE: Final = _inserting(step_usage, {}, _is_there(turns, "turn"))
+ADD_USE: Final = (
+    update(conversations)
+    .where(conversations.c.id == _conversation_of_turn())
+    .values(
+        {name: conversations.c[name] + bound(name) for name in (*COUNTERS, "total_tokens")}
+        | {
+            "steps": conversations.c.steps + 1,
+            "is_counted": or_(conversations.c.is_counted, bound("is_counted", Boolean())),
+        }
+    )
+)
+FILL_WINDOW: Final = (
+    update(conversations)
+    .where(conversations.c.id == _conversation_of_turn())
+    .values({name: bound(name) for name in FILL})
+)
+COMPACT: Final = _inserting(compactions, {}, _is_there(conversations, "conversation"))
+COUNT_COMPACTION: Final = (
+    update(conversations)
+    .where(conversations.c.id == bound("conversation"))
+    .values(compactions=conversations.c.compactions + 1)
+)
+END_TURN: Final = (
+    update(turns).where(turns.c.id == bound("turn")).values(status=bound("status"), key=bound("key"), ended=bound("at"))
+)
+_STREAMING_IN_TURN: Final = and_(messages.c.turn == bound("turn"), messages.c.status == "streaming")
+END_PARTS_OF_TURN: Final = (
+    update(message_parts)
+    .where(message_parts.c.message.in_(select(messages.c.id).where(_STREAMING_IN_TURN)))
+    .values(status=bound("status"))
+)
+END_REPLIES_OF_TURN: Final = update(messages).where(_STREAMING_IN_TURN).values(status=bound("status"))
+PUT_IN_QUEUE: Final = _inserting(queue, {}, and_(_is_there(conversations, "conversation"), ~_is_there(queue, "id")))
+TAKE: Final = update(queue).where(queue.c.id == bound("id")).values(turn=bound("turn"))
+DROP: Final = delete(queue).where(queue.c.id == bound("id"))
+USED: Final = (
+    update(conversations)
+    .where(conversations.c.id == bound("conversation"), conversations.c.updated < bound("at"))
+    .values(updated=bound("at"))
+)
+USED_BY_TURN: Final = (
+    update(conversations)
+    .where(conversations.c.id == _conversation_of_turn(), conversations.c.updated < bound("at"))
+    .values(updated=bound("at"))
+)
+TAILS: Final = (
+    select(messages.c.id, messages.c.turn, message_parts.c.position, message_parts.c.kind, message_parts.c.content)
+    .join_from(messages, message_parts, message_parts.c.message == messages.c.id, isouter=True)
+    .where(messages.c.id == bindparam("id"))
+    .order_by(message_parts.c.position.desc())
+    .limit(1)
+)
+
+
+def interrupting() -> list[Update | Delete]:
+    """Return statements that mark as interrupted what a stopped process has left, and put back what it had taken."""
+    streaming = select(messages.c.id).where(messages.c.status == "streaming")
+    unfinished = select(turns.c.id).where(turns.c.status == "streaming")
+    ended = select(turns.c.id).where(turns.c.status != "streaming")
+    return [
+        delete(queue).where(queue.c.turn.in_(ended)),
+        update(queue).where(queue.c.turn != "").values(turn=""),
+        update(message_parts).where(message_parts.c.message.in_(streaming)).values(status="interrupted"),
+        update(messages).where(messages.c.status == "streaming").values(status="interrupted"),
+        update(turns).where(turns.c.id.in_(unfinished)).values(status="interrupted"),
+    ]
+
+
+_OWN_MESSAGES: Final = select(messages.c.id).where(messages.c.conversation == bound("conversation"))
+_OWN_TURNS: Final = select(turns.c.id).where(turns.c.conversation == bound("conversation"))
+DELETING: Final = (
+    delete(message_parts).where(message_parts.c.message.in_(_OWN_MESSAGES)),
+    delete(step_usage).where(step_usage.c.turn.in_(_OWN_TURNS)),
+    *(
+        delete(table).where(table.c.conversation == bound("conversation"))
+        for table in (messages, turns, compactions, queue)
+    ),
+    delete(conversations).where(conversations.c.id == bound("conversation")),
+)
+"""These delete a conversation with all that belongs to it."""
+_SAID_IN_TURN: Final = select(messages.c.id).where(messages.c.turn == bound("turn"))
+DELETING_TURN: Final = (
+    delete(message_parts).where(message_parts.c.message.in_(_SAID_IN_TURN)),
+    delete(step_usage).where(step_usage.c.turn == bound("turn")),
+    delete(messages).where(messages.c.turn == bound("turn")),
+    delete(turns).where(turns.c.id == bound("turn")),
+)
+"""These delete a turn with all that was said in it."""

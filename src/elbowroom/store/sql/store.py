@@ -1,0 +1,90 @@
+"""A database with all kinds of rows, kept within its limits."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from elbowroom.store.base import Limits, StoreUnavailable, TrackedTasks
+from elbowroom.store.sql.conversations import SqlConversations
+from elbowroom.store.sql.database import Database
+from elbowroom.store.sql.limits import ConversationLimits, ToolOutputLimits
+from elbowroom.store.sql.outputs import SqlToolOutputs
+from elbowroom.store.sql.rows import SqlLedger, SqlMemories
+
+log = logging.getLogger(__name__)
+
+
+class SqlStore:
+    """An open database; made by `open`, given back by `aclose`. `clock` gives Unix seconds."""
+
+    def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
+        self.ledger = SqlLedger(database, limits, clock)
+        self.tool_outputs = SqlToolOutputs(database, limits, clock)
+        self.memories = SqlMemories(database)
+        self.conversations = SqlConversations(database)
+        self._database = database
+        self._limits = limits
+        self._output_limits = ToolOutputLimits(database, limits, clock)
+        self._conversation_limits = ConversationLimits(database, limits, clock)
+        self._clock = clock
+        self._tasks = TrackedTasks()
+        self._limiting: asyncio.Task[None] | None = None
+        self._limited = clock()
+
+    @classmethod
+    async def open(
+        cls, path: Path | None, limits: Limits | None = None, clock: Callable[[], float] = time.time
+    ) -> Self:
+        """Open the database at this path, or make it, and begin to apply the limits; without a path it is in memory.
+
+        Raises StoreUnavailable.
+        """
+        database = await Database.open(path)
+        store = cls(database, limits or Limits(), clock)
+        try:
+            await store._delete_unused_entries()
+            await store.ledger.load()
+        except BaseException:
+            await database.aclose()
+            raise
+        store._limiting = store._tasks.start(store._apply_limits())
+        return store
+
+    @property
+    def set_aside(self) -> Path | None:
+        """Return the new path of the damaged file in whose place this one was begun."""
+        return self._database.set_aside
+
+    @property
+    def is_durable(self) -> bool:
+        """Tell whether what is written outlives the process."""
+        return self._database.path is not None
+
+    def has_grown(self) -> None:
+        """Apply the limits in the background, unless that was done a short while ago."""
+        is_limiting = self._limiting and not self._limiting.done()
+        if not is_limiting and abs(self._clock() - self._limited) >= self._limits.again_seconds:
+            self._limiting = self._tasks.start(self._apply_limits())
+
+    async def aclose(self) -> None:
+        """Finish what is under way, but not the limits, and close the database."""
+        self._output_limits.stop()
+        self._conversation_limits.stop()
+        await self._tasks.finished()
+        await self._database.aclose()
+
+    async def _apply_limits(self) -> None:
+        self._limited = self._clock()
+        try:
+            await self._delete_unused_entries()
+            await self._output_limits.apply()
+            await self._conversation_limits.apply()
+        except StoreUnavailable as error:
+            log.debug("The limits of the store could not be applied: %s", error)
+
+    async def _delete_unused_entries(self) -> None:
+        if self._limits.retention_days or self._limits.in_memory:
+            await self.ledger.delete_unused()

@@ -1,0 +1,300 @@
+"""Turns changes of conversations into SQL statements; a long reply grows in parts, so that little is rewritten."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final
+
+from elbowroom.context import conversation as kinds
+from elbowroom.context.transcript import Message, text_of
+from elbowroom.store.base import encoded, owner_key
+from elbowroom.store.changes import (
+    UNSOUND,
+    Deleted,
+    KeptChange,
+    TurnDeleted,
+    check,
+    is_sound_id,
+    left_out,
+)
+from elbowroom.store.message_parts import REPLY_FIELDS, Part, body, split
+from elbowroom.store.sql import statements as sql
+from elbowroom.store.sql.schema import LARGEST_PART
+from elbowroom.store.sql.statements import values
+
+TITLE_CHARACTERS: Final = 80
+DETAILS: Final = tuple(field.name for field in fields(kinds.CompactionDetails))
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last part of a reply that grows: its position, -1 for none, and the length of its content."""
+
+    turn: str
+    position: int = -1
+    kind: str = ""
+    length: int = 0
+
+
+class Plan:
+    """The statements for a batch of changes, equal ones together; `tails` are of all replies that grow in it."""
+
+    def __init__(self, tails: Mapping[str, Tail]) -> None:
+        self.groups: list[tuple[Any, list[dict[str, Any]]]] = []
+        self._tails = dict(tails)
+        self._forgotten: set[str] = set()
+        self._used: dict[str, float] = {}
+        self._used_by_turn: dict[str, float] = {}
+
+    def add(self, changes: Sequence[KeptChange]) -> "Plan":
+        """Plan these changes, and return the plan; such as cannot be kept are left out, with a warning in the log."""
+        for change in changes:
+            try:
+                check(change)
+                PLANNED[type(change)](self, change)
+            except UNSOUND as error:
+                left_out(change, error)
+        for conversation, at in self._used.items():
+            self._write(sql.USED, values(conversation=conversation, at=at))
+        for turn, at in self._used_by_turn.items():
+            self._write(sql.USED_BY_TURN, values(turn=turn, at=at))
+        return self
+
+    def tails_after(self) -> dict[str, Tail]:
+        """Return the tails that are known after it, without those of replies that have ended."""
+        return {message: tail for message, tail in self._tails.items() if message not in self._forgotten}
+
+    def begin(self, change: kinds.ConversationBegun) -> None:
+        """Write a conversation."""
+        name = encoded(change.name) if change.name else ""
+        given = values(
+            id=change.conversation,
+            owner=owner_key(change.owner),
+            name=name,
+            agent=encoded(change.agent),
+            created=change.at,
+            updated=change.at,
+        )
+        self._write(sql.BEGIN_CONVERSATION, given)
+        self._use(self._used, change.conversation, change.at)
+
+    def hear(self, change: kinds.Heard) -> None:
+        """Write a message of a client."""
+        message_id = heard_message_id(change.conversation, change.key)
+        given = values(conversation=change.conversation, key=change.key, parent=change.parent)
+        self._write_message(sql.HEAR, message_id, change.message, change.at, given)
+        if title := title_of(change.message):
+            self._write(sql.TITLE, values(conversation=change.conversation, title=encoded(title)))
+        self._use(self._used, change.conversation, change.at)
+
+    def begin_turn(self, change: kinds.TurnBegun) -> None:
+        """Write a turn."""
+        given = values(
+            id=change.turn,
+            conversation=change.conversation,
+            parent=change.parent,
+            agent=encoded(change.agent),
+            began=change.at,
+        )
+        self._write(sql.BEGIN_TURN, given)
+        self._use(self._used, change.conversation, change.at)
+
+    def begin_reply(self, change: kinds.ReplyBegun) -> None:
+        """Write a reply without any part, unless it is there."""
+        given = values(id=change.message, turn=change.turn, fields=REPLY_FIELDS, status="streaming", at=change.at)
+        self._write(sql.ADD, given)
+        self._write(sql.HAS_MORE, values(turn=change.turn, id=change.message))
+        if change.message in self._tails:
+            self._forgotten.add(change.message)
+        else:
+            self._tails[change.message] = Tail(change.turn)
+        self._use(self._used_by_turn, change.turn, change.at)
+
+    def grow(self, change: kinds.ReplyGrew) -> None:
+        """Let the last part of a reply grow, or begin a new one."""
+        content, tail = body(change.text), self._tails.get(change.message)
+        if tail and tail.kind == change.kind and tail.length + len(content) <= LARGEST_PART:
+            given = values(message=change.message, position=tail.position, content=content)
+            self._write(sql.GROW_PART, given)
+            self._tails[change.message] = replace(tail, length=tail.length + len(content))
+        elif tail:
+            self._add_to_reply(change.message, tail, Part(change.kind, content))
+
+    def call(self, change: kinds.ReplyCalled) -> None:
+        """Write a call as a part."""
+        if tail := self._tails.get(change.message):
+            self._add_to_reply(change.message, tail, Part("tool_call", encoded(change.call)))
+
+    def end_reply(self, change: kinds.ReplyEnded) -> None:
+        """Write how a reply has ended."""
+        self._write(sql.END_REPLY, values(message=change.message, status=change.status))
+        self._write(sql.END_PARTS, values(message=change.message, status=change.status))
+        self._forgotten.add(change.message)
+
+    def add_message(self, change: kinds.Added) -> None:
+        """Write a whole message of a turn."""
+        given = values(turn=change.turn, status="complete")
+        self._write_message(sql.ADD, change.message, change.content, change.at, given)
+        self._write(sql.HAS_MORE, values(turn=change.turn, id=change.message))
+        self._use(self._used_by_turn, change.turn, change.at)
+
+    def use(self, change: kinds.StepUsed) -> None:
+        """Write what a step has used, and add it up."""
+        used, fill = change.usage, change.fill
+        counted = dict(
+            zip(sql.COUNTERS, (used.input, used.output, used.cache_creation, used.cache_read), strict=True),
+            turn=change.turn,
+            is_counted=used.is_counted,
+        )
+        self._write(sql.USE, values(**counted, model=encoded(change.model), at=change.at))
+        self._write(sql.ADD_USE, values(**counted, total_tokens=used.total))
+        if fill:
+            filled = zip(sql.FILL, (fill.tokens, fill.window, fill.trigger, fill.stop_at), strict=True)
+            self._write(sql.FILL_WINDOW, values(turn=change.turn, **dict(filled)))
+        self._use(self._used_by_turn, change.turn, change.at)
+
+    def compact(self, change: kinds.CompactionNoted) -> None:
+        """Write a compaction, and count it."""
+        given = values(
+            conversation=change.conversation,
+            before=change.before,
+            after=change.after,
+            rung=change.rung,
+            at=change.at,
+            **_details(change.details),
+        )
+        self._write(sql.COMPACT, given)
+        self._write(sql.COUNT_COMPACTION, values(conversation=change.conversation))
+        self._use(self._used, change.conversation, change.at)
+
+    def end_turn(self, change: kinds.TurnEnded) -> None:
+        """Write how a turn has ended, which ends a reply that is still being said, too."""
+        ended = values(turn=change.turn, status=change.status)
+        self._write(sql.END_PARTS_OF_TURN, ended)
+        self._write(sql.END_REPLIES_OF_TURN, ended)
+        self._write(sql.END_TURN, values(turn=change.turn, status=change.status, key=change.key, at=change.at))
+        self._forgotten.update(message for message, tail in self._tails.items() if tail.turn == change.turn)
+        self._use(self._used_by_turn, change.turn, change.at)
+
+    def put_in_queue(self, change: kinds.Queued) -> None:
+        """Write a message that waits."""
+        item = change.item
+        given = values(
+            id=item.id,
+            conversation=item.conversation,
+            message=encoded(item.message),
+            mode=item.mode,
+            at=item.at,
+            turn=item.turn,
+        )
+        self._write(sql.PUT_IN_QUEUE, given)
+        self._use(self._used, item.conversation, item.at)
+
+    def take(self, change: kinds.QueueTaken) -> None:
+        """Write which turn has taken these."""
+        for item in change.ids:
+            self._write(sql.TAKE, values(id=item, turn=change.turn))
+
+    def drop(self, change: kinds.QueueDropped) -> None:
+        """Delete these from the queue."""
+        for item in change.ids:
+            self._write(sql.DROP, values(id=item))
+
+    def delete(self, change: Deleted) -> None:
+        """Delete a conversation with all that belongs to it."""
+        for statement in sql.DELETING:
+            self._write(statement, values(conversation=change.conversation))
+        self._tails.clear()
+
+    def delete_turn(self, change: TurnDeleted) -> None:
+        """Delete a turn with all that was said in it."""
+        for statement in sql.DELETING_TURN:
+            self._write(statement, values(turn=change.turn))
+        self._tails.clear()
+
+    def _write(self, statement: Any, given: dict[str, Any]) -> None:
+        if self.groups and self.groups[-1][0] is statement:
+            self.groups[-1][1].append(given)
+        else:
+            self.groups.append((statement, [given]))
+
+    def _write_message(
+        self, statement: Any, message_id: str, message: Message, at: float, given: dict[str, Any]
+    ) -> None:
+        fields, parts = split(message)
+        self._write(statement, given | values(id=message_id, fields=fields, at=at))
+        for position, part in enumerate(parts):
+            self._write_part(message_id, position, part, "complete")
+
+    def _add_to_reply(self, message: str, tail: Tail, part: Part) -> None:
+        position = tail.position + 1
+        self._write_part(message, position, part, "streaming")
+        self._tails[message] = Tail(tail.turn, position, part.kind, len(part.content))
+
+    def _write_part(self, message: str, position: int, part: Part, status: str) -> None:
+        given = values(message=message, position=position, kind=part.kind, status=status, content=part.content)
+        self._write(sql.ADD_PART, given)
+
+    @staticmethod
+    def _use(used: dict[str, float], key: str, at: float) -> None:
+        used[key] = max(at, used.get(key, at))
+
+
+PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
+    kinds.ConversationBegun: Plan.begin,
+    kinds.Heard: Plan.hear,
+    kinds.TurnBegun: Plan.begin_turn,
+    kinds.ReplyBegun: Plan.begin_reply,
+    kinds.ReplyGrew: Plan.grow,
+    kinds.ReplyCalled: Plan.call,
+    kinds.ReplyEnded: Plan.end_reply,
+    kinds.Added: Plan.add_message,
+    kinds.StepUsed: Plan.use,
+    kinds.CompactionNoted: Plan.compact,
+    kinds.TurnEnded: Plan.end_turn,
+    kinds.Queued: Plan.put_in_queue,
+    kinds.QueueTaken: Plan.take,
+    kinds.QueueDropped: Plan.drop,
+    Deleted: Plan.delete,
+    TurnDeleted: Plan.delete_turn,
+}
+"""How each kind of change is planned."""
+
+
+def growing(changes: Sequence[KeptChange]) -> list[str]:
+    """Return the replies that grow or call in a batch: their last parts have to be known."""
+    grown = (change.message for change in changes if isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled))
+    return [message for message in dict.fromkeys(grown) if is_sound_id(message)]
+
+
+def with_sure_tails(changes: Sequence[KeptChange], known: Iterable[str]) -> Iterator[Sequence[KeptChange]]:
+    """Yield changes in order, cut where only the database can tell what the tails are after a change.
+
+    That is after a deletion, and after the beginning of a reply that was known or has grown before.
+    """
+    start, seen = 0, set(known)
+    for place, change in enumerate(changes, 1):
+        is_cut = isinstance(change, Deleted | TurnDeleted)
+        if isinstance(change, kinds.ReplyBegun | kinds.ReplyGrew | kinds.ReplyCalled):
+            is_cut = isinstance(change, kinds.ReplyBegun) and change.message in seen
+            seen.add(change.message)
+        if is_cut or place == len(changes):
+            yield changes[start:place]
+            start = place
+
+
+def _details(details: kinds.CompactionDetails | None) -> dict[str, Any]:
+    """Return the columns of a compaction that not every one has."""
+    known = asdict(details) if details else dict.fromkeys(DETAILS)
+    return known | ({"summary": encoded(details.summary)} if details else {})
+
+
+def title_of(message: Message) -> str:
+    """Return the beginning of a question, in one line; empty for other messages and such that hold no text."""
+    if message.get("role") != "user":
+        return ""
+    return " ".join(text_of(message)[: TITLE_CHARACTERS * 4].split())[:TITLE_CHARACTERS].rstrip()
+
+
+def heard_message_id(conversation: str, key: str) -> str:
+    """Return the id of a message that a client sent, which each conversation has once."""
+    return f"{conversation}-{key}"

@@ -1,0 +1,83 @@
+"""Opens the store where the settings say; SQLAlchemy is loaded in a thread when the store is first used."""
+
+import asyncio
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from elbowroom.context.observations import Observations
+from elbowroom.settings.fields import data_dir
+from elbowroom.settings.model import StoreSettings
+from elbowroom.store.base import LIMITS_IN_MEMORY, Limits
+from elbowroom.store.conversations import WriteBehindConversations
+from elbowroom.store.outputs import WriteBehindToolOutputs
+from elbowroom.store.rows import WriteBehindLedger, WriteBehindMemories
+from elbowroom.store.write_behind import WriteBehindStore
+
+if TYPE_CHECKING:
+    from elbowroom.store.sql import SqlStore
+
+FILE_NAME: Final = "elbowroom.db"
+SCHEME: Final = "sqlite+aiosqlite://"
+IN_MEMORY: Final = frozenset({"", "/:memory:"})
+
+
+class Store:
+    """All that outlives a request, in one database; nothing of it raises anything when that fails."""
+
+    def __init__(self, behind: WriteBehindStore) -> None:
+        self.ledger = WriteBehindLedger(behind)
+        self.tool_outputs = WriteBehindToolOutputs(behind)
+        self.memories = WriteBehindMemories(behind)
+        self.conversations = WriteBehindConversations(behind)
+        self._behind = behind
+
+    def open_soon(self) -> None:
+        """Begin to open the database, so that the first request waits less for it; for when the server listens."""
+        self._behind.open_soon()
+
+    def news(self) -> list[str]:
+        """Return short sentences for people about what has happened to the database, each once."""
+        return self._behind.news()
+
+    @property
+    def is_failing(self) -> bool:
+        """Tell whether the database does not work, so that new rows are only in memory."""
+        return self._behind.is_failing
+
+    async def aclose(self) -> None:
+        """Finish what is under way and close the store."""
+        await self._behind.aclose()
+        await self.conversations.aclose()
+
+
+def open_store(settings: StoreSettings, environ: Mapping[str, str], observations: Observations | None = None) -> Store:
+    """Return the store; nothing is read or loaded before it is used.
+
+    Raises SettingsError where `ELBOWROOM_DATA_DIR` is wrong.
+    """
+    path = database_path(settings, environ)
+    return _store(path, Limits.of(settings), observations) if path else open_in_memory(observations)
+
+
+def open_in_memory(observations: Observations | None = None) -> Store:
+    """Return a store that lasts as long as the process."""
+    return _store(None, LIMITS_IN_MEMORY, observations)
+
+
+def database_path(settings: StoreSettings, environ: Mapping[str, str]) -> Path | None:
+    """Return the database's file, or None where everything is kept in memory."""
+    if not settings.url:
+        return data_dir(environ) / FILE_NAME
+    place = settings.url.removeprefix(SCHEME)
+    return None if place in IN_MEMORY else Path(place.removeprefix("/"))
+
+
+def _store(path: Path | None, limits: Limits, observations: Observations | None) -> Store:
+    async def begin() -> "SqlStore":
+        sql = await asyncio.to_thread(importlib.import_module, "elbowroom.store.sql")
+        opened: SqlStore = await sql.SqlStore.open(path, limits)
+        return opened
+
+    return Store(WriteBehindStore(str(path or "in memory"), begin, observations=observations))

@@ -1,0 +1,135 @@
+"""One connection writes and waits for the disk; the others read and can do nothing else, each on a thread."""
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from ledger_files import query
+from sqlalchemy import Connection, text
+
+from elbowroom.store.base import StoreUnavailable
+from elbowroom.store.sql.database import READERS, Database
+
+FULL = 2
+COUNT = text("SELECT count(*) FROM numbers")
+ADD = text("INSERT INTO numbers VALUES (1)")
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    """An open database with a table of its own."""
+    database = await Database.open(tmp_path / "elbowroom.db")
+    await database.write(lambda connection: connection.execute(text("CREATE TABLE numbers (number INTEGER)")))
+    yield database
+    await database.aclose()
+
+
+async def test_what_is_acknowledged_is_on_the_disk(database: Database) -> None:
+    """The connection that writes waits for the disk with each commit."""
+
+    def settings(connection: Connection) -> list[object]:
+        return [connection.scalar(text(f"PRAGMA {name}")) for name in ("synchronous", "journal_mode")]
+
+    assert await database.write(settings) == [FULL, "wal"]
+
+
+async def test_readers_cannot_write(database: Database) -> None:
+    """Whatever a reader does, the file stays as it is."""
+    with pytest.raises(StoreUnavailable, match="readonly"):
+        await database.read(lambda connection: connection.execute(ADD))
+    assert await database.read(lambda connection: connection.scalar(COUNT)) == 0
+
+
+async def test_one_thread_writes_and_two_read(database: Database) -> None:
+    """A hundred who write at the same time come one after another; those who read share two threads."""
+    writing, reading = set(), set()
+
+    def write(connection: Connection) -> None:
+        connection.execute(ADD)
+        writing.add((threading.get_ident(), id(connection.connection.driver_connection)))
+
+    def read(connection: Connection) -> None:
+        connection.scalar(COUNT)
+        reading.add(threading.get_ident())
+
+    await asyncio.gather(*(database.write(write) for _ in range(100)), *(database.read(read) for _ in range(100)))
+    assert len(writing) == 1
+    assert len(reading) <= READERS
+    assert await database.read(lambda connection: connection.scalar(COUNT)) == 100
+
+
+async def test_readers_see_what_was_there_when_they_began(database: Database) -> None:
+    """Neither waits for the other, and who reads sees no half of what is written meanwhile."""
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def read_twice(connection: Connection) -> list[int | None]:
+        first = connection.scalar(COUNT)
+        has_begun.set()
+        may_end.wait(60)
+        return [first, connection.scalar(COUNT)]
+
+    reading = asyncio.create_task(database.read(read_twice))
+    await asyncio.to_thread(has_begun.wait, 60)
+    await database.write(lambda connection: connection.execute(ADD))
+    assert await database.read(lambda connection: connection.scalar(COUNT)) == 1
+    may_end.set()
+    assert await reading == [0, 0]
+
+
+async def test_all_of_a_change_or_nothing(database: Database) -> None:
+    """A change that fails on the way leaves nothing."""
+
+    def fail(connection: Connection) -> None:
+        connection.execute(ADD)
+        connection.execute(text("SELECT * FROM nowhere"))
+
+    with pytest.raises(StoreUnavailable, match="nowhere"):
+        await database.write(fail)
+    assert await database.read(lambda connection: connection.scalar(COUNT)) == 0
+
+
+async def test_a_change_goes_on_whose_caller_has_gone(database: Database) -> None:
+    """Cancelling a caller undoes nothing, and closing waits for the change."""
+    may_end = threading.Event()
+
+    def add(connection: Connection) -> None:
+        may_end.wait(60)
+        connection.execute(ADD)
+
+    writing = asyncio.create_task(database.write(add))
+    await asyncio.sleep(0)
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    may_end.set()
+    await database.aclose()
+    assert database.path
+    assert query(database.path, "SELECT count(*) FROM numbers") == [(1,)]
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await database.read(lambda connection: connection.scalar(COUNT))
+
+
+async def test_the_log_is_written_into_the_file_at_the_end(tmp_path: Path) -> None:
+    """A closed database is one file, which can be copied."""
+    path = tmp_path / "elbowroom.db"
+    await (await Database.open(path)).aclose()
+    assert os.listdir(tmp_path) == ["elbowroom.db"]
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]
+    connection.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
+async def test_only_the_owner_can_read_what_is_made(tmp_path: Path) -> None:
+    """The file and what belongs to it are for the owner alone, and so is a folder that is made."""
+    path = tmp_path / "data" / "elbowroom.db"
+    database = await Database.open(path)
+    await database.write(lambda connection: connection.execute(text("CREATE TABLE numbers (number INTEGER)")))
+    modes = {name: os.stat(path.parent / name).st_mode & 0o777 for name in os.listdir(path.parent)}
+    assert modes == {"elbowroom.db": 0o600, "elbowroom.db-wal": 0o600, "elbowroom.db-shm": 0o600}
+    assert os.stat(path.parent).st_mode & 0o777 == 0o700
+    await database.aclose()

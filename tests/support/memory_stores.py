@@ -1,0 +1,93 @@
+"""Each kind of rows in a database in memory that is asked without threads, for tests of other rooms."""
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from elbowroom.store.base import LIMITS_IN_MEMORY
+from elbowroom.store.changes import Deleted, KeptChange, TurnDeleted
+from elbowroom.store.outputs import WriteBehindToolOutputs
+from elbowroom.store.rows import WriteBehindLedger, WriteBehindMemories
+from elbowroom.store.sql import SqlStore
+from elbowroom.store.sql.conversations import SqlConversations
+from elbowroom.store.sql.database import Database
+from elbowroom.store.write_behind import WriteBehindStore
+
+Result = TypeVar("Result")
+
+
+class InlineDatabase(Database):
+    """A database in memory that answers where it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self._open()
+        weakref.finalize(self, self._writer.dispose)
+
+    async def _on(self, threads: Executor, work: Callable[[], Result]) -> Result:
+        return work()
+
+    def write_later(self, change: Callable[[Connection], object]) -> None:
+        """Make a change at once."""
+        self._try(change)
+
+
+class MemoryConversations(SqlConversations):
+    """`Conversations` into which changes are taken at once."""
+
+    def __init__(self) -> None:
+        super().__init__(InlineDatabase())
+
+    def note(self, changes: Sequence[KeptChange]) -> None:
+        """Write changes."""
+        self._write(changes)
+
+    async def settled(self) -> bool:
+        """Tell that nothing is durable here."""
+        return False
+
+    async def delete(self, owner: str, conversation: str) -> bool:
+        """Delete a conversation; tell whether it was there."""
+        found = await self.find(owner, conversation)
+        if found:
+            self._write([Deleted(found.id)])
+        return found is not None
+
+    async def delete_turn(self, owner: str, turn: str) -> bool:
+        """Delete a turn; tell whether it was there."""
+        is_there = await self.holder(owner, turn) is not None
+        if is_there:
+            self._write([TurnDeleted(turn)])
+        return is_there
+
+
+class MemoryToolOutputs(WriteBehindToolOutputs):
+    """`ToolOutputs` in memory."""
+
+    def __init__(self) -> None:
+        super().__init__(_store())
+
+
+class MemoryMemories(WriteBehindMemories):
+    """`Memories` in memory."""
+
+    def __init__(self) -> None:
+        super().__init__(_store())
+
+
+class MemoryLedgerRows(WriteBehindLedger):
+    """`LedgerRows` in memory."""
+
+    def __init__(self) -> None:
+        super().__init__(_store())
+
+
+def _store() -> WriteBehindStore:
+    async def begin() -> SqlStore:
+        return SqlStore(InlineDatabase(), LIMITS_IN_MEMORY, time.time)
+
+    return WriteBehindStore("memory", begin)
