@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code: 0 for done, 1 for an error that has been explained."""
     options = _parser().parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a name in the settings may hold what the terminal cannot show
+        if isinstance(stream, io.TextIOWrapper):  # the terminal may not be able to show a name in the settings
             stream.reconfigure(errors="backslashreplace")
     log_to_terminal(options.log_level)
     try:
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ElbowroomError as error:
         print(f"elbowroom: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # what reads the output, such as `head`, has had enough
+    except BrokenPipeError:  # the reader of the output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -157,7 +157,7 @@ async def _run_demo(options: argparse.Namespace) -> None:
 
 
 def _environment_of_demo() -> dict[str, str]:
-    """Return the environment without the settings in it, which are meant for the real server; a token stays one."""
+    """Return the environment without the settings of the real server, except a token."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -185,7 +185,7 @@ def _count(options: argparse.Namespace) -> int:
 
 
 async def _print_count(loaded: LoadedSettings, model: str, text: str) -> None:
-    """Count with the provider that has the model; it has to run, but loads nothing."""
+    """Count with the provider of the model, which has to run; no model is loaded."""
     from elbowroom.agents.catalog import Catalog
     from elbowroom.agents.dry_run import count_input
     from elbowroom.providers.registry import Providers

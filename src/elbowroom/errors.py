@@ -1,4 +1,4 @@
-"""Every error elbowroom raises on purpose, and what each looks like to a client.
+"""Every error that elbowroom raises on purpose, and its status and type for a client.
 
     ElbowroomError                     500 server_error
     ├── SettingsError                  500  a wrong settings file, environment variable or flag
@@ -9,23 +9,23 @@
     │   ├── Forbidden                  403 a Host or Origin that is not on the list
     │   ├── NotFound                   404
     │   │   └── ModelNotFound          404 model_not_found, with the list of what there is
-    │   ├── Conflict                   409 what is there already stands against it
+    │   ├── Conflict                   409 the request contradicts the present state
     │   ├── RequestTimeout             408 headers or body came too slowly
     │   ├── BodyTooLarge               413
     │   ├── UnsupportedMediaType       415
     │   └── ContextOverflow            400 context_length_exceeded, with the numbers
     ├── TooManyRequests                429 queue_full, with Retry-After
     └── UpstreamError                  502 upstream_error
-        ├── UpstreamUnreachable        503 nobody listens there
+        ├── UpstreamUnreachable        503 no server listens at the address
         ├── UpstreamRejected           the upstream's own 4xx status, with its own words
         ├── UpstreamBusy               429 or 503, with Retry-After where the upstream named one
-        ├── UpstreamTimeout            504 it took the request and then fell silent
+        ├── UpstreamTimeout            504 it accepted the request and then sent nothing
         ├── ModelUnavailable           503 the model is not loaded, was unloaded or has crashed
-        ├── StreamCut                  502 the answer stopped without saying that it was finished
-        └── EmptyReply                 502 the answer was finished without anything in it
+        ├── StreamCut                  502 the answer ended without a finish_reason
+        └── EmptyReply                 502 the answer was finished and empty
 
-`server/failures.py` is the one border where they become HTTP; `providers/` translate what their upstreams
-say into them. A message says what happened, where, and what the person can do.
+The server alone turns them into HTTP answers; providers turn the errors of their upstreams into them. A message says
+what happened, where, and what the person can do.
 """
 
 from collections.abc import Sequence
@@ -114,7 +114,7 @@ class ModelNotFound(NotFound):
 
 
 class Conflict(RequestError):
-    """What was asked for contradicts what there is; the code says which kind of conflict it is."""
+    """The request contradicts the present state; the code says how."""
 
     status = 409
 
@@ -138,7 +138,7 @@ class UnsupportedMediaType(RequestError):
 
 
 class ContextOverflow(RequestError):
-    """The prompt does not fit the model's window; the sizes are in tokens, None where nobody named them."""
+    """The prompt does not fit the model's window; the sizes are in tokens, None if unknown."""
 
     code = "context_length_exceeded"
     param = "messages"
@@ -150,7 +150,7 @@ class ContextOverflow(RequestError):
 
 
 class WindowUnknown(ElbowroomError):
-    """Nobody tells how large the model's window is, so nothing can be kept inside it."""
+    """The size of the model's window is unknown, so elbowroom cannot keep requests inside it."""
 
     status = 503
     code = "window_unknown"
@@ -164,7 +164,7 @@ class WindowUnknown(ElbowroomError):
 
 
 class TooManyRequests(ElbowroomError):
-    """As many requests wait for the model as may; `retry_after` is in about how many seconds one of them is served."""
+    """The queue for the model is full; `retry_after` estimates the seconds until a request is served."""
 
     status = 429
     type = "rate_limit_error"
@@ -186,7 +186,7 @@ class UpstreamError(ElbowroomError):
 
 
 class UpstreamUnreachable(UpstreamError):
-    """Nobody answers at the provider's address."""
+    """No server answers at the provider's address."""
 
     status = 503
     code = "upstream_unreachable"
@@ -234,17 +234,17 @@ class StreamCut(UpstreamError):
 
 
 class EmptyReply(UpstreamError):
-    """The upstream said that it was finished and had said nothing."""
+    """The upstream finished its answer without any content."""
 
     code = "upstream_empty"
 
 
 class McpUnavailable(ElbowroomError):
-    """A server cannot be used; the message says why, as the end of a sentence, and holds no secret."""
+    """An MCP server cannot be used; the message is the end of a sentence that says why, without secrets."""
 
 
 class LinkLost(Exception):
-    """The connection has ended; `was_sent` tells whether the server may have got the request."""
+    """The connection to an MCP server has ended; `was_sent` tells whether the server may have received the request."""
 
     def __init__(self, *, was_sent: bool) -> None:
         super().__init__()

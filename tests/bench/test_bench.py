@@ -1,6 +1,7 @@
 """The bench measures what it says, and does not count wrong answers."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +15,15 @@ from turn_cost import WAYS
 from visit import Visit
 
 HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+BENCH = REPOSITORY / "scripts" / "benchmarks"
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the bench at its smallest."""
-    command = [sys.executable, str(HERE / "bench.py"), "--quick", "--rounds", "1", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    command = [sys.executable, str(BENCH / "bench.py"), "--quick", "--rounds", "1", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(BENCH)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
 
 
 @pytest.mark.long
@@ -28,7 +32,9 @@ def test_a_quick_run_reports_every_load_and_counts_every_token(tmp_path: Path) -
     file = tmp_path / "rounds.json"
     done = bench("--servers", "direct,control", "--json", str(file))
     assert done.returncode == 0, done.stderr
-    titles = [figure.title for figure in FIGURES] + [figure[0] for figure in COMPACTION_FIGURES]
+    titles = [figure.title for figure in FIGURES if figure.against != "forgetful"] + [
+        figure[0] for figure in COMPACTION_FIGURES
+    ]
     for title in titles + [start[1] for start in START_FIGURES if start[0] == "elbowroom"]:
         assert f"| {title} |" in done.stdout
     for way in WAYS:
@@ -51,6 +57,14 @@ def test_a_server_that_loses_a_token_is_caught() -> None:
     assert "WRONG ANSWER from elbowroom: the text is wrong from character" in done.stdout
 
 
+def test_another_checkout_is_measured_in_the_same_rounds() -> None:
+    """`--against` starts the other checkout's elbowroom, and the table shows both with their difference."""
+    done = bench("--servers", "elbowroom,other", "--against", str(REPOSITORY), "--only", "first_token")
+    assert done.returncode == 0, done.stderr
+    assert "| measure | direct | control | elbowroom | other | difference | compared |" in done.stdout
+    assert "WRONG" not in done.stdout
+
+
 def seen(server: str, cpu: float, broken: tuple[str, ...] = ()) -> Visit:
     """Return a visit of 1,000 frames that cost so many CPU seconds."""
     return Visit(server, units=1000, wall=1.0, cpu=cpu, first_tokens=(0.001,), deltas=1000, broken=broken)
@@ -68,6 +82,15 @@ def test_ratios_are_formed_within_a_round() -> None:
     assert row.compared.median == pytest.approx(1.5)
     assert (row.compared.low, row.compared.high) == pytest.approx((1.6 / 1.4, 2.0))
     assert row.verdict == "pass"
+
+
+def test_differences_from_another_checkout_are_formed_within_a_round() -> None:
+    """The difference is the median of the rounds' differences, in the row's unit."""
+    costs = [(2.0, 1.0), (3.0, 2.5), (4.0, 1.0)]
+    pairs = tuple({"elbowroom": seen("elbowroom", own), "other": seen("other", other)} for own, other in costs)
+    difference = row_of(FIGURES[0], Run(LOADS[0], pairs)).difference
+    assert difference is not None
+    assert (difference.median, difference.low, difference.high) == pytest.approx((1000, 500, 3000))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, WaitFor, demo_models
-from elbowroom.errors import ModelNotFound
+from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, WaitFor
 
 QWEN = SimulatedModel(
     "qwen/qwen3-8b",
@@ -163,15 +162,6 @@ async def test_granted_window_may_differ_from_the_one_asked_for() -> None:
     assert large.context_length == LLAMA.max_context_length
 
 
-async def test_window_changes_between_two_calls() -> None:
-    """A reload keeps the id and changes the window."""
-    async with SimulatedLMStudio([QWEN]) as studio:
-        await chat(studio, QWEN.key)
-        studio.reload(QWEN.key, context_length=4096)
-        await chat(studio, QWEN.key)
-    assert [record.window for record in studio.chats] == [8192, 4096]
-
-
 async def test_first_request_loads_the_model_just_in_time() -> None:
     """It takes the model's time, shows as loading meanwhile, and gives the small default window."""
     slow = SimulatedModel("slow", load_seconds=0.2)
@@ -268,49 +258,3 @@ async def test_model_lost_in_mid_stream_ends_the_stream_with_an_error(lose: Any,
     assert rest.startswith("event: error\ndata: ")
     assert message in rest
     assert "[DONE]" not in rest
-
-
-def test_loading_what_is_not_there_names_what_is() -> None:
-    """A test that mistypes a key reads which keys exist."""
-    studio = SimulatedLMStudio([QWEN])
-    with pytest.raises(ModelNotFound, match=QWEN.key):
-        studio.load("qwen")
-    with pytest.raises(ModelNotFound, match="not loaded"):
-        studio.unload("qwen")
-
-
-async def test_embeddings_are_the_same_for_the_same_text() -> None:
-    """One unit vector a text, numbers as LM Studio sends them; the chat route refuses the model."""
-    async with SimulatedLMStudio([QWEN, EMBEDDER]) as studio:
-        body = {"model": EMBEDDER.key, "input": ["a", "b", "a"], "encoding_format": "base64"}
-        status, answer = await post(studio, "/v1/embeddings", body)
-        wrong, _ = await post(studio, "/v1/embeddings", {"model": EMBEDDER.key, "input": 5})
-        refused, _ = await chat(studio, EMBEDDER.key)
-    first, second, third = (row["embedding"] for row in answer["data"])
-    assert (status, wrong, refused) == (200, 400, 400)
-    assert first == third != second
-    assert sum(value * value for value in first) == pytest.approx(1)
-    assert answer["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
-
-
-async def test_text_completion_is_counted_and_streams() -> None:
-    """`/v1/completions` has its own object, a usage, and ends with [DONE] when streamed."""
-    async with SimulatedLMStudio([QWEN]) as studio, aiohttp.ClientSession(studio.base_url) as http:
-        status, answer = await post(studio, "/v1/completions", {"prompt": "Once upon a time"})
-        body = {"prompt": "Once", "stream": True, "max_tokens": 2}
-        async with http.post("/v1/completions", json=body) as response:
-            stream = await response.text()
-        wrong, _ = await post(studio, "/v1/completions", {"prompt": None})
-    assert (status, wrong) == (200, 400)
-    assert (answer["object"], answer["choices"][0]["finish_reason"]) == ("text_completion", "stop")
-    assert "Once upon a time" in answer["choices"][0]["text"]
-    assert answer["usage"]["prompt_tokens"] > 0
-    assert '"finish_reason":"length"' in stream
-    assert stream.endswith("data: [DONE]\n\n")
-
-
-def test_demo_models_show_every_kind() -> None:
-    """One model is loaded, others load when asked for, one sees, one makes embeddings."""
-    models = demo_models()
-    assert [model.loaded_context_length for model in models] == [8192, None, None, None]
-    assert [model.type for model in models] == ["llm", "llm", "vlm", "embedding"]

@@ -71,32 +71,6 @@ async def test_every_wording_comes_as_status_or_as_event(name: Wording) -> None:
         assert await post(studio, LONG, stream=True) == (400, json.dumps({"error": message}))
 
 
-async def test_refused_request_uses_up_no_script() -> None:
-    """The model never saw it, so its answer waits for a prompt that fits."""
-    async with SimulatedLMStudio([TINY], overflow=Overflow(prompt="C")) as studio:
-        studio.enqueue("hello")
-        await post(studio, LONG)
-        _, text = await post(studio, LONG[:2])
-    assert json.loads(text)["choices"][0]["message"]["content"] == "hello"
-
-
-async def test_empty_answer_is_a_valid_stream_with_nothing_in_it() -> None:
-    """Finish and usage are there, deltas are not."""
-    async with SimulatedLMStudio([TINY], overflow=Overflow(prompt="empty")) as studio:
-        status, text = await post(studio, LONG, stream=True, stream_options={"include_usage": True})
-    finish, usage, done = (line.removeprefix("data: ") for line in text.split("\n\n")[:-1])
-    assert (status, done) == (200, "[DONE]")
-    assert json.loads(finish)["choices"][0]["delta"] == {}
-    assert json.loads(usage)["usage"]["completion_tokens"] == 0
-
-
-async def test_garbage_answers_what_nobody_asked() -> None:
-    """A fluent introduction, as if the prompt had not been there."""
-    async with SimulatedLMStudio([TINY], overflow=Overflow(prompt="garbage")) as studio:
-        _, text = await post(studio, LONG)
-    assert "I'm an AI assistant" in json.loads(text)["choices"][0]["message"]["content"]
-
-
 async def test_answer_that_reaches_the_end_of_the_window_follows_the_policy() -> None:
     """stopAtLimit ends it with `length` where the window ends, the default lets it run on."""
     async with SimulatedLMStudio([TINY], overflow=Overflow("stopAtLimit")) as studio:
@@ -133,16 +107,3 @@ async def test_full_pool_kills_every_request_at_work() -> None:
         full = event("Context size has been exceeded.")
     assert waiting.endswith(full)
     assert second.endswith(full)
-
-
-async def test_prompt_that_finds_no_room_in_the_pool_kills_the_others_too() -> None:
-    """The second prompt alone is too much beside the first; afterwards the model works again."""
-    middle = [{"role": "user", "content": "word " * 120}]
-    async with SimulatedLMStudio([TINY], overflow=Overflow(shared_pool=True)) as studio:
-        studio.enqueue(Script("waiting", WaitFor(asyncio.Event())))
-        first = asyncio.create_task(post(studio, middle))
-        await studio.wait_until(lambda: studio.chats and studio.chats[0].completion_tokens)
-        answers = [await post(studio, middle), await first, await post(studio, LONG[:2])]
-    refused = (400, json.dumps({"error": "Context size has been exceeded."}))
-    assert answers[:2] == [refused, refused]
-    assert answers[2][0] == 200

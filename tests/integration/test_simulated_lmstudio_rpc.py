@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from elbowroom.demo import Overflow, RpcCall, Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, WaitFor
+from elbowroom.demo import Overflow, RpcCall, Script, SimulatedLMStudio, SimulatedModel, WaitFor
 
 MODEL = SimulatedModel("qwen/qwen3-8b", "Qwen3 8B", publisher="qwen", loaded_context_length=8192)
 SPECIFIER = {"type": "query", "query": {"identifier": MODEL.key}}
@@ -119,25 +119,6 @@ async def test_template_and_tokenizer_count_as_usage_does() -> None:
     assert usage["prompt_tokens"] == len(tokens)
 
 
-async def test_template_override_is_what_the_render_shows() -> None:
-    """A tokenizer given to the model renders for it, whatever its file would say; its refusal is an error."""
-
-    class Overridden(SimulatedTokenizer):
-        def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> str:
-            if messages[0]["role"] == "system":
-                raise ValueError("System role not supported")
-            return "[INST]" + str(messages[0]["content"]) + "[/INST]"
-
-    model = SimulatedModel(MODEL.key, loaded_context_length=4096, tokenizer=Overridden())
-    async with SimulatedLMStudio([model]) as studio, connected(studio) as llm:
-        message: dict[str, Any] = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
-        shown = await llm.result("applyPromptTemplate", specifier=SPECIFIER, history={"messages": [message]})
-        history = {"messages": [message | {"role": "system"}]}
-        failed = await llm.call("applyPromptTemplate", specifier=SPECIFIER, history=history)
-    assert shown == {"formatted": "[INST]Hi[/INST]"}
-    assert "System role not supported" in failed["error"]["title"]
-
-
 async def test_calls_never_load_a_model() -> None:
     """A model on disk is not found, an unloaded instance is named as such, and nothing was loaded."""
     async with SimulatedLMStudio([MODEL, SimulatedModel("other")]) as studio, connected(studio) as llm:
@@ -175,18 +156,6 @@ async def test_configuration_and_state_can_be_read() -> None:
     assert state == {"status": "idle", "queued": 0}
 
 
-async def test_system_namespace_lists_downloads() -> None:
-    """Every model on disk, loaded or not; embedding models have their own namespace."""
-    embedder = SimulatedModel("nomic", type="embedding", loaded_context_length=2048)
-    async with SimulatedLMStudio([MODEL, embedder]) as studio:
-        async with connected(studio, "system") as system:
-            listed = await system.result("listDownloadedModels")
-        async with connected(studio, "embedding") as embedding:
-            (loaded,) = await embedding.result("listLoaded")
-    assert [row["modelKey"] for row in listed] == [MODEL.key, "nomic"]
-    assert (loaded["type"], loaded["contextLength"]) == ("embedding", 2048)
-
-
 async def test_keep_alive_is_acknowledged() -> None:
     """And an open socket counts neither as a request under way nor as a departure when it closes."""
     async with SimulatedLMStudio([MODEL]) as studio:
@@ -219,13 +188,3 @@ async def test_wrong_credentials_are_refused(hello: dict[str, Any]) -> None:
             groups = {"clientIdentifier": "abcd1234", "clientPasskey": "ABCDEFGHIJKLMNOPQRST"}
             await socket.send_json({"authVersion": 1, **groups})
             assert await socket.receive_json() == {"success": True}
-
-
-async def test_sockets_can_be_switched_off_and_stay_on_the_internal_port() -> None:
-    """Off, the path is unknown; with the HTTP server off, sockets still answer."""
-    async with SimulatedLMStudio([MODEL], rpc=False) as studio:
-        with pytest.raises(aiohttp.WSServerHandshakeError):
-            async with connected(studio):
-                pass
-    async with SimulatedLMStudio([MODEL], http_server=False) as studio, connected(studio) as llm:
-        assert len(await llm.result("listLoaded")) == 1

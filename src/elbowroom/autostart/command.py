@@ -1,4 +1,4 @@
-"""`elbowroom autostart`: what the command line does with the system that it runs on."""
+"""The command line of `elbowroom autostart`: switches it on and off, and tells its status."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ STARTERS: Final[Mapping[str, Callable[[Service, Mapping[str, str], Run], Starter
 
 
 def starter_for(platform: str, service: Service, environ: Mapping[str, str], run: Run = run) -> Starter:
-    """Return the way of this platform, as `sys.platform` names it. Raises ElbowroomError where none is known."""
+    """Return the starter of a platform (`sys.platform`). Raises ElbowroomError where none is known."""
     if (starter := STARTERS.get(platform)) is None:
         raise ElbowroomError(
             f"elbowroom does not know how programs are started at log-in on {platform}; "
@@ -44,7 +44,7 @@ def starter_for(platform: str, service: Service, environ: Mapping[str, str], run
 
 
 def switch_on(starter: Starter, say: Say, *, force: bool) -> None:
-    """Show the text, write it and start the program. Raises ElbowroomError, also where somebody's own text is there."""
+    """Show the text, install it and start the program. Raises ElbowroomError, also if the text is foreign."""
     starter.check()
     _check_ours(starter, "on", force=force)
     say(f"For {starter.where}:\n\n{starter.text}")
@@ -53,7 +53,7 @@ def switch_on(starter: Starter, say: Say, *, force: bool) -> None:
 
 
 def switch_off(starter: Starter, say: Say, *, force: bool) -> None:
-    """End the program and take away what was written. Raises ElbowroomError, also where it is not what was written."""
+    """Stop the program and remove the text. Raises ElbowroomError, also instead of removing a foreign text."""
     if starter.installed() is None:
         say(f"elbowroom does not start by itself: {starter.where} is not there.")
         return
@@ -64,7 +64,7 @@ def switch_off(starter: Starter, say: Say, *, force: bool) -> None:
 
 
 def tell_status(starter: Starter, say: Say) -> None:
-    """Say whether it is on, whether it runs, and whether that is what `on` would write now."""
+    """Say whether autostart is on, whether the program runs, and whether `on` would write the same text now."""
     if (installed := starter.installed()) is None:
         say(f"off: {starter.where} is not there.")
         return
@@ -89,9 +89,9 @@ def _check_ours(starter: Starter, what: What, *, force: bool) -> None:
 
 
 def autostart(what: What, config: str | None, say: Say, warn: Say, *, only_print: bool, force: bool) -> None:
-    """Do it for this Python and this environment; `config` is the settings file that the person has named.
+    """Run the command for this Python and this environment; `config` is the settings file that the person has named.
 
-    Raises ElbowroomError; `on` also where the settings are wrong: what cannot start now is not started at log-in.
+    Raises ElbowroomError; for `on` also where the settings are wrong and the server could not start.
     """
     if only_print and what != "on":
         raise ElbowroomError("--print shows what `on` writes: elbowroom autostart on --print.")

@@ -5,18 +5,18 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from elbowroom.autostart.service import Run, Service, TextFile, insist, marked
+from elbowroom.autostart.service import Run, Service, TextFile, marked, run_or_fail
 from elbowroom.errors import ElbowroomError
 
 LABEL: Final = "local.elbowroom"
 STOP_SECONDS: Final = 30
-"""More than a stop ever takes: by then elbowroom has ended by itself."""
+"""elbowroom stops in less time than this."""
 UNLOADING_TRIES: Final = 30
-"""launchd refuses to load an agent whose program is still ending; so often it is asked."""
+"""How often loading is tried: launchd refuses while the program is still ending."""
 
 
 def agent_text(service: Service, log: Path) -> str:
-    """Return the property list: started at log-in, and again where it has failed."""
+    """Return the property list: started at log-in, and restarted after a failure."""
     values: dict[str, Any] = {
         "Label": LABEL,
         "ProgramArguments": list(service.command),
@@ -45,12 +45,12 @@ class LaunchAgent(TextFile):
 
     @property
     def where(self) -> str:
-        """Return its path."""
+        """Return the path of the property list."""
         return str(self.path)
 
     @property
     def advice(self) -> str:
-        """Return where its log is."""
+        """Return when it runs and where its log is."""
         return f"It starts when you log in and ends when you log out.\nIts log: {self._log}"
 
     def check(self) -> None:
@@ -62,15 +62,15 @@ class LaunchAgent(TextFile):
             )
 
     def installed(self) -> str | None:
-        """Return the property list that is there."""
+        """Return the installed property list, None if there is none."""
         return self.read()
 
     def is_same(self, installed: str) -> bool:
-        """Tell whether it is the same text."""
+        """Tell whether the installed text equals the one to write."""
         return installed == self.text
 
     def install(self) -> None:
-        """Write and load it; one that has changed is loaded anew."""
+        """Write and load the property list; a changed one is loaded again."""
         is_loaded = self._is_loaded()
         if self.read() != self.text:
             self.write(self.text)
@@ -78,20 +78,20 @@ class LaunchAgent(TextFile):
                 self._unload()
                 is_loaded = False
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        insist(self._run, ["launchctl", "enable", self._target], f"{self.path} is written, but cannot be enabled.")
+        run_or_fail(self._run, ["launchctl", "enable", self._target], f"{self.path} is written, but cannot be enabled.")
         if is_loaded:
-            insist(self._run, ["launchctl", "kickstart", self._target], "It is on, but does not start now.")
+            run_or_fail(self._run, ["launchctl", "kickstart", self._target], "It is on, but does not start now.")
         else:
             self._load()
 
     def remove(self) -> None:
-        """Unload and delete it."""
+        """Unload and delete the property list."""
         if self._is_loaded():
             self._unload()
         self.delete()
 
     def is_running(self) -> bool:
-        """Tell whether it has a process."""
+        """Tell whether the program runs now."""
         said = self._run(["launchctl", "print", self._target])
         return said.is_done and "state = running" in said.out
 
@@ -104,7 +104,11 @@ class LaunchAgent(TextFile):
             if self._run(command).is_done:
                 return
             time.sleep(self._pause)
-        insist(self._run, command, f"{self.path} is written and counts from the next log-in, but cannot be loaded now.")
+        run_or_fail(
+            self._run, command, f"{self.path} is written and counts from the next log-in, but cannot be loaded now."
+        )
 
     def _unload(self) -> None:
-        insist(self._run, ["launchctl", "bootout", self._target], f"{self.path} cannot be unloaded; it is left loaded.")
+        run_or_fail(
+            self._run, ["launchctl", "bootout", self._target], f"{self.path} cannot be unloaded; it is left loaded."
+        )

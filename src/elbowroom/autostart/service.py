@@ -1,4 +1,4 @@
-"""What is to be started at log-in: this very elbowroom, with the files that it uses now."""
+"""What all systems share: the command to start at log-in, the marker in its text, and running the system's programs."""
 
 import hashlib
 import os
@@ -17,18 +17,22 @@ from elbowroom.settings.keys import key_text, variables_of
 from elbowroom.settings.load import LoadedSettings
 
 CARRIED: Final = ("PATH", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
-"""Variables that are written down: where programs of MCP servers are found, and where files are looked for."""
+"""Variables that are copied into the text: they locate the programs of MCP servers, and files."""
 CACHES: Final = frozenset({"archive-v0", "builds-v0", ".cache"})
-"""Folders in the path of a Python that `uvx` and `pipx run` have made for one use."""
+"""Folders in the path of a Python that `uvx` and `pipx run` create for one use."""
 NO_TEXT: Final = ("Cc", "Cs")
-"""Characters that not every format can hold: line breaks and other controls, and bytes that are no text."""
+"""Categories of characters that not every format can hold: controls such as line breaks, and surrogates."""
+WORDS: Final = "Written by `elbowroom autostart on`, and removed by `off` unless it is changed;"
+SUM: Final = re.compile(rf"^.*{re.escape(WORDS)} sum (?P<sum>[0-9a-f]{{32}}).*\n", re.MULTILINE)
+PATIENCE_SECONDS = 120.0
+"""Stopping a service may take half a minute, and starting one as long as its imports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A command, its program with the full path, and the environment that it needs besides the usual one.
+    """The command, with the full path of its program, and the variables that it needs.
 
-    Raises ElbowroomError where a part holds characters that cannot be written down.
+    Raises ElbowroomError for characters that the formats cannot hold.
     """
 
     command: tuple[str, ...]
@@ -46,7 +50,7 @@ class Service:
 def service_of(
     python: str, environ: Mapping[str, str], *, config: Path | None = None, data: Path | None = None
 ) -> Service:
-    """Return the service that serves with this Python; `config` and `data` are the files that a person has named."""
+    """Return the service that runs the server with this Python; `config` and `data` are paths that a person named."""
     # -P: a folder of the same name in the home folder must not be taken for the program
     command = [python, "-P", "-m", "elbowroom", "serve"]
     if config is not None:
@@ -57,7 +61,7 @@ def service_of(
 
 
 def doubts(loaded: LoadedSettings, environ: Mapping[str, str], python: str) -> Iterator[str]:
-    """Yield a sentence for each thing that works in this terminal and may not after the next log-in."""
+    """Yield a sentence for each thing that works in this terminal and may fail after the next log-in."""
     for key, secret in secrets_of(loaded.settings).items():
         name = str(secret).removeprefix("env:")
         if str(secret).startswith("env:") and environ.get(name):
@@ -76,48 +80,48 @@ def doubts(loaded: LoadedSettings, environ: Mapping[str, str], python: str) -> I
 
 
 class Starter(Protocol):
-    """One system's way; `text` is what it is told, `where` names the place of it, `advice` is said once it is on."""
+    """Starts the program at log-in on one system; `text` is the file or task that tells the system so."""
 
     text: str
 
     @property
     def where(self) -> str:
-        """Return where the text is kept, for a person."""
+        """Return where the text is, for a person."""
 
     @property
     def advice(self) -> str:
-        """Return what a person should know once it is on."""
+        """Return what a person should know after `install`."""
 
     def check(self) -> None:
-        """Raise ElbowroomError where the system cannot do it here."""
+        """Raise ElbowroomError where the system cannot start programs at log-in."""
 
     def installed(self) -> str | None:
-        """Return the text that is in force, None where there is none."""
+        """Return the installed text, None if there is none."""
 
     def is_ours(self, installed: str) -> bool:
-        """Tell whether an installed text is as it was written here."""
+        """Tell whether elbowroom wrote the installed text, and nobody changed it since."""
 
     def is_same(self, installed: str) -> bool:
-        """Tell whether an installed text says what would be written now."""
+        """Tell whether the installed text equals the one that `install` would write."""
 
     def install(self) -> None:
-        """Put the text in the place of whatever is there, and start the program now. Twice is the same as once."""
+        """Write the text, replacing an installed one, and start the program; idempotent."""
 
     def remove(self) -> None:
-        """End the program and take away what `install` has made."""
+        """Stop the program and remove the text."""
 
     def is_running(self) -> bool:
         """Tell whether the program runs now."""
 
 
 class TextFile:
-    """A text in a file of its own."""
+    """The file with the text, of systems that use one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> str | None:
-        """Return what it holds, None where it is not there. Raises ElbowroomError."""
+        """Return its content, None if it does not exist. Raises ElbowroomError."""
         try:
             return self.path.read_bytes().decode("utf-8", "replace")
         except FileNotFoundError:
@@ -126,11 +130,11 @@ class TextFile:
             raise ElbowroomError(f"{self.path} cannot be read: {error.strerror or error}.") from error
 
     def is_ours(self, installed: str) -> bool:
-        """Tell whether nobody has changed it since it was written."""
+        """Tell whether elbowroom wrote the text, and nobody changed it since."""
         return is_as_written(installed)
 
     def write(self, text: str) -> None:
-        """Write it whole or not at all. Raises ElbowroomError."""
+        """Write the file atomically. Raises ElbowroomError."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             put_in_place(self.path, text.encode(), lambda fresh: fresh.chmod(0o644))
@@ -138,24 +142,20 @@ class TextFile:
             raise ElbowroomError(f"{self.path} cannot be written: {error.strerror or error}.") from error
 
     def delete(self) -> None:
-        """Delete it; that it is gone already is as good. Raises ElbowroomError."""
+        """Delete the file if it exists. Raises ElbowroomError."""
         try:
             self.path.unlink(missing_ok=True)
         except OSError as error:
             raise ElbowroomError(f"{self.path} cannot be deleted: {error.strerror or error}.") from error
 
 
-WORDS: Final = "Written by `elbowroom autostart on`, and removed by `off` unless it is changed;"
-SUM: Final = re.compile(rf"^.*{re.escape(WORDS)} sum (?P<sum>[0-9a-f]{{32}}).*\n", re.MULTILINE)
-
-
 def marked(head: str, body: str, comment: str = "# {}") -> str:
-    """Return the text with a marker line between its head and its body; `comment` is the form of one in the format."""
+    """Return the text with a marker line between head and body; `comment` is the format's form of a comment."""
     return f"{head}{comment.format(f'{WORDS} sum {_sum_of(head + body)}')}\n{body}"
 
 
 def is_as_written(text: str) -> bool:
-    """Tell whether a text has the marker line and is otherwise, to the letter, what was marked."""
+    """Tell whether a text has a marker line whose checksum fits the rest."""
     found = SUM.search(text)
     return found is not None and _sum_of(text[: found.start()] + text[found.end() :]) == found["sum"]
 
@@ -164,13 +164,9 @@ def _sum_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-PATIENCE_SECONDS = 120.0
-"""A service that is stopped may need half a minute, and one that is started as long as its imports."""
-
-
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a program said, and whether it did what it was asked to."""
+    """The output of a program, and whether it succeeded."""
 
     is_done: bool
     out: str
@@ -178,7 +174,7 @@ class Said:
 
     @property
     def reason(self) -> str:
-        """Return why it did not, in its own words."""
+        """Return the last line of its output, which tells why it failed."""
         words = self.errors.strip() or self.out.strip()
         return words.splitlines()[-1].strip() if words else "it gives no reason"
 
@@ -187,7 +183,7 @@ Run = Callable[[Sequence[str]], Said]
 
 
 def run(command: Sequence[str]) -> Said:
-    """Run a program to its end. Raises ElbowroomError where it is not there, or does not end."""
+    """Run a program to its end. Raises ElbowroomError if it is missing or does not end."""
     try:
         done = subprocess.run(  # noqa: S603  # our own commands, without a shell
             command,
@@ -206,7 +202,7 @@ def run(command: Sequence[str]) -> Said:
     return Said(done.returncode == 0, done.stdout, done.stderr)
 
 
-def insist(run: Run, command: Sequence[str], otherwise: str) -> None:
-    """Run a program that has to do what it is asked to. Raises ElbowroomError with `otherwise` and its own words."""
+def run_or_fail(run: Run, command: Sequence[str], otherwise: str) -> None:
+    """Run a program that has to succeed. Raises ElbowroomError with `otherwise` and the program's own words."""
     if not (said := run(command)).is_done:
         raise ElbowroomError(f"{otherwise} (`{' '.join(command)}`: {said.reason})")

@@ -1,17 +1,17 @@
-"""Linux: a unit of the person's own systemd."""
+"""Linux: a unit of the user's own systemd."""
 
 import getpass
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from elbowroom.autostart.service import Run, Service, TextFile, insist, marked
+from elbowroom.autostart.service import Run, Service, TextFile, marked, run_or_fail
 from elbowroom.errors import ElbowroomError
 
 UNIT: Final = "elbowroom.service"
 SYSTEMCTL: Final = ("systemctl", "--user")
 STOP_SECONDS: Final = 30
-"""More than a stop ever takes: by then elbowroom has ended by itself."""
+"""elbowroom stops in less time than this."""
 TEMPLATE: Final = """\
 [Unit]
 Description=elbowroom, an OpenAI-compatible server for local models
@@ -39,9 +39,9 @@ systemd does not run for you here ({reason}), so nothing is changed.
 
 
 def unit_text(service: Service) -> str:
-    """Return the unit: ended by SIGTERM to the server alone, which ends what it has started, and has time to."""
+    """Return the unit: systemd stops it with SIGTERM to the server alone, which stops the programs that it started."""
     program, *arguments = service.command
-    # The colon: a dollar sign is not a variable's.
+    # With a colon in front, systemd does not replace variables.
     command = " ".join(map(_quoted, [f":{program}", *arguments]))
     environment = "".join(f"Environment={_quoted(f'{name}={value}')}\n" for name, value in service.environment)
     return marked("", TEMPLATE.format(command=command, environment=environment, stop=STOP_SECONDS))
@@ -53,7 +53,7 @@ def _quoted(text: str) -> str:
 
 
 class SystemdUnit(TextFile):
-    """`elbowroom.service` in the folder of the person's units."""
+    """`elbowroom.service` in the folder of the user's units."""
 
     def __init__(self, service: Service, environ: Mapping[str, str], home: Path, run: Run) -> None:
         config = environ.get("XDG_CONFIG_HOME", "")
@@ -64,12 +64,12 @@ class SystemdUnit(TextFile):
 
     @property
     def where(self) -> str:
-        """Return its path."""
+        """Return the path of the unit."""
         return str(self.path)
 
     @property
     def advice(self) -> str:
-        """Return how to read its log, and what lingering is."""
+        """Return when it runs, how to have it run from boot on, and how to read its log."""
         return (
             "It starts when you log in and ends when you have logged out. To have it run from boot on, without you: "
             f"loginctl enable-linger {getpass.getuser()}\n"
@@ -77,7 +77,7 @@ class SystemdUnit(TextFile):
         )
 
     def check(self) -> None:
-        """Raise ElbowroomError where no systemd runs for this person."""
+        """Raise ElbowroomError where no systemd runs for this user."""
         try:
             said = self._run([*SYSTEMCTL, "show", "--property=Version"])
         except ElbowroomError as error:
@@ -86,21 +86,21 @@ class SystemdUnit(TextFile):
             raise ElbowroomError(NOT_RUNNING.format(reason=said.reason.rstrip(".")))
 
     def installed(self) -> str | None:
-        """Return the unit that is there."""
+        """Return the installed unit, None if there is none."""
         return self.read()
 
     def is_same(self, installed: str) -> bool:
-        """Tell whether it is the same text."""
+        """Tell whether the installed unit equals the one to write."""
         return installed == self.text
 
     def install(self) -> None:
-        """Write, enable and start it; one that has changed is started anew."""
+        """Write, enable and start the unit; a changed one is restarted."""
         is_new = self.read() != self.text
         if is_new:
             self.write(self.text)
-        insist(self._run, [*SYSTEMCTL, "daemon-reload"], f"{self.path} is written, but systemd does not read it.")
-        insist(self._run, [*SYSTEMCTL, "enable", UNIT], f"{self.path} is written, but cannot be enabled.")
-        insist(
+        run_or_fail(self._run, [*SYSTEMCTL, "daemon-reload"], f"{self.path} is written, but systemd does not read it.")
+        run_or_fail(self._run, [*SYSTEMCTL, "enable", UNIT], f"{self.path} is written, but cannot be enabled.")
+        run_or_fail(
             self._run,
             [*SYSTEMCTL, "restart" if is_new else "start", UNIT],
             f"It is on from the next log-in, but does not start now. If an elbowroom is running already, end that one "
@@ -108,11 +108,11 @@ class SystemdUnit(TextFile):
         )
 
     def remove(self) -> None:
-        """Stop, disable and delete it."""
-        insist(self._run, [*SYSTEMCTL, "disable", "--now", UNIT], f"{self.path} cannot be disabled; it is left.")
+        """Stop, disable and delete the unit."""
+        run_or_fail(self._run, [*SYSTEMCTL, "disable", "--now", UNIT], f"{self.path} cannot be disabled; it is left.")
         self.delete()
-        insist(self._run, [*SYSTEMCTL, "daemon-reload"], f"{self.path} is deleted, but systemd does not notice.")
+        run_or_fail(self._run, [*SYSTEMCTL, "daemon-reload"], f"{self.path} is deleted, but systemd does not notice.")
 
     def is_running(self) -> bool:
-        """Tell whether it is active."""
+        """Tell whether the unit is active."""
         return self._run([*SYSTEMCTL, "is-active", "--quiet", UNIT]).is_done

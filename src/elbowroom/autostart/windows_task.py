@@ -1,4 +1,4 @@
-"""Windows: a task of the Task Scheduler, at log-on and without a window."""
+"""Windows: a task of the Task Scheduler that runs at log-on, without a window."""
 
 import hashlib
 import re
@@ -9,7 +9,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from elbowroom.autostart.service import Run, Service, insist
+from elbowroom.autostart.service import Run, Service, run_or_fail
 from elbowroom.errors import ElbowroomError
 
 TASK: Final = "elbowroom"
@@ -28,7 +28,7 @@ SETTINGS: Final = {
 
 
 def task_text(service: Service, user: str) -> str:
-    """Return the task: for this person alone, with no more rights than they have, on batteries too, without an end."""
+    """Return the task's XML: for this user and with their rights, on batteries too, without a time limit."""
     program, *arguments = service.command
     task = ET.Element("Task", {"version": "1.2", "xmlns": SCHEMA})
     about = ET.SubElement(ET.SubElement(task, "RegistrationInfo"), "Description")
@@ -47,7 +47,7 @@ def task_text(service: Service, user: str) -> str:
     action = ET.SubElement(ET.SubElement(task, "Actions", {"Context": "Author"}), "Exec")
     ET.SubElement(action, "Command").text = program
     ET.SubElement(action, "Arguments").text = subprocess.list2cmdline(arguments)
-    # What is not ASCII may not come back as it was: schtasks writes it in the code page of the console.
+    # schtasks may garble characters that are not ASCII: it writes in the code page of the console.
     parts = "".join(part for part, text in zip("CA", _action_of(task), strict=True) if text.isascii())
     about.text = f"{WORDS} {parts}:{_sum_of(task, parts)}"
     ET.indent(task)
@@ -55,7 +55,7 @@ def task_text(service: Service, user: str) -> str:
 
 
 def is_task_as_written(text: str) -> bool:
-    """Tell whether a task, as the Task Scheduler returns it, starts what was written, when it was."""
+    """Tell whether a task, as the Task Scheduler returns it, has the command and triggers that were written."""
     try:
         task = _without_namespace(ET.fromstring(text))  # noqa: S314  # the system's own text
     except ET.ParseError:
@@ -69,7 +69,7 @@ def _action_of(task: ET.Element) -> tuple[str, str]:
 
 
 def _sum_of(task: ET.Element, parts: str) -> str:
-    """Return a sum over what a person would change: what is started, when, and whether it is."""
+    """Return a checksum of what a person might change: the command, the triggers, and whether it is enabled."""
     seen = [text for part, text in zip("CA", _action_of(task), strict=True) if part in parts]
     for group in ("Triggers", "Actions"):
         seen += [child.tag for child in task.find(group) or ()]
@@ -86,13 +86,13 @@ def _without_namespace(task: ET.Element) -> ET.Element:
 
 
 def windowless(python: str) -> str:
-    """Return the Python beside this one that opens no window, where there is one."""
+    """Return the Python beside this one that opens no window, or this one if there is none."""
     beside = PureWindowsPath(python).with_name("pythonw.exe")
     return str(beside) if Path(beside).exists() else python
 
 
 class ScheduledTask:
-    """The task `elbowroom` of this person."""
+    """The task `elbowroom` of this user."""
 
     def __init__(self, service: Service, environ: Mapping[str, str], run: Run) -> None:
         program, *arguments = service.command
@@ -108,7 +108,7 @@ class ScheduledTask:
 
     @property
     def where(self) -> str:
-        """Return its name."""
+        """Return the name of the task."""
         return f"the task {TASK!r} of the Task Scheduler"
 
     @property
@@ -118,24 +118,24 @@ class ScheduledTask:
 
     def check(self) -> None:
         """Raise ElbowroomError where there is no Task Scheduler."""
-        insist(self._run, ["schtasks", "/?"], "The Task Scheduler cannot be used.")
+        run_or_fail(self._run, ["schtasks", "/?"], "The Task Scheduler cannot be used.")
 
     def installed(self) -> str | None:
-        """Return the task that is there."""
+        """Return the XML of the installed task, None if there is none."""
         said = self._run(["schtasks", "/Query", "/TN", TASK, "/XML"])
         return said.out if said.is_done else None
 
     def is_ours(self, installed: str) -> bool:
-        """Tell whether nobody has changed what it starts, or when."""
+        """Tell whether elbowroom wrote the task, and nobody changed its command or triggers since."""
         return is_task_as_written(installed)
 
     def is_same(self, installed: str) -> bool:
-        """Tell whether it is ours and was written from the same command."""
+        """Tell whether elbowroom wrote the installed task with the same command."""
         found, wanted = SUM.search(installed), SUM.search(self.text)
         return self.is_ours(installed) and found is not None and wanted is not None and found[0] == wanted[0]
 
     def install(self) -> None:
-        """Hand the text over, and start the task; one that has changed is ended before."""
+        """Create the task and start it; a changed one is stopped before."""
         installed = self.installed()
         if installed is None or not self.is_same(installed):
             if installed is not None:
@@ -144,16 +144,18 @@ class ScheduledTask:
                 path = Path(folder) / "task.xml"
                 path.write_bytes(self.text.encode("utf-16"))
                 create = ["schtasks", "/Create", "/TN", TASK, "/XML", str(path), "/F"]
-                insist(self._run, create, "The Task Scheduler does not take the task; nothing has changed.")
-        insist(self._run, ["schtasks", "/Run", "/TN", TASK], "It is on from the next log-on, but does not start now.")
+                run_or_fail(self._run, create, "The Task Scheduler does not take the task; nothing has changed.")
+        run_or_fail(
+            self._run, ["schtasks", "/Run", "/TN", TASK], "It is on from the next log-on, but does not start now."
+        )
 
     def remove(self) -> None:
-        """End the task and delete it."""
-        _ = self._run(["schtasks", "/End", "/TN", TASK])  # fails where it does not run, which is as good
-        insist(self._run, ["schtasks", "/Delete", "/TN", TASK, "/F"], "The task cannot be deleted.")
+        """Stop the task and delete it."""
+        _ = self._run(["schtasks", "/End", "/TN", TASK])  # fails if it does not run, which does not matter
+        run_or_fail(self._run, ["schtasks", "/Delete", "/TN", TASK, "/F"], "The task cannot be deleted.")
 
     def is_running(self) -> bool:
-        """Tell whether it runs; schtasks says so in the system's language only."""
+        """Tell whether the task runs; PowerShell tells it in English, schtasks in the system's language."""
         said = self._run(["powershell", "-NoProfile", "-Command", f"(Get-ScheduledTask -TaskName {TASK}).State"])
         return said.is_done and said.out.strip() == "Running"
 

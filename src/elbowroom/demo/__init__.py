@@ -6,7 +6,7 @@
         assert studio.chats[0].fitted           # what arrived, whole, and whether it fitted the window
         assert not studio.disconnects           # who left, when it was noticed, and in which phase
 
-Its facts are those reported of LM Studio's HTTP routes. Nothing in it is left to chance.
+It answers as LM Studio's HTTP routes are reported to answer. Nothing in it is random.
 
 - Models: `load`, `unload`, `reload` and `crash` act at once, `SimulatedModel` says what a model is.
 - Answers: `enqueue(script, when=..., repeat=...)`, then `on_request(body)`, then the default answer. A

@@ -1,4 +1,4 @@
-"""What the simulated model says when nobody scripted anything: honest, helpful, and without chance."""
+"""The answer of the simulated model without a script: it says what it is and what it was sent, or fills a schema."""
 
 import json
 import re
@@ -11,11 +11,15 @@ from elbowroom.demo.tokenizer import content_text
 
 GARBAGE = "Hello! I'm an AI assistant. I can help you with writing, coding and much more. What's on your mind?"
 _QUOTE = 160
+_QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|'([^']+)'|`([^`]+)`")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_LONGEST = 200
+_DEEPEST = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the model knows when it answers: its name and window, how many messages came, what it read."""
+    """The facts that the answer tells: the model's name and window, the number of messages, and what was read."""
 
     model: str
     window: int
@@ -112,19 +116,13 @@ def _quoted(text: str) -> str:
     return f"“{flat}”" if len(flat) <= _QUOTE else f"“{flat[:_QUOTE].rstrip()}…”"
 
 
-_QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|'([^']+)'|`([^`]+)`")
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_LONGEST = 200
-_DEEPEST = 8
-
-
 def filled(schema: Any, text: str) -> Any:
-    """Return a value of the schema: its required parts, or all properties where none is named required."""
+    """Return a value that fits the schema: its required properties, or all where none is required."""
     return _Filling(schema if isinstance(schema, dict) else {}, text).value(schema)
 
 
 class _Filling:
-    """Gives out what a text offers: its quoted parts, then the text itself; its numbers, then 1."""
+    """Fills a schema from a text: strings with its quoted parts, then the whole; numbers with its numbers, then 1."""
 
     def __init__(self, root: dict[str, Any], text: str) -> None:
         self._root = root

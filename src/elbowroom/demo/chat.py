@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: from the body to an answer."""
+"""The routes that run a model: `/v1/chat/completions`, `/v1/completions` and `/v1/embeddings`."""
 
 import hashlib
 import math
@@ -8,8 +8,7 @@ from aiohttp import web
 
 from elbowroom.demo import refusals
 from elbowroom.demo.answer import GARBAGE, Situation, default_answer
-from elbowroom.demo.journal import RECORD, RecordedRequest
-from elbowroom.demo.keys import STUDIO
+from elbowroom.demo.journal import RECORD, STUDIO, RecordedRequest
 from elbowroom.demo.overflow import PromptTooLongError, Reading
 from elbowroom.demo.perform import ChatEncoding, TextEncoding
 from elbowroom.demo.residency import Generation, Instance
@@ -19,9 +18,12 @@ from elbowroom.demo.turn import Turn, read_prompt, refuse_prompt
 if TYPE_CHECKING:
     from elbowroom.demo.studio import SimulatedLMStudio
 
+_LONGEST_QUOTE = 80
+_TOOL_CHOICES = ("none", "auto", "required")
+
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
-    """Answer with the next script that fits the request, or as the hook says, or with the default answer."""
+    """Answer with the first script for the request, else with what the hook returns, else with the default answer."""
     studio = request.app[STUDIO]
     body = json_object(request[RECORD])
     queued = studio.scripts.peek(body)
@@ -67,11 +69,8 @@ def _unscripted(body: Body, instance: Instance, reading: Reading) -> Script:
             return default_answer(Situation(name, window, len(body["messages"]), reading, body))
 
 
-_LONGEST_QUOTE = 80
-
-
 async def completions(request: web.Request) -> web.StreamResponse:
-    """Continue a text, with a sentence that says by whom it was not written."""
+    """Continue a text with a sentence that says that no real model wrote it."""
     studio = request.app[STUDIO]
     body = json_object(request[RECORD])
     prompt = body.get("prompt")
@@ -91,7 +90,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
 
 
 async def embeddings(request: web.Request) -> web.Response:
-    """Return a unit vector for each text, the same for the same text; as numbers, never as base64."""
+    """Return a unit vector for each text, equal for equal texts; as numbers, never as base64."""
     studio = request.app[STUDIO]
     body = json_object(request[RECORD])
     given = body.get("input")
@@ -115,9 +114,6 @@ def vector(text: str, length: int) -> list[float]:
     raw = [int.from_bytes(digest[:4], "big") / 2**31 - 1 for digest in digests]
     size = math.sqrt(sum(value * value for value in raw)) or 1.0
     return [value / size for value in raw]
-
-
-_TOOL_CHOICES = ("none", "auto", "required")
 
 
 def json_object(record: RecordedRequest) -> dict[str, Any]:
@@ -157,10 +153,9 @@ def has_images(messages: list[dict[str, Any]]) -> bool:
 async def resolve(
     studio: "SimulatedLMStudio", body: dict[str, Any], record: RecordedRequest, *, embedding: bool = False
 ) -> Instance:
-    """Return the instance that answers, loading the named model first where that is on.
+    """Return the instance that answers; with just-in-time loading, load the named model first.
 
-    An unknown name is answered by the model that is loaded. Raises RefusalError if it cannot be told which
-    that is.
+    For an unknown name the only loaded model answers. Raises RefusalError if none or several are loaded.
     """
     residency = studio.residency
     residency.expire()

@@ -1,4 +1,4 @@
-"""The machine below the models: queues requests, reads prompts, lets answers grow until something is full."""
+"""The inference engine: queues requests for slots, reads prompts, and lets answers grow until the window is full."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -14,7 +14,7 @@ from elbowroom.demo.residency import Generation, GenerationError, Instance
 
 @dataclass(slots=True)
 class Engine:
-    """Runs requests on instances; a prompt once begun is read to its end, whether its client waits or not."""
+    """Runs requests on instances; a prompt that is being read is read to its end, even if its client leaves."""
 
     readings: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -27,7 +27,7 @@ class Engine:
         overflow: Overflow,
         record: RecordedRequest,
     ) -> AsyncIterator[None]:
-        """Hold one of the instance's slots, read the prompt for so long, and generate in the body."""
+        """Hold one of the instance's slots and read the prompt for so many seconds; the block generates."""
         record.phase = "queued"
         instance.queued += 1
         try:
@@ -89,13 +89,13 @@ def _leave(instance: Instance, generation: Generation) -> None:
 
 
 def join_pool(instance: Instance, overflow: Overflow, tokens: int = 0) -> None:
-    """End every request at work if the instance's window, which they share, cannot take `tokens` more."""
+    """Fail all running requests if the window that they share has no room for `tokens` more."""
     if overflow.shared_pool and instance.pool_tokens + tokens > instance.context_length:
         instance.fail(wording("E", instance.pool_tokens + tokens, instance.context_length, instance.model.architecture))
 
 
 def grow(instance: Instance, generation: Generation, overflow: Overflow, tokens: int) -> bool:
-    """Tell whether an answer may go on after `tokens` more; raise GenerationError where that breaks it."""
+    """Tell whether an answer may continue after `tokens` more; raise GenerationError if it fails there."""
     join_pool(instance, overflow, tokens)
     generation.check()
     total = generation.total_tokens + tokens

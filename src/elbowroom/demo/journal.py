@@ -1,13 +1,16 @@
-"""Keeps what the simulator was asked, and when its clients went away."""
+"""Records all requests, and the clients that left early; and the keys of what belongs to an app and a request."""
 
 import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from aiohttp import web
+
+if TYPE_CHECKING:
+    from elbowroom.demo.studio import SimulatedLMStudio
 
 Phase = Literal["received", "loading", "queued", "prefill", "streaming", "generating", "done", "cut"]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -15,7 +18,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(slots=True, eq=False)
 class RecordedRequest:
-    """One HTTP request, whole, and how far it came; times are `time.monotonic()` seconds.
+    """One whole HTTP request and its progress; times are `time.monotonic()` seconds.
 
     The token counts are set for chat requests that reached a model: `counted_tokens` is the prompt as it
     arrived, `prompt_tokens` what the model got to read of it, `completion_tokens` what it has generated so
@@ -57,6 +60,7 @@ class Disconnect:
 
 
 RECORD: web.RequestKey[RecordedRequest] = web.RequestKey("record", RecordedRequest)
+STUDIO: web.AppKey["SimulatedLMStudio"] = web.AppKey("studio")
 
 
 @dataclass(slots=True)
@@ -70,7 +74,7 @@ class Journal:
 
     @web.middleware
     async def record(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Note the request, its end, and whether the client waited for it."""
+        """Record the request, its end, and whether the client left before it."""
         received_at = time.monotonic()
         raw = await request.read()
         headers = request.headers.copy()

@@ -1,4 +1,4 @@
-"""The three model lists: what LM Studio tells about its models on each of its routes."""
+"""The rows of LM Studio's three model lists."""
 
 from typing import Any
 
@@ -83,7 +83,7 @@ def _capabilities(model: SimulatedModel) -> dict[str, Any]:
 
 
 def instance_config(instance: Instance) -> dict[str, Any]:
-    """Return the load configuration of an instance; `context_length` is the window that is really there."""
+    """Return the load configuration of an instance; `context_length` is the window that it was granted."""
     config: dict[str, Any] = {"context_length": instance.context_length}
     if instance.model.type == "embedding":
         return config

@@ -1,4 +1,4 @@
-"""The models that the simulated LM Studio has on its disk."""
+"""The models on the simulated LM Studio's disk, and their downloads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -49,11 +49,11 @@ class SimulatedModel:
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The name that people see."""
         return self.display_name or self.key
 
     def granted(self, asked: int | None) -> int:
-        """Return the window that a load really gets: LM Studio fits it to the machine, up and down."""
+        """Return the window that a load is granted, which may be larger or smaller than the one asked for."""
         if self.auto_fit is not None:
             return self.auto_fit
         return min(asked or self.default_context_length, self.max_context_length)
@@ -111,11 +111,11 @@ class Download:
 
     @property
     def is_complete(self) -> bool:
-        """Tell whether all of it is there."""
+        """Tell whether the download has finished."""
         return self._elapsed >= self.seconds
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as LM Studio tells of it."""
+        """Return the download as LM Studio reports it."""
         size = self.model.size_bytes
         told: dict[str, Any] = {
             "job_id": self.id,
@@ -133,14 +133,14 @@ class Download:
 
 @dataclass(slots=True)
 class Downloads:
-    """The downloads so far, by their ids; each takes `seconds`."""
+    """All downloads by their ids; each takes `seconds`."""
 
     clock: Callable[[], float]
     seconds: float = 0.0
     jobs: dict[str, Download] = field(default_factory=dict)
 
     def begin(self, model: SimulatedModel) -> Download:
-        """Begin another one."""
+        """Begin the download of a model."""
         name = f"job_{len(self.jobs) + 1:010x}"
         job = Download(name, model, self.seconds, self.clock, self.clock(), datetime.now(UTC))
         self.jobs[name] = job

@@ -7,8 +7,7 @@ from aiohttp import web
 
 from elbowroom.demo import listing, refusals
 from elbowroom.demo.chat import json_object
-from elbowroom.demo.journal import RECORD
-from elbowroom.demo.keys import STUDIO
+from elbowroom.demo.journal import RECORD, STUDIO
 
 
 async def greeting(_: web.Request) -> web.Response:

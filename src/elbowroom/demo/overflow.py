@@ -1,4 +1,4 @@
-"""What happens when a prompt or an answer does not fit the window."""
+"""The engine's behaviour when a prompt or an answer does not fit the window."""
 
 import json
 from collections.abc import Sequence
@@ -35,10 +35,10 @@ class Overflow:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the model gets to read: the messages left, their tokens, and what was lost on the way.
+    """The part of a prompt that the model reads: the messages left, their tokens, and how many were dropped.
 
-    `cut_message` tells that the last message lost its beginning too. `outcome` tells whether the model
-    will answer it, say nothing, or say something off the topic.
+    `cut_message` tells that the last message lost its beginning too. `outcome` tells whether the model answers, says
+    nothing, or answers something else.
     """
 
     messages: tuple[dict[str, Any], ...]
@@ -60,7 +60,7 @@ def read(
     overflow: Overflow,
     architecture: str,
 ) -> Reading:
-    """Return what the model gets to read of `total` tokens; raise PromptTooLongError if it refuses them.
+    """Return the part of `total` tokens that the model reads; raise PromptTooLongError if it refuses them.
 
     `sizes` are the tokens of the single messages.
     """
@@ -129,7 +129,7 @@ def message_sizes(
     total: int,
     tokenizer: Tokenizer,
 ) -> list[int]:
-    """Share the prompt's tokens out to its messages by the length of their texts; the tools take their part.
+    """Divide the prompt's tokens among its messages and tools by the length of their texts.
 
     An engine cuts tokens, not messages, and does not ask the chat template again.
     """

@@ -1,4 +1,4 @@
-"""Plays a script against the clock and the limits, as a model that generates token after token."""
+"""Plays a script token by token, at the model's pace and within its limits, and encodes what it says for a route."""
 
 import json
 import re
@@ -40,12 +40,12 @@ class CallContinued:
 
 @dataclass(frozen=True, slots=True)
 class Hangup:
-    """The socket is to be closed here."""
+    """The socket is closed here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The answer has ended, for this reason; None where the script wants no finish."""
+    """The answer has ended, for this reason; None if the script sends none."""
 
     reason: str | None
 
@@ -69,7 +69,7 @@ class Limits:
 
 
 async def perform(script: Script, generation: Generation, limits: Limits) -> AsyncGenerator[Event, None]:
-    """Yield what happens, at the pace of the model; raise GenerationError where it fails."""
+    """Yield the events of an answer at the pace of the model; raise GenerationError if it fails."""
     calls = 0
     for step in script.steps:
         async with aclosing(_play(step, calls, generation, limits)) as events:
@@ -139,7 +139,7 @@ def _argument_pieces(call: ToolCall, limits: Limits) -> list[str]:
 
 
 def normalised(name: str) -> str:
-    """Return a tool's name as LM Studio writes it for the model, and so in the model's calls."""
+    """Return a tool's name in the form that LM Studio gives the model and its calls."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name)
 
 
@@ -165,7 +165,7 @@ Visible = Said | CallOpened | CallContinued | Finished
 
 
 class Encoding(Protocol):
-    """How one answer looks on its route."""
+    """The JSON of one answer on its route."""
 
     def chunk(self, event: Visible) -> dict[str, Any]:
         """Return the chunk that carries the event."""

@@ -1,4 +1,4 @@
-"""How LM Studio says no: the statuses, shapes and words of its error answers."""
+"""LM Studio's error answers: their statuses, shapes and words."""
 
 from typing import Any
 
@@ -33,18 +33,18 @@ class RefusalError(Exception):
 
 
 def plain(message: str) -> RefusalError:
-    """Most of LM Studio's errors: status 400 and a bare string where others have an object."""
+    """Return LM Studio's most frequent error: status 400, with a string instead of an error object."""
     return RefusalError({"error": message})
 
 
 def no_such_model(message: str, status: int = 400) -> RefusalError:
-    """What the chat route says when it cannot tell which model is meant."""
+    """Return the chat route's error for a missing or ambiguous model."""
     error = {"message": message, "type": "invalid_request_error", "param": "model", "code": "model_not_found"}
     return RefusalError({"error": error}, status)
 
 
 def native(message: str, status: int = 404) -> RefusalError:
-    """What the routes below /api/v1 say about a model that is not there."""
+    """Return the error of the routes below /api/v1 for an unknown model."""
     return RefusalError(
         {
             "error": {
@@ -59,10 +59,10 @@ def native(message: str, status: int = 404) -> RefusalError:
 
 
 def unauthorized(message: str) -> RefusalError:
-    """A missing, malformed or wrong API token."""
+    """Return the error for a missing, malformed or wrong API token."""
     return RefusalError({"error": {"type": "invalid_request", "code": "invalid_api_key", "message": message}}, 401)
 
 
 def unexpected_endpoint(method: str, path: str) -> web.Response:
-    """The answer to every path that LM Studio does not know: an error in words, and status 200."""
+    """Return the answer to unknown paths: an error in words, with status 200."""
     return web.json_response({"error": f"Unexpected endpoint or method. ({method} {path})"})

@@ -1,4 +1,4 @@
-"""Which models are in memory, with which window, and how they come and go."""
+"""The models in memory: their windows, their running requests, loading and unloading."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -11,13 +11,13 @@ from elbowroom.errors import ModelNotFound
 
 
 class GenerationError(Exception):
-    """The engine gave up in the middle of an answer; the message is what LM Studio says then."""
+    """An answer failed in the engine; the message is LM Studio's."""
 
 
 class Generation:
-    """What a request occupies in the model: its prompt and what has been generated so far, in tokens.
+    """The tokens of one running request: of its prompt, and generated so far.
 
-    Every pause goes through it, so that an unload or a full pool ends the request at once.
+    All its pauses are methods here, so that an unload or a full pool ends the request at once.
     """
 
     def __init__(self, prompt_tokens: int) -> None:
@@ -29,21 +29,21 @@ class Generation:
 
     @property
     def total_tokens(self) -> int:
-        """Its share of the window."""
+        """The tokens that it takes of the window."""
         return self.prompt_tokens + self.completion_tokens
 
     def fail(self, message: str) -> None:
-        """End it with this message, at its next or running pause."""
+        """End the request with this message, at its current or next pause."""
         self._failure = message
         self._failed.set()
 
     def check(self) -> None:
-        """Raise GenerationError if it has been ended."""
+        """Raise GenerationError if the request has failed."""
         if self._failure is not None:
             raise GenerationError(self._failure)
 
     async def pause(self, seconds: float) -> None:
-        """Let that much time pass, or be ended earlier."""
+        """Wait so many seconds, or raise GenerationError as soon as the request fails."""
         if seconds > 0:
             try:
                 async with asyncio.timeout(seconds):
@@ -55,7 +55,7 @@ class Generation:
         self.check()
 
     async def until(self, wait: Callable[[], Awaitable[Any]]) -> None:
-        """Wait for something, or be ended earlier."""
+        """Wait for something, or raise GenerationError as soon as the request fails."""
         waits = [asyncio.ensure_future(wait()), asyncio.ensure_future(self._failed.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -95,7 +95,7 @@ class Instance:
         return sum(generation.total_tokens for generation in self.generations)
 
     def fail(self, message: str) -> None:
-        """End every request at work."""
+        """Fail all running requests."""
         for generation in self.generations:
             generation.fail(message)
 
@@ -139,7 +139,7 @@ class Residency:
         ttl_seconds: float | None = None,
         ready: bool = True,
     ) -> Instance:
-        """Put another instance into memory at once; the window it gets may differ from the one asked for."""
+        """Load another instance at once; its window may differ from the one asked for."""
         model = self.model(key)
         name = next(name for name in _names(key) if name not in self.instances)
         granted = model.granted(context_length)
@@ -159,7 +159,7 @@ class Residency:
     async def load_slowly(
         self, key: str, context_length: int | None = None, *, ttl_seconds: float | None = None
     ) -> Instance:
-        """Load another instance and take the model's `load_seconds` for it."""
+        """Load another instance in the model's `load_seconds`."""
         instance = self.load(key, context_length, ttl_seconds=ttl_seconds, ready=False)
         try:
             await asyncio.sleep(instance.model.load_seconds)
@@ -172,7 +172,7 @@ class Residency:
         return instance
 
     async def load_just_in_time(self, key: str, ttl_seconds: float, *, evict: bool) -> Instance:
-        """Return an instance of the model, loaded now if need be; `evict` unloads what came so before."""
+        """Return an instance of the model, loaded if necessary; `evict` unloads other models that were loaded so."""
         async with self._loading:
             if there := [instance for instance in self.ready if instance.model.key == key]:
                 return there[0]
@@ -182,7 +182,7 @@ class Residency:
             return await self.load_slowly(key, ttl_seconds=ttl_seconds)
 
     def unload(self, name: str, message: str = refusals.UNLOADED) -> None:
-        """Take an instance, or all of a model, out of memory; requests at work fail with the message."""
+        """Unload an instance, or all instances of a model; their running requests fail with the message."""
         gone = [self.instances[name]] if name in self.instances else self.of(name)
         if not gone:
             raise ModelNotFound(f"{name!r} is not loaded; loaded are {sorted(self.instances)}.")
@@ -192,7 +192,7 @@ class Residency:
             instance.fail(message)
 
     def expire(self) -> None:
-        """Unload what has been idle for longer than its time to live."""
+        """Unload the instances that have been idle for longer than their time to live."""
         now = self._clock()
         for instance in self.ready:
             ttl = instance.ttl_seconds
@@ -204,13 +204,13 @@ class Residency:
         instance.last_used = self._clock()
 
     def named(self, name: str) -> Instance | None:
-        """Return the ready instance that goes by this id, or the first one of the model with this key."""
+        """Return the ready instance with this id, else the first ready one of the model with this key."""
         if (exact := self.instances.get(name)) is not None and exact.ready:
             return exact
         return next((instance for instance in self.ready if instance.model.key == name), None)
 
     def fallback(self, *, embedding: bool = False) -> Instance:
-        """Return the only loaded model, used whatever was named; raise RefusalError if it is not one."""
+        """Return the only loaded instance; raise RefusalError if there are none or several."""
         candidates = [one for one in self.ready if (one.model.type == "embedding") == embedding]
         if not candidates:
             raise refusals.no_such_model(refusals.NO_MODELS, status=404)

@@ -1,4 +1,4 @@
-"""Assembles the application."""
+"""The web application: routes, middlewares, and headers."""
 
 import re
 from typing import TYPE_CHECKING
@@ -7,23 +7,24 @@ from aiohttp import web
 
 from elbowroom.demo import native, refusals, rpc
 from elbowroom.demo.chat import chat_completions, completions, embeddings
-from elbowroom.demo.journal import Handler
-from elbowroom.demo.keys import STUDIO
+from elbowroom.demo.journal import STUDIO, Handler
 
 if TYPE_CHECKING:
     from elbowroom.demo.studio import SimulatedLMStudio
 
 _LARGEST_BODY = 256 * 1024 * 1024
+_TOKEN = re.compile(r"sk-lm-[A-Za-z0-9]{8}:[A-Za-z0-9]{20}")
+_OPEN_PATHS = ("/lmstudio-greeting", "/lms-status")
 
 
 def application(studio: "SimulatedLMStudio") -> web.Application:
-    """Return the web application of a simulator; every path outside its routes is an unexpected endpoint."""
+    """Return the web application of a simulator."""
     app = web.Application(
         client_max_size=_LARGEST_BODY,
-        middlewares=[studio.journal.record, refuse, authenticate, hide],
+        middlewares=[studio.journal.record, answer_refusals, authenticate, hide_routes],
     )
     app[STUDIO] = studio
-    app.on_response_prepare.append(dress)
+    app.on_response_prepare.append(set_headers)
     app.add_routes(
         [
             web.get("/lmstudio-greeting", native.greeting),
@@ -46,13 +47,9 @@ def application(studio: "SimulatedLMStudio") -> web.Application:
     return app
 
 
-_TOKEN = re.compile(r"sk-lm-[A-Za-z0-9]{8}:[A-Za-z0-9]{20}")
-_OPEN_PATHS = ("/lmstudio-greeting", "/lms-status")
-
-
 @web.middleware
-async def refuse(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn a refusal into its answer."""
+async def answer_refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn a RefusalError into its answer."""
     try:
         return await handler(request)
     except refusals.RefusalError as refusal:
@@ -61,7 +58,7 @@ async def refuse(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 @web.middleware
 async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Let only requests with the API token through, where one is set."""
+    """Refuse requests without the API token, if one is set."""
     expected = request.app[STUDIO].api_token
     if expected is None or request.path in _OPEN_PATHS or request.method == "OPTIONS" or _is_websocket(request):
         return await handler(request)
@@ -76,8 +73,8 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 @web.middleware
-async def hide(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer as an older app, or one whose HTTP server is off, where that is asked for."""
+async def hide_routes(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Hide routes that an older app, or one whose HTTP server is off, does not have."""
     studio = request.app[STUDIO]
     if not studio.http_server and request.path != "/lms-status" and not _is_websocket(request):
         return web.Response(status=404)
@@ -87,8 +84,8 @@ async def hide(request: web.Request, handler: Handler) -> web.StreamResponse:
     return await handler(request)
 
 
-async def dress(request: web.Request, response: web.StreamResponse) -> None:
-    """Set the headers of every answer; web pages may read it only where that is on."""
+async def set_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Set the headers of every answer; those of CORS only if `cors` is on."""
     response.headers["X-Powered-By"] = "Express"
     response.headers.pop("Server", None)
     if request.app[STUDIO].cors:
@@ -97,7 +94,7 @@ async def dress(request: web.Request, response: web.StreamResponse) -> None:
 
 
 async def unknown(request: web.Request) -> web.Response:
-    """Answer what no other handler wants: preflights by the switch, all else as an unexpected endpoint."""
+    """Answer preflights if `cors` is on, and all other unknown paths as unexpected endpoints."""
     if request.method == "OPTIONS":
         if request.app[STUDIO].cors:
             return web.Response(status=204, headers={"Access-Control-Allow-Methods": "GET,HEAD,PUT,PATCH,POST,DELETE"})

@@ -1,4 +1,4 @@
-"""LM Studio's websocket calls: exact counting, model information, the list of downloads."""
+"""LM Studio's websocket: the handshake, and its calls for counting, model information and downloads."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import WSMsgType, web
 
 from elbowroom.demo import refusals
-from elbowroom.demo.keys import STUDIO
+from elbowroom.demo.journal import STUDIO
 from elbowroom.demo.models import SimulatedModel
 from elbowroom.demo.residency import Instance
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from elbowroom.demo.studio import SimulatedLMStudio
 
 NAMESPACES = ("llm", "embedding", "system", "files", "repository")
+Parameter = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class RpcCall:
-    """A call that arrived: on which namespace, of which endpoint, with which parameter."""
+    """A call that was received."""
 
     namespace: str
     endpoint: str
@@ -28,7 +29,7 @@ class RpcCall:
 
 
 async def serve(request: web.Request) -> web.StreamResponse:
-    """Serve one socket of one namespace: the handshake first, then calls until it closes."""
+    """Serve one socket of a namespace: first the handshake, then calls until it closes."""
     studio = request.app[STUDIO]
     if not studio.rpc or request.headers.get("Upgrade", "").lower() != "websocket":
         return refusals.unexpected_endpoint(request.method, request.path)
@@ -74,11 +75,8 @@ def _answer(studio: "SimulatedLMStudio", namespace: str, message: dict[str, Any]
         return {"type": "rpcError", "callId": call_id, "error": error.as_json()}
 
 
-Parameter = dict[str, Any]
-
-
 class RpcError(Exception):
-    """A call that gets an error; the code is LM Studio's, such as `generic.noModelMatchingQuery`."""
+    """The error answer to a call; the code is LM Studio's, such as `generic.noModelMatchingQuery`."""
 
     def __init__(self, title: str, code: str, suggestion: str = "") -> None:
         super().__init__(title)
@@ -97,7 +95,7 @@ class RpcError(Exception):
 
 
 def answer_call(studio: "SimulatedLMStudio", namespace: str, endpoint: str, parameter: Parameter) -> Any:
-    """Return the result of a call; raise RpcError where there is none."""
+    """Return the result of a call; raise RpcError if it fails."""
     studio.residency.expire()
     if namespace == "system" and endpoint == "listDownloadedModels":
         return [_model_info(model) for model in studio.residency.models.values()]
@@ -111,7 +109,7 @@ def answer_call(studio: "SimulatedLMStudio", namespace: str, endpoint: str, para
 
 
 def _specified(studio: "SimulatedLMStudio", namespace: str, parameter: Parameter) -> Instance | None:
-    """Find the loaded instance a call means; nothing is ever loaded for a call."""
+    """Return the loaded instance that a call names; a call never loads a model."""
     specifier = parameter.get("specifier") or {}
     candidates = [one for one in studio.residency.ready if _namespace(one) == namespace]
     if specifier.get("type") == "instanceReference":

@@ -1,4 +1,4 @@
-"""Scripts: what the model says to one chat request, step by step, where a test wants to decide it."""
+"""Scripts: the answer of the model to one chat request, step by step, and the queue of scripts."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Any, Literal
 Body = dict[str, Any]
 When = Callable[[Body], bool]
 OnRequest = Callable[[Body], "Script | str | None"]
+Usage = Mapping[str, Any] | Literal["counted"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """That many seconds of silence."""
+    """Silence for so many seconds."""
 
     seconds: float
 
@@ -86,7 +87,6 @@ class Reply:
 
 
 Step = Text | Reasoning | ToolCall | Raw | Pause | WaitFor | Error | Cut | Reply
-Usage = Mapping[str, Any] | Literal["counted"] | None
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -123,7 +123,7 @@ class Script:
 
     @property
     def reply(self) -> Reply | None:
-        """The ready-made HTTP answer, if that is what it is."""
+        """The ready-made HTTP answer, None if the script has steps of a model."""
         return self.steps[0] if self.steps and isinstance(self.steps[0], Reply) else None
 
 
@@ -135,7 +135,7 @@ class _Entry:
 
 
 class ScriptQueue:
-    """Scripts waiting for their request: the first one that fits is used, once unless it repeats."""
+    """The scripts that wait for requests: the first that fits is used, once unless it repeats."""
 
     def __init__(self) -> None:
         self._entries: list[_Entry] = []
@@ -144,7 +144,7 @@ class ScriptQueue:
         return sum(not entry.repeat for entry in self._entries)
 
     def add(self, script: Script, when: When | None, *, repeat: bool) -> None:
-        """Queue a script, for requests that `when` holds for."""
+        """Queue a script for requests that satisfy `when`."""
         self._entries.append(_Entry(script, when, repeat))
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""The simulator as a whole: its switches, its state, and starting and stopping it."""
+"""The simulator: its switches, its state, starting and stopping."""
 
 import asyncio
 import hashlib
@@ -107,7 +107,7 @@ class SimulatedLMStudio:
 
     @property
     def chats(self) -> list[RecordedRequest]:
-        """The chat requests among them."""
+        """All chat requests so far, in the order of arrival."""
         return [request for request in self.requests if request.path.partition("?")[0] == "/v1/chat/completions"]
 
     @property
@@ -122,7 +122,7 @@ class SimulatedLMStudio:
 
     @property
     def readings(self) -> int:
-        """How many prompts are being read or wait for it, those of departed clients too."""
+        """How many prompts are being read or wait to be read, those of clients that left included."""
         return len(self.engine.readings)
 
     def enqueue(self, *scripts: Script | str, when: When | None = None, repeat: bool = False) -> None:
@@ -135,7 +135,7 @@ class SimulatedLMStudio:
             self.scripts.add(Script(script) if isinstance(script, str) else script, when, repeat=repeat)
 
     def hooked(self, body: Body) -> Script | None:
-        """Return what `on_request` wants to answer."""
+        """Return the script that `on_request` gives for a request."""
         answer = self.on_request(body) if self.on_request is not None else None
         return Script(answer) if isinstance(answer, str) else answer
 
@@ -144,11 +144,11 @@ class SimulatedLMStudio:
         return self.residency.load(key, context_length)
 
     def unload(self, key: str) -> None:
-        """Unload an instance by its id, or all of a model; what they are answering fails."""
+        """Unload an instance by its id, or all of a model; their running requests fail."""
         self.residency.unload(key)
 
     def crash(self, key: str, message: str = refusals.CRASHED) -> None:
-        """Lose an instance, or all of a model; what they are answering fails with the message."""
+        """Crash an instance, or all of a model; their running requests fail with the message."""
         self.residency.unload(key, message)
 
     def reload(self, key: str, context_length: int) -> Instance:
@@ -171,7 +171,7 @@ class SimulatedLMStudio:
         return CountingWith(self.tokenizer, self.count_tokens, self.split_tokens)
 
     def heading(self, kind: str, instance: Instance) -> wire.Heading:
-        """Return the heading of the next answer; its id is `kind` and what no other answer here has."""
+        """Return the heading of the next answer, with a unique id that begins with `kind`."""
         self._answers += 1
         digest = hashlib.sha256(f"{self.port}/{self._answers}".encode()).hexdigest()
         return wire.Heading(f"{kind}-{digest[:22]}", int(time.time()), instance.id)

@@ -1,4 +1,4 @@
-"""The simulator's own small tokenizer, and what a test must bring to put a real one in its place."""
+"""The simulator's own small tokenizer, and the protocol of real ones that tests use instead."""
 
 import json
 import re
@@ -38,7 +38,7 @@ class Tokenizer(Protocol):
 class SimulatedTokenizer:
     """A deterministic stand-in: ChatML around every message, pieces of at most six letters or three digits.
 
-    It is nobody's real vocabulary. Token ids are checksums of the pieces; an image counts as
+    It is no real vocabulary. Token ids are checksums of the pieces; an image counts as
     `IMAGE_TOKENS`.
     """
 
@@ -63,7 +63,7 @@ class SimulatedTokenizer:
 
 
 class CountingWith:
-    """A tokenizer that counts prompts with the given function and does all else like another one."""
+    """A tokenizer that counts or splits with given functions, and does the rest like another one."""
 
     def __init__(self, base: Tokenizer, count_tokens: CountTokens | None, split: Callable[[str], list[str]] | None):
         self.count_tokens = count_tokens or base.count_tokens
@@ -73,7 +73,7 @@ class CountingWith:
 
 
 def message_text(message: Mapping[str, Any]) -> str:
-    """Return all that the model reads of one message: its text, its tool calls, a mark for each image."""
+    """Return the text that the model reads of one message: its content, its tool calls, a mark for each image."""
     calls = message.get("tool_calls") or ()
     return content_text(message.get("content")) + "".join(json.dumps(call.get("function")) for call in calls)
 

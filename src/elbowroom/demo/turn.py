@@ -1,4 +1,4 @@
-"""One request that has found its model: reads its prompt, then plays its answer, streamed or whole."""
+"""One request to a loaded model: reads its prompt, then plays its answer, streamed or whole."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -9,8 +9,7 @@ from aiohttp import web
 
 from elbowroom.demo import refusals, wire
 from elbowroom.demo.engine import grow
-from elbowroom.demo.journal import RECORD
-from elbowroom.demo.keys import STUDIO
+from elbowroom.demo.journal import RECORD, STUDIO
 from elbowroom.demo.overflow import Reading, message_sizes, read
 from elbowroom.demo.perform import Encoding, Event, Finished, Hangup, Limits, Visible, perform, stopped_at
 from elbowroom.demo.residency import Generation, GenerationError, Instance
@@ -20,7 +19,7 @@ from elbowroom.demo.wire import EventStream, hang_up
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A request with its instance, its prompt in tokens, the script of its answer and the form it has."""
+    """A request with its instance, its running generation, and the script and encoding of its answer."""
 
     request: web.Request
     body: Body
@@ -108,7 +107,7 @@ class Turn:
 
 
 def read_prompt(request: web.Request, body: Body, instance: Instance) -> Reading:
-    """Count the prompt and return what the model reads of it; raise PromptTooLongError if it refuses."""
+    """Count the prompt and return what the model reads of it; raise PromptTooLongError if it is refused."""
     studio, record = request.app[STUDIO], request[RECORD]
     messages, tools = body["messages"], body.get("tools") or None
     tokenizer = studio.tokenizer_of(instance.model)
@@ -128,7 +127,7 @@ def read_prompt(request: web.Request, body: Body, instance: Instance) -> Reading
 
 
 async def refuse_prompt(request: web.Request, body: Body, message: str) -> web.StreamResponse:
-    """Answer a prompt that does not fit: an event in a stream that is open already, or a status."""
+    """Answer a prompt that does not fit with an event in a stream, or with a status."""
     if not body.get("stream") or request.app[STUDIO].overflow.streamed == "status":
         raise refusals.plain(message)
     stream = EventStream(request)

@@ -1,4 +1,4 @@
-"""The JSON of LM Studio's chat route: chunks, whole completions, usage and frames of the stream."""
+"""The wire format of answers: chunks, completions, usage, and the event stream."""
 
 import asyncio
 import json
@@ -10,11 +10,12 @@ from aiohttp import web
 from elbowroom.demo.journal import RECORD
 
 DONE = b"data: [DONE]\n\n"
+_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "Connection": "keep-alive"}
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What is the same in every chunk of one answer; `model` is the id of the instance that answers."""
+    """The fields that all chunks of an answer share; `model` is the id of the instance."""
 
     id: str
     created: int
@@ -22,14 +23,14 @@ class Heading:
 
 
 def chunk(heading: Heading, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
-    """Return one chunk of the stream; LM Studio repeats the role in every delta that has something in it."""
+    """Return one chunk of the stream; every delta that is not empty repeats the role, as with LM Studio."""
     role = {"role": "assistant"} if delta else {}
     choice = {"index": 0, "delta": role | delta, "logprobs": None, "finish_reason": finish_reason}
     return _chunk_head(heading) | {"choices": [choice]}
 
 
 def usage_chunk(heading: Heading, usage: Any) -> dict[str, Any]:
-    """Return the chunk of its own that carries the usage, without choices."""
+    """Return the chunk with the usage and without choices."""
     return _chunk_head(heading) | {"choices": [], "usage": usage}
 
 
@@ -56,7 +57,7 @@ def call_continued(index: int, arguments: str) -> dict[str, Any]:
 
 
 def usage_of(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
-    """Return the usage as a stream shows it; LM Studio never tells cached tokens."""
+    """Return the usage of a stream; LM Studio never reports cached tokens."""
     total = prompt_tokens + completion_tokens
     return {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": total}
 
@@ -98,9 +99,6 @@ def text_completion(heading: Heading, text: str | None, finish_reason: str | Non
     }
 
 
-_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "Connection": "keep-alive"}
-
-
 class EventStream:
     """An event stream to one client; `cut_after` closes the socket after that many bytes of it."""
 
@@ -115,7 +113,7 @@ class EventStream:
         await self.response.prepare(self._request)
 
     async def send(self, data: bytes) -> None:
-        """Send these bytes, or as many of them as come before the cut."""
+        """Send these bytes, up to the cut."""
         if self._cut_after is not None and self._sent + len(data) >= self._cut_after:
             await self.response.write(data[: self._cut_after - self._sent])
             hang_up(self._request)
@@ -123,7 +121,7 @@ class EventStream:
         await self.response.write(data)
 
     async def end(self, *, done: bool) -> web.StreamResponse:
-        """Send `[DONE]` where wanted, and the end of the response."""
+        """End the response, after `[DONE]` if `done`."""
         if done:
             await self.send(DONE)
         self._request[RECORD].phase = "done"
@@ -137,7 +135,7 @@ class EventStream:
 
 
 def hang_up(request: web.Request) -> None:
-    """Close the socket after what has been written so far, without ending the response."""
+    """Close the socket without ending the response."""
     request[RECORD].phase = "cut"
     if request.transport is not None:
         request.transport.close()

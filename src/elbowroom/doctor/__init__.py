@@ -1,1 +1,1 @@
-"""Looks at elbowroom's set-up on this machine, says what is wrong, and how to put each thing right."""
+"""`elbowroom doctor`: examines the set-up on this machine, and says what is wrong and how to correct it."""

@@ -1,4 +1,4 @@
-"""Checks of the agents: their models are there, what they always carry leaves room, the pruning agent can work."""
+"""Checks of the agents: their models, the size of their prompts, the pruning agent, their MCP servers and the vault."""
 
 import difflib
 import os
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 AGENTS: Final = "agents"
 PRUNING: Final = "pruning agent"
 TIGHT: Final = 0.5
-"""The share of the window that instructions and tools may take before it is worth a word."""
+"""The largest share of the window that instructions and tools take without a warning."""
 HOPELESS: Final = 0.85
+MCP: Final = "mcp"
+NOTES: Final = "vault"
 
 
 async def check_agents(subject: Subject) -> list[Finding]:
@@ -39,8 +41,8 @@ async def check_agents(subject: Subject) -> list[Finding]:
         provider = subject.providers[agent.provider]
         models = await subject.models(provider)
         if isinstance(models, ElbowroomError):
-            continue  # said with the provider's address
-        if problem := of_model(f"agent {agent.id}", agent.model, models, provider.id):
+            continue  # check_providers reports it
+        if problem := judge_model(f"agent {agent.id}", agent.model, models, provider.id):
             is_sure = provider.manages_context  # other servers may know more models than they list
             findings.append(problem if is_sure else replace(problem, severity="warn"))
         elif info := find_model(models, agent.model):
@@ -52,8 +54,8 @@ async def check_agents(subject: Subject) -> list[Finding]:
     return [Finding("ok", AGENTS, what)]
 
 
-def of_model(where: str, model: str, models: Sequence[ModelInfo], provider: str) -> Finding | None:
-    """Return what is wrong with a model that the settings name, None where nothing is."""
+def judge_model(where: str, model: str, models: Sequence[ModelInfo], provider: str) -> Finding | None:
+    """Return what is wrong with a model that the settings name, None if it can be used."""
     info = find_model(models, model) or find_model(models, f"{model}:latest")  # as Ollama completes a name
     there = [found.id for found in models if found.kind != "embedding"]
     if info is None:
@@ -68,7 +70,7 @@ def of_model(where: str, model: str, models: Sequence[ModelInfo], provider: str)
 
 
 async def _check_room(subject: Subject, agent: AgentSettings, provider: Provider, info: ModelInfo) -> list[Finding]:
-    """Count what each prompt of this agent carries, with the model's own counter; the model is not asked."""
+    """Count the instructions and tools that each prompt of this agent has, with the model's own counter."""
     if not info.loaded_context or not provider.manages_context:
         return []
     tools = await _tools_of(subject, agent, provider)
@@ -76,11 +78,11 @@ async def _check_room(subject: Subject, agent: AgentSettings, provider: Provider
     if agent.instructions:
         messages.insert(0, {"role": "system", "content": agent.instructions})
     count = await (await provider.counter(info)).count_chat(messages, tools)
-    return of_room(agent.id, count.tokens, len(tools), info.loaded_context)
+    return judge_room(agent.id, count.tokens, len(tools), info.loaded_context)
 
 
-def of_room(agent: str, tokens: int, tools: int, window: int) -> list[Finding]:
-    """Judge how much of the window an agent's instructions and tools take, which are in every prompt."""
+def judge_room(agent: str, tokens: int, tools: int, window: int) -> list[Finding]:
+    """Judge the share of the window that an agent's instructions and tools take in every prompt."""
     share = tokens / window
     if share <= TIGHT:
         return []
@@ -122,14 +124,16 @@ async def _check_pruning(subject: Subject, settings: Settings) -> list[Finding]:
     for agent in asking:
         models = await subject.models(subject.providers[agent.provider])
         if not isinstance(models, ElbowroomError):
-            findings += of_pruning(agent.provider, compaction.model or agent.model, models, _others(settings, chosen))
+            findings += judge_pruning(
+                agent.provider, compaction.model or agent.model, models, _others(settings, chosen)
+            )
     return list(dict.fromkeys(findings))
 
 
-def of_pruning(provider: str, model: str, models: Sequence[ModelInfo], served: Mapping[str, str]) -> list[Finding]:
-    """Judge the model that prunes; `served` are the ids and models of the agents whose conversations it prunes."""
+def judge_pruning(provider: str, model: str, models: Sequence[ModelInfo], served: Mapping[str, str]) -> list[Finding]:
+    """Judge the pruning model; `served` has the ids and models of the agents whose conversations it prunes."""
     where = "compaction.model or compaction.pruning_agent"
-    if problem := of_model(where, model, models, provider):
+    if problem := judge_model(where, model, models, provider):
         what = f"The pruning agent cannot work, and each conversation's own model does it: {problem.what}"
         return [replace(problem, check=PRUNING, what=what)]
     pruner = find_model(models, model)
@@ -170,18 +174,14 @@ def _next_window(tokens: int) -> int:
     return window
 
 
-MCP: Final = "mcp"
-NOTES: Final = "vault"
-
-
 async def check_mcp(subject: Subject) -> list[Finding]:
-    """Return which MCP servers do not start, and which tools agents name that are not there."""
+    """Return the MCP servers that do not start, and the tools that agents name and no server has."""
     settings = subject.loaded.settings
     findings, working = [], []
     for index, server in enumerate(settings.mcp_servers):
         users = [agent for agent in settings.agents if agent.enabled and server.name in map(_server_of, agent.mcp)]
         if not server.enabled:
-            findings += of_disabled(server.name, users)
+            findings += judge_disabled(server.name, users)
             continue
         offer = await subject.offers.of(server.name)
         where = f"mcp_servers[{index}]: {server.name}"
@@ -192,20 +192,20 @@ async def check_mcp(subject: Subject) -> list[Finding]:
             remedy = f"{started}, and correct {'command, cwd or env' if server.command else 'url or headers'}."
             findings.append(Finding("fail", MCP, what, where, remedy))
             continue
-        findings += [found for agent in users for found in of_named_tools(agent, server.name, offer)]
+        findings += [found for agent in users for found in judge_named_tools(agent, server.name, offer)]
         working.append(f"{server.name} ({len(offer)} tools)")
     return findings or ([Finding("ok", MCP, f"Connected: {names(working)}.")] if working else [])
 
 
-def of_disabled(server: str, users: list[AgentSettings]) -> list[Finding]:
-    """Return that agents name a server that is switched off."""
+def judge_disabled(server: str, users: list[AgentSettings]) -> list[Finding]:
+    """Return a warning if agents name a disabled server."""
     if not users:
         return []
     what = f"It is not enabled; agents without its tools: {names([agent.id for agent in users])}."
     return [Finding("warn", MCP, what, f"mcp_servers: {server}", "Set enabled = true, or remove it from their mcp.")]
 
 
-def of_named_tools(agent: AgentSettings, server: str, offer: Sequence["McpTool"]) -> list[Finding]:
+def judge_named_tools(agent: AgentSettings, server: str, offer: Sequence["McpTool"]) -> list[Finding]:
     """Return the tools that an agent names and the server does not have."""
     known = {name for tool in offer for name in names_of(tool)}
     there = f"It has: {names([tool.name for tool in offer], 20)}."
@@ -219,11 +219,11 @@ def of_named_tools(agent: AgentSettings, server: str, offer: Sequence["McpTool"]
 
 async def check_vault(subject: Subject) -> list[Finding]:
     """Return what is wrong with the folder of notes."""
-    return await in_thread(lambda: of_vault(subject.loaded.settings))
+    return await in_thread(lambda: judge_vault(subject.loaded.settings))
 
 
-def of_vault(settings: Settings) -> list[Finding]:
-    """Look at the vault of the settings; nothing is said where there is none. For threads."""
+def judge_vault(settings: Settings) -> list[Finding]:
+    """Judge the folder of the vault, if there is one; blocking, for threads."""
     if not settings.vault.path:
         return []
     root = expanded(settings.vault.path)

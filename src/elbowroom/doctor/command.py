@@ -1,4 +1,4 @@
-"""`elbowroom doctor`: the command line of the examination."""
+"""The command line of `elbowroom doctor`."""
 
 import argparse
 import asyncio
@@ -17,7 +17,7 @@ def add_doctor(
     place: Callable[[argparse.Namespace], tuple[Path, bool]],
     flags: Callable[[argparse.Namespace], Flags],
 ) -> None:
-    """Add the command. `place` returns the settings file and whether it was named, `flags` what flags set."""
+    """Add the command. `place` returns the settings file and whether a person named it, `flags` what flags set."""
     doctor = add_parser("doctor", parents=list(parents), help="look at the set-up and say how to mend it")
     doctor.add_argument("--probe", action="store_true", help="also ask each loaded model for one token, at most three")
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")

@@ -1,4 +1,4 @@
-"""Checks of counting: how each loaded model's tokens are counted, and with a probe whether the engine agrees."""
+"""Checks of counting: how the tokens of each loaded model are counted, and with a probe whether the engine agrees."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ PROBE: Final[Sequence[Mapping[str, Any]]] = (
     {"role": "user", "content": "Which of 3 rivers is the longest, and how long is it in km? Danke! 谢谢"},
 )
 TOLERATED: Final = 8
-"""Tokens that an exact count may be off: what an engine adds once, which elbowroom learns at the first request."""
+"""The tokens that an exact count may be off: an engine may add some, which elbowroom learns at the first request."""
 IN_WORDS: Final = {
     "exact": "with the model's own file",
     "engine": "by the engine itself",
@@ -27,7 +27,7 @@ IN_WORDS: Final = {
 
 
 async def check_counting(subject: Subject) -> list[Finding]:
-    """Return how tokens are counted for each loaded model, and where that is not exact."""
+    """Return the models whose tokens are not counted exactly, or how all are counted."""
     findings = [
         found for settings in subject.loaded.settings.providers for found in await _check_files(settings.model_files)
     ]
@@ -35,7 +35,7 @@ async def check_counting(subject: Subject) -> list[Finding]:
     for provider, info in await subject.loaded_models():
         count = await (await provider.counter(info)).count_chat(PROBE)
         counted.append(f"{info.id} {IN_WORDS[count.method]}")
-        findings += of_method(info, count)
+        findings += judge_method(info, count)
     if subject.probes:
         for provider, info in (await subject.loaded_models())[:MOST_PROBED]:
             findings += await _probe(provider, info)
@@ -56,7 +56,7 @@ async def _check_files(files: Mapping[str, str]) -> list[Finding]:
     return findings
 
 
-def of_method(info: ModelInfo, count: TokenCount) -> list[Finding]:
+def judge_method(info: ModelInfo, count: TokenCount) -> list[Finding]:
     """Judge how a model's tokens are counted."""
     if count.method in ("exact", "engine"):
         return []
@@ -91,10 +91,10 @@ async def _probe(provider: Provider, info: ModelInfo) -> list[Finding]:
         return [
             Finding("fail", CHECK, what, f"{info.provider}/{info.id}", "Load it again, and look at LM Studio's log.")
         ]
-    return of_usage(info, count, usage)
+    return judge_usage(info, count, usage)
 
 
-def of_usage(info: ModelInfo, count: TokenCount, usage: Mapping[str, Any] | None) -> list[Finding]:
+def judge_usage(info: ModelInfo, count: TokenCount, usage: Mapping[str, Any] | None) -> list[Finding]:
     """Compare the engine's report for the probe with the count."""
     where = f"{info.provider}/{info.id}"
     reported = (usage or {}).get("prompt_tokens")

@@ -1,4 +1,4 @@
-"""Runs all checks side by side, each within its time, and none of them can end the others."""
+"""Runs all checks concurrently, each with a time limit, and prints their findings."""
 
 import asyncio
 import json
@@ -17,8 +17,8 @@ from elbowroom.doctor.machine import (
     check_data,
     check_port,
     check_settings,
-    of_proxies,
-    of_time,
+    judge_proxies,
+    judge_time,
     slow_settings,
     wrong_settings,
 )
@@ -35,15 +35,18 @@ log = logging.getLogger(__name__)
 Check = Callable[[Subject], Awaitable[list[Finding]]]
 SECONDS: Final = 20.0
 PROBE_SECONDS: Final = 90.0
-"""How long the check may take that waits for models."""
+"""The time limit of the check that waits for models."""
+MARKS: Final = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
+NARROWEST: Final = 60
+WIDEST: Final = 120
 
 
 async def _check_proxies(subject: Subject) -> list[Finding]:
-    return of_proxies(subject.environ)
+    return judge_proxies(subject.environ)
 
 
 async def _check_clock(subject: Subject) -> list[Finding]:
-    return of_time(subject.clock())
+    return judge_time(subject.clock())
 
 
 CHECKS: Final[Mapping[str, Check]] = {
@@ -74,9 +77,9 @@ async def examine(
     other_ports: Sequence[int] = (USUAL_PORT,),
     internal_ports: Sequence[int] = INTERNAL_PORTS,
 ) -> list[Finding]:
-    """Return the findings of all checks in the order of the checks, without any secret; it raises nothing.
+    """Return the findings of all checks in their order, without secrets; never raises.
 
-    With `probes` a few tokens are asked of loaded models. `seconds` is what each check may take.
+    With `probes`, loaded models generate a few tokens. `seconds` is the time limit of each check.
     """
     redactor = Redactor()
     try:
@@ -91,14 +94,14 @@ async def examine(
             limits = dict.fromkeys(checks, seconds) | ({"counting": PROBE_SECONDS} if probes else {})
             results = await asyncio.gather(*(_within(limits[name], name, checks[name], subject) for name in checks))
     except SettingsError as error:
-        results = [wrong_settings(error, str(path)), of_proxies(environ), of_time(time.time())]
+        results = [wrong_settings(error, str(path)), judge_proxies(environ), judge_time(time.time())]
     except TimeoutError:
-        results = [slow_settings(str(path)), of_proxies(environ), of_time(time.time())]
+        results = [slow_settings(str(path)), judge_proxies(environ), judge_time(time.time())]
     return clean(list(dict.fromkeys(found for findings in results for found in findings)), redactor)
 
 
 async def _within(seconds: float, name: str, check: Check, subject: Subject) -> list[Finding]:
-    """Return the findings of a check; that it takes too long, or fails itself, is one."""
+    """Return the findings of a check; one of its own that is too slow or fails is a finding as well."""
     try:
         async with asyncio.timeout(seconds):
             return await check(subject)
@@ -112,11 +115,6 @@ async def _within(seconds: float, name: str, check: Check, subject: Subject) -> 
         log.debug("The check %s failed.", name, exc_info=True)
         remedy = "Please report it with what `elbowroom doctor --log-level debug` says."
         return [Finding("fail", name, f"The check itself failed: {type(error).__name__}.", "", remedy)]
-
-
-MARKS: Final = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
-NARROWEST: Final = 60
-WIDEST: Final = 120
 
 
 def clean(findings: Sequence[Finding], redactor: Redactor) -> list[Finding]:
@@ -138,7 +136,7 @@ def as_json(findings: Sequence[Finding]) -> str:
 
 
 def as_text(findings: Sequence[Finding], width: int) -> str:
-    """Return one paragraph for each finding, in columns of so many characters, and a sum at the end."""
+    """Return a paragraph for each finding, wrapped to `width` columns, and a summary."""
     width = min(WIDEST, max(NARROWEST, width))
     label = max((len(found.check) for found in findings), default=0)
     paragraphs = [_paragraph(found, label, width) for found in findings]
@@ -146,7 +144,7 @@ def as_text(findings: Sequence[Finding], width: int) -> str:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Return the sum of all findings in a sentence."""
+    """Return the number of problems and warnings in a sentence."""
     failed = sum(found.severity == "fail" for found in findings)
     warned = sum(found.severity == "warn" for found in findings)
     if not failed and not warned:

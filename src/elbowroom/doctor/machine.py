@@ -1,4 +1,4 @@
-"""Checks of the machine: its clock, and proxies that catch what is meant for this machine."""
+"""Checks of the machine: proxies, the clock, the settings file, the data folder, the port, and access for clients."""
 
 import errno
 import os
@@ -24,11 +24,20 @@ from elbowroom.store.inspection import Inspection, inspect_file
 PROXIES: Final = ("http_proxy", "all_proxy")
 LOOPBACK: Final = ("localhost", "127.0.0.1")
 EARLIEST: Final = datetime(2026, 6, 1, tzinfo=UTC)
-"""No elbowroom is older than this."""
+"""The clock is wrong before this date."""
+SETTINGS = "settings"
+DATA_FOLDER: Final = "data folder"
+LEAST_FREE_BYTES: Final = 200_000_000
+CHOOSE: Final = "or choose another one with the environment variable ELBOWROOM_DATA_DIR"
+DAY_SECONDS: Final = 86_400.0
+PORT: Final = "port"
+CLIENTS: Final = "clients"
+IN_USE: Final = "the port is in use"
+CONTAINER_MARKS: Final = ("/var/run/docker.sock", "/run/podman/podman.sock", "/.dockerenv")
 
 
-def of_proxies(environ: Mapping[str, str]) -> list[Finding]:
-    """Judge the proxies of the environment. elbowroom itself asks none for a provider; clients may."""
+def judge_proxies(environ: Mapping[str, str]) -> list[Finding]:
+    """Judge the proxies of the environment, which clients may use; elbowroom uses none."""
     named = {name.lower(): (name, value) for name, value in environ.items() if value}
     proxies = [named[name] for name in PROXIES if name in named]
     except_for = [part.strip().lower() for part in named.get("no_proxy", ("", ""))[1].split(",")]
@@ -43,7 +52,7 @@ def of_proxies(environ: Mapping[str, str]) -> list[Finding]:
     return [Finding("warn", "proxy", what, f"environment variable {name}", remedy)]
 
 
-def of_time(now: float) -> list[Finding]:
+def judge_time(now: float) -> list[Finding]:
     """Judge the clock by itself; `now` is in Unix seconds."""
     if now >= EARLIEST.timestamp():
         return []
@@ -52,11 +61,8 @@ def of_time(now: float) -> list[Finding]:
     return [Finding("fail", "clock", what, "", remedy)]
 
 
-SETTINGS = "settings"
-
-
 def wrong_settings(error: SettingsError, path: str) -> list[Finding]:
-    """Return what is said about settings that cannot be used at all."""
+    """Return the findings about settings that cannot be used at all."""
     lines = [line for line in error.message.splitlines() if line.strip()]
     remedy = "Correct it; `elbowroom config check` says whether it is accepted. Most other checks wait for that."
     return [
@@ -66,14 +72,14 @@ def wrong_settings(error: SettingsError, path: str) -> list[Finding]:
 
 
 def slow_settings(path: str) -> list[Finding]:
-    """Return what is said where the settings cannot even be read in time."""
+    """Return the finding about settings that could not be read in time."""
     what = "The settings file, or a folder or secret file that it names, could not be read in time."
     remedy = "A disk or a network share hangs: see whether the settings file and vault.path can be opened at all."
     return [Finding("fail", SETTINGS, what, path, remedy)]
 
 
 async def check_settings(subject: Subject) -> list[Finding]:
-    """Return a finding for each warning about the settings; those that other checks explain are theirs."""
+    """Return a finding for each warning about the settings that no other check reports."""
     loaded = subject.loaded
     elsewhere = await in_thread(lambda: _told_elsewhere(loaded, subject.environ))
     findings = [
@@ -102,29 +108,23 @@ def _remedy(warning: str) -> str:
     return "Change it in the settings file, or leave it where it is meant so."
 
 
-DATA_FOLDER: Final = "data folder"
-LEAST_FREE_BYTES: Final = 200_000_000
-CHOOSE: Final = "or choose another one with the environment variable ELBOWROOM_DATA_DIR"
-DAY_SECONDS: Final = 86_400.0
-
-
 async def check_data(subject: Subject) -> list[Finding]:
     """Return what is wrong with the data folder and the database in it."""
     settings, environ = subject.loaded.settings.store, subject.environ
     database = database_path(settings, environ)
     folders = {data_dir(environ), *([database.parent] if database else [])}
-    findings = await in_thread(lambda: [found for folder in sorted(folders) for found in of_folder(folder)])
+    findings = await in_thread(lambda: [found for folder in sorted(folders) for found in judge_folder(folder)])
     if database is None:
         what = "Conversations are kept in memory only and end with the server, as store.url says."
         return [*findings, Finding("ok", DATA_FOLDER, what)]
     inspection = await in_thread(lambda: inspect_file(database))
-    findings += of_database(database, inspection)
+    findings += judge_database(database, inspection)
     how = "there is no database in it yet" if inspection.state == "absent" else "its database is sound"
     return findings or [Finding("ok", DATA_FOLDER, f"{database.parent} can be written, and {how}.")]
 
 
-def of_folder(folder: Path) -> list[Finding]:
-    """Return what is wrong with a folder, which need not be there yet: elbowroom makes it."""
+def judge_folder(folder: Path) -> list[Finding]:
+    """Return what is wrong with a folder; it need not exist, since elbowroom creates it."""
     there = next((place for place in (folder, *folder.parents) if place.exists()), folder)
     if not there.is_dir():
         return [Finding("fail", DATA_FOLDER, f"{there} is a file, no folder.", str(folder), f"Move it away, {CHOOSE}.")]
@@ -141,7 +141,7 @@ def of_folder(folder: Path) -> list[Finding]:
     return []
 
 
-def of_database(path: Path, found: Inspection) -> list[Finding]:
+def judge_database(path: Path, found: Inspection) -> list[Finding]:
     """Return what is wrong with the database's file."""
     where = str(path)
     match found.state:
@@ -174,15 +174,9 @@ def _of_age(path: Path) -> list[Finding]:
 
 
 async def lock_is_held(subject: Subject) -> bool:
-    """Tell whether a running elbowroom has the data folder."""
+    """Tell whether a running elbowroom uses the data folder."""
     database = database_path(subject.loaded.settings.store, subject.environ)
     return database is not None and await in_thread(lambda: is_in_use(database))
-
-
-PORT: Final = "port"
-CLIENTS: Final = "clients"
-IN_USE: Final = "the port is in use"
-CONTAINER_MARKS: Final = ("/var/run/docker.sock", "/run/podman/podman.sock", "/.dockerenv")
 
 
 async def check_port(subject: Subject) -> list[Finding]:
@@ -192,18 +186,24 @@ async def check_port(subject: Subject) -> list[Finding]:
         return [Finding("ok", PORT, "server.port = 0: each start takes another free port.")]
     held = await lock_is_held(subject)
     cannot_bind = await in_thread(lambda: _cannot_bind(server))
-    answer = await fetch(subject.http, f"{_address(server)}/health")
-    return of_port(server, answer, cannot_bind=cannot_bind, held=held)
+    answer = await fetch(subject.http, f"{own_address(server.host, server.port)}/health")
+    return judge_port(server, answer, cannot_bind=cannot_bind, held=held)
 
 
-def of_port(server: ServerSettings, answer: Answer, *, cannot_bind: str, held: bool) -> list[Finding]:
-    """Judge the port by what `/health` answers there, and why nothing new can listen there.
+def judge_port(server: ServerSettings, answer: Answer, *, cannot_bind: str, held: bool) -> list[Finding]:
+    """Judge the port by its answer to `/health`, and by the reason why no new server can listen there.
 
-    `held` says that a server has the data folder.
+    `held` tells that a running server uses the data folder.
     """
     where = f"server.host = {server.host!r}, server.port = {server.port}"
     if answer.table.get("status") in ("ok", "stopping") and isinstance(answer.table.get("providers"), list):
-        return [Finding("ok", PORT, f"elbowroom {answer.table.get('version')} is running at {_address(server)}.")]
+        return [
+            Finding(
+                "ok",
+                PORT,
+                f"elbowroom {answer.table.get('version')} is running at {own_address(server.host, server.port)}.",
+            )
+        ]
     if cannot_bind == IN_USE or answer.trouble in ("", "no http"):
         what = f"Another program listens on port {server.port}."
         other = server.port + 1 if server.port < 65535 else server.port - 1
@@ -221,18 +221,18 @@ def of_port(server: ServerSettings, answer: Answer, *, cannot_bind: str, held: b
 
 
 async def check_clients(subject: Subject) -> list[Finding]:
-    """Return what keeps clients from reaching elbowroom."""
+    """Return the settings that keep clients from reaching elbowroom."""
     server = subject.loaded.settings.server
     has_token = server.token.reveal(subject.loaded.folder, subject.environ) is not None
-    findings = [*of_hosts(server), *of_origins(server)]
+    findings = [*judge_hosts(server), *judge_origins(server)]
     if findings:
         return findings
     has_container = sys.platform == "linux" and await in_thread(_has_containers)
     return [Finding("ok", CLIENTS, *_reach(server, has_token=has_token, has_container=has_container))]
 
 
-def of_hosts(server: ServerSettings) -> list[Finding]:
-    """Judge `allowed_hosts`: names that no Host header ever has, and names of a server that only listens here."""
+def judge_hosts(server: ServerSettings) -> list[Finding]:
+    """Judge `allowed_hosts`: names that no Host header can match, and foreign names of a server on loopback."""
     findings = []
     for host in server.allowed_hosts:
         if "/" in host or "@" in host or not host.strip():
@@ -257,8 +257,8 @@ def of_hosts(server: ServerSettings) -> list[Finding]:
     return findings
 
 
-def of_origins(server: ServerSettings) -> list[Finding]:
-    """Judge `allowed_origins`: what no Origin header is like, and what lets every web page in."""
+def judge_origins(server: ServerSettings) -> list[Finding]:
+    """Judge `allowed_origins`: values that no Origin header can match, and `*`, which accepts every web page."""
     findings = []
     for origin in server.allowed_origins:
         if origin == "*":
@@ -276,7 +276,7 @@ def of_origins(server: ServerSettings) -> list[Finding]:
 def _reach(server: ServerSettings, *, has_token: bool, has_container: bool) -> tuple[str, str, str]:
     if not is_loopback(server.host):
         return f"Other machines reach elbowroom with the token at port {server.port}.", "", ""
-    what = f"Programs on this machine reach elbowroom at {_address(server)}/v1."
+    what = f"Programs on this machine reach elbowroom at {own_address(server.host, server.port)}/v1."
     if not has_container:
         return what, "", ""
     hint = (
@@ -287,12 +287,12 @@ def _reach(server: ServerSettings, *, has_token: bool, has_container: bool) -> t
 
 
 def _has_containers() -> bool:
-    """Tell whether containers can be run on this machine, or this is one."""
+    """Tell whether this machine runs containers, or is one."""
     return any(os.path.exists(path) for path in CONTAINER_MARKS)
 
 
 def _cannot_bind(server: ServerSettings) -> str:
-    """Return why nothing can listen at the address, empty where something can."""
+    """Return why no server can listen at the address, empty if one can."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)[0]
         try_bind(family, kind, protocol, address)
@@ -310,7 +310,3 @@ def _cannot_bind(server: ServerSettings) -> str:
 
 def _name(host: str) -> str:
     return host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
-
-
-def _address(server: ServerSettings) -> str:
-    return own_address(server.host, server.port)

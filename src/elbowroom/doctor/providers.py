@@ -1,4 +1,4 @@
-"""Checks of the providers' addresses: who answers there, whether it lets elbowroom in, and where else it may be."""
+"""Checks of the providers: what answers at their addresses, which models are loaded, and with which windows."""
 
 import json
 from collections.abc import Sequence
@@ -20,14 +20,19 @@ START: Final = "Start its server: in LM Studio on the Developer page, or with `l
 PORT_FILE: Final = Path(".internal") / "http-server.json"
 UNUSABLE: Final = "Start it, or correct base_url and api_key of this provider."
 MOST_SKEW_SECONDS: Final = 300.0
-
-
 NOTHING: Final = Answer()
+MODELS: Final = "models"
+WINDOWS: Final = "windows"
+SMALL_WINDOW: Final = 8192
+"""Tokens; in a smaller window, a few tools and an answer leave hardly any room for a conversation."""
+OVERFLOW: Final = "overflow"
+ROLLING: Final = "rollingWindow"
+POLICIES: Final = {"truncateMiddle": "loses its middle", "stopAtLimit": "is refused"}
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What the places of one address have answered that tell servers apart; `has_key` says that a key was sent."""
+    """The answers of one address to requests that tell servers apart; `has_key` tells whether a key was sent."""
 
     url: str
     has_key: bool
@@ -39,7 +44,7 @@ class Visit:
 
     @property
     def is_lmstudio(self) -> bool:
-        """Tell whether it is LM Studio that answers."""
+        """Tell whether LM Studio answers."""
         lists = isinstance(self.models.table.get("models"), list) or _is_v0(self.older_models)
         return self.greeting.table.get("lmstudio") is True or lists
 
@@ -48,12 +53,15 @@ async def check_providers(subject: Subject) -> list[Finding]:
     """Return what is wrong with each provider's address."""
     if not subject.providers:
         remedy = "Add a table [[providers]] with id, kind and base_url; docs/settings.md has examples."
-        return [Finding("fail", "provider", "No provider is configured.", str(subject.file), remedy)]
+        return [Finding("fail", "provider", "No provider is configured.", str(subject.loaded.path), remedy)]
     findings = []
     for provider in subject.providers.values():
         settings = subject.provider_settings(provider.id)
-        check = _check_lmstudio if settings.kind == "lmstudio" else _check_other
-        findings += await check(subject, provider, settings)
+        if settings.kind == "lmstudio":
+            findings += await _check_lmstudio(subject, provider, settings)
+        else:
+            what = f"It answers at {without_secrets(settings.base_url)}"
+            findings.append(await _check_listing(subject, provider, settings, what))
     return findings
 
 
@@ -61,34 +69,31 @@ async def _check_lmstudio(subject: Subject, provider: Provider, settings: Provid
     visit = await visited(subject, settings)
     elsewhere = ""
     if not visit.is_lmstudio and is_loopback(urlsplit(settings.base_url).hostname or ""):
-        elsewhere = await _elsewhere(subject, settings)
-    if problem := of_lmstudio(visit, elsewhere):
+        elsewhere = await _find_lmstudio(subject, settings)
+    if problem := judge_lmstudio(visit, elsewhere):
         return [replace(problem, check=provider.id, where=_where(settings))]
-    models = await subject.models(provider)
-    if isinstance(models, ElbowroomError):
-        return [Finding("fail", provider.id, models.message, _where(settings), UNUSABLE)]
-    count = "1 model" if len(models) == 1 else f"{len(models)} models"
+    listing = await _check_listing(subject, provider, settings, f"LM Studio answers at {without_secrets(visit.url)}")
     return [
-        Finding("ok", provider.id, f"LM Studio answers at {without_secrets(visit.url)} with {count}."),
-        *of_clock(visit.greeting.date, subject.clock(), provider.id),
+        listing,
+        *(judge_clock(visit.greeting.date, subject.clock(), provider.id) if listing.severity == "ok" else []),
     ]
 
 
-async def _check_other(subject: Subject, provider: Provider, settings: ProviderSettings) -> list[Finding]:
+async def _check_listing(subject: Subject, provider: Provider, settings: ProviderSettings, what: str) -> Finding:
+    """Return whether the provider lists its models; `what` begins the sentence that says so."""
     models = await subject.models(provider)
     if isinstance(models, ElbowroomError):
-        return [Finding("fail", provider.id, models.message, _where(settings), UNUSABLE)]
+        return Finding("fail", provider.id, models.message, _where(settings), UNUSABLE)
     count = "1 model" if len(models) == 1 else f"{len(models)} models"
-    return [Finding("ok", provider.id, f"It answers at {without_secrets(settings.base_url)} with {count}.")]
+    return Finding("ok", provider.id, f"{what} with {count}.")
 
 
 async def visited(subject: Subject, settings: ProviderSettings) -> Visit:
-    """Return what the address answers; no more is asked than it takes to know who it is."""
+    """Ask the address what it takes to identify the server, and no more."""
     root = settings.base_url.removesuffix("/v1")
-    key = settings.api_key.reveal(subject.loaded.folder, subject.environ) if settings.api_key else None
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers = _authorization(subject, settings)
     greeting = await fetch(subject.http, f"{root}/lmstudio-greeting")
-    visit = Visit(root, key is not None, greeting)
+    visit = Visit(root, bool(headers), greeting)
     if greeting.trouble:
         return visit
     models = await fetch(subject.http, f"{root}/api/v1/models", headers)
@@ -103,13 +108,18 @@ async def visited(subject: Subject, settings: ProviderSettings) -> Visit:
     )
 
 
-def of_lmstudio(visit: Visit, elsewhere: str = "") -> Finding | None:
-    """Return what is wrong with what answers where LM Studio should, None where nothing is.
+def _authorization(subject: Subject, settings: ProviderSettings) -> dict[str, str]:
+    key = settings.api_key.reveal(subject.loaded.folder, subject.environ) if settings.api_key else None
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
-    `elsewhere` tells where LM Studio was found instead.
+
+def judge_lmstudio(visit: Visit, elsewhere: str = "") -> Finding | None:
+    """Return what is wrong with the server at LM Studio's address, None if nothing is.
+
+    `elsewhere` is a sentence that tells where LM Studio was found instead.
     """
     if visit.greeting.trouble:
-        return _nobody(visit, elsewhere)
+        return _no_answer(visit, elsewhere)
     if visit.models.status in (401, 403):
         if visit.has_key:
             what = "LM Studio refuses the API token that elbowroom sends."
@@ -122,7 +132,7 @@ def of_lmstudio(visit: Visit, elsewhere: str = "") -> Finding | None:
             )
         return Finding("fail", "", what, "", remedy)
     if not visit.is_lmstudio:
-        return _somebody_else(visit, elsewhere)
+        return _other_server(visit, elsewhere)
     if isinstance(visit.models.table.get("models"), list):
         return None
     if _is_v0(visit.older_models):
@@ -132,7 +142,7 @@ def of_lmstudio(visit: Visit, elsewhere: str = "") -> Finding | None:
     return Finding("fail", "", what, "", "Update LM Studio to 0.3.6 or later.")
 
 
-def of_clock(date: str, now: float, provider: str) -> list[Finding]:
+def judge_clock(date: str, now: float, provider: str) -> list[Finding]:
     """Compare a Date header with this machine's clock, in Unix seconds."""
     try:
         theirs = parsedate_to_datetime(date).timestamp()
@@ -147,7 +157,7 @@ def of_clock(date: str, now: float, provider: str) -> list[Finding]:
     return [Finding("warn", "clock", what, "", remedy)]
 
 
-def _nobody(visit: Visit, elsewhere: str) -> Finding:
+def _no_answer(visit: Visit, elsewhere: str) -> Finding:
     match visit.greeting.trouble:
         case "unknown host":
             what, remedy = "There is no machine of this name.", "Correct base_url."
@@ -167,7 +177,7 @@ def _nobody(visit: Visit, elsewhere: str) -> Finding:
     return Finding("fail", "", what, "", elsewhere or remedy)
 
 
-def _somebody_else(visit: Visit, elsewhere: str) -> Finding:
+def _other_server(visit: Visit, elsewhere: str) -> Finding:
     if visit.health.table.get("status") == "ok" and isinstance(visit.health.table.get("providers"), list):
         what, remedy = "base_url leads to an elbowroom, not to LM Studio.", "Set it to LM Studio's own address."
     elif "ollama is running" in visit.front.text[:200].lower():
@@ -190,8 +200,8 @@ def _somebody_else(visit: Visit, elsewhere: str) -> Finding:
     return Finding("fail", "", what, "", f"{elsewhere} {remedy}".strip() if elsewhere else remedy)
 
 
-async def _elsewhere(subject: Subject, settings: ProviderSettings) -> str:
-    """Say where on this machine LM Studio is, or that it runs with its server off; empty where it is not found."""
+async def _find_lmstudio(subject: Subject, settings: ProviderSettings) -> str:
+    """Return a sentence about where LM Studio is on this machine, empty if it is not found."""
     own = urlsplit(settings.base_url).port
     published = await in_thread(lambda: published_port(settings.home))
     for port in dict.fromkeys([*([published] if published else []), *subject.other_ports]):
@@ -206,7 +216,7 @@ async def _elsewhere(subject: Subject, settings: ProviderSettings) -> str:
 
 
 def published_port(home: str) -> int | None:
-    """Return the port that LM Studio has written down for its server, None where it has not."""
+    """Return the port in LM Studio's own file about its server, None if there is none."""
     folder = find_home(home, Path.home())
     try:
         written = json.loads((folder / PORT_FILE).read_text(encoding="utf-8")) if folder else None
@@ -225,51 +235,41 @@ def _where(settings: ProviderSettings) -> str:
     return f"providers: {settings.id}: base_url = {without_secrets(settings.base_url)!r}"
 
 
-MODELS: Final = "models"
-WINDOWS: Final = "windows"
-SMALL_WINDOW: Final = 8192
-"""Tokens: below it a few tools and an answer leave hardly room for a conversation."""
-OVERFLOW: Final = "overflow"
-ROLLING: Final = "rollingWindow"
-POLICIES: Final = {"truncateMiddle": "loses its middle", "stopAtLimit": "is refused"}
-
-
 async def check_models(subject: Subject) -> list[Finding]:
     """Return what is wrong with the models of each provider that answers."""
     findings = []
     for provider in subject.providers.values():
         models = await subject.models(provider)
         if isinstance(models, ElbowroomError):
-            continue  # said with its address
+            continue  # check_providers reports it
         settings = subject.provider_settings(provider.id)
         chatting = [info for info in models if info.kind != "embedding"]
         if settings.kind == "lmstudio":
-            findings += of_loading(provider.id, chatting, await _listed_names(subject, settings))
+            findings += judge_loading(provider.id, chatting, await _listed_names(subject, settings))
         if provider.manages_context:
-            findings += [found for info in chatting for found in of_window(info, provider.id, settings.kind)]
+            findings += [found for info in chatting for found in judge_window(info, provider.id, settings.kind)]
     loaded = await subject.loaded_models()
     if not findings and loaded:
         windows = names([f"{info.id} ({info.loaded_context:,} tokens)" for _, info in loaded])
         findings = [Finding("ok", WINDOWS, f"Loaded: {windows}.")]
     for provider, info in loaded:
         if policy := await provider.overflow_policy(info.id):
-            findings.append(of_policy(info, policy))
+            findings.append(judge_policy(info, policy))
     return findings
 
 
 async def _listed_names(subject: Subject, settings: ProviderSettings) -> list[str] | None:
-    """Return what `/v1/models` of an LM Studio lists: all models where they load just in time, else the loaded ones."""
-    key = settings.api_key.reveal(subject.loaded.folder, subject.environ) if settings.api_key else None
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    answer = await fetch(subject.http, f"{settings.base_url.removesuffix('/v1')}/v1/models", headers)
+    """Return the models that LM Studio's `/v1/models` lists: all if they load just in time, else the loaded ones."""
+    address = f"{settings.base_url.removesuffix('/v1')}/v1/models"
+    answer = await fetch(subject.http, address, _authorization(subject, settings))
     rows: Any = answer.table.get("data")
     if answer.status != 200 or not isinstance(rows, list):
         return None
     return [str(row.get("id")) for row in rows if isinstance(row, dict)]
 
 
-def of_loading(provider: str, models: Sequence[ModelInfo], listed: Sequence[str] | None) -> list[Finding]:
-    """Judge whether something can chat: `listed` are the names that LM Studio offers to clients."""
+def judge_loading(provider: str, models: Sequence[ModelInfo], listed: Sequence[str] | None) -> list[Finding]:
+    """Judge whether a model can chat; `listed` are the names that LM Studio offers to clients."""
     where = f"provider {provider}"
     if not models:
         what = "LM Studio has no model that can chat."
@@ -287,8 +287,8 @@ def of_loading(provider: str, models: Sequence[ModelInfo], listed: Sequence[str]
     return [Finding("ok", MODELS, what, where, remedy)]
 
 
-def of_window(info: ModelInfo, provider: str, kind: str) -> list[Finding]:
-    """Judge the window that a model is loaded with, and how often it is loaded."""
+def judge_window(info: ModelInfo, provider: str, kind: str) -> list[Finding]:
+    """Judge the window of a loaded model, and the number of its instances."""
     where = f"{provider}/{info.id}"
     findings = []
     if info.loaded_context is None:
@@ -317,8 +317,8 @@ def of_window(info: ModelInfo, provider: str, kind: str) -> list[Finding]:
     return findings
 
 
-def of_policy(info: ModelInfo, policy: str) -> Finding:
-    """Judge what the engine does with a prompt that is too long. elbowroom sends none that it knows to be."""
+def judge_policy(info: ModelInfo, policy: str) -> Finding:
+    """Judge the engine's policy for prompts that are too long, which elbowroom never sends knowingly."""
     if policy == ROLLING:
         what = (
             "LM Studio's context overflow policy for it is rollingWindow: of a prompt that does not fit, the "

@@ -1,4 +1,4 @@
-"""What is examined: the settings, the machine they are on, and what the checks share of it."""
+"""What the checks share: their findings, the settings, HTTP requests, and the tools of MCP servers."""
 
 import asyncio
 import importlib
@@ -22,14 +22,24 @@ if TYPE_CHECKING:
     from elbowroom.agents.tools.mcp.convert import McpTool
 
 Severity = Literal["ok", "warn", "fail"]
+SECONDS: Final = 3.0
+MOST_BYTES: Final = 1024 * 1024
+Trouble = Literal["", "refused", "silent", "unknown host", "no http", "bad address"]
+Value = TypeVar("Value")
+MOST_SECONDS: Final = 12.0
+"""The longest wait for a server, whatever its `connect_timeout` says."""
+Offer: TypeAlias = "Sequence[McpTool] | str"
+"""The tools of a server, or the end of a sentence that says why it cannot be used."""
+USUAL_PORT: Final = 1234
+INTERNAL_PORTS: Final = (41343, 52993, 16141, 39414, 22931)
+"""LM Studio answers its own programs on one of these ports, also while its server is off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result of a check: what is so, where, and what to do about it.
+    """One result of a check: what was found, where, and what to do about it.
 
-    fail: something does not work. warn: it works, and will surprise. ok: it was looked at and is as it should be;
-    a `remedy` is then a hint.
+    fail: something does not work. warn: it works, but may surprise. ok: it is as it should be; `remedy` is then a hint.
     """
 
     severity: Severity
@@ -44,27 +54,19 @@ class Finding:
 
 
 def is_healthy(findings: list[Finding]) -> bool:
-    """Tell whether nothing was found that does not work."""
+    """Tell whether no finding is a failure."""
     return all(finding.severity != "fail" for finding in findings)
 
 
 def names(items: Sequence[str], most: int = 8) -> str:
-    """Return names as a list for a person."""
+    """Return names as a list for a person; of more than `most`, the rest as a number."""
     shown = ", ".join(items[:most]) or "none"
     return f"{shown} and {len(items) - most} more" if len(items) > most else shown
 
 
-SECONDS: Final = 3.0
-MOST_BYTES: Final = 1024 * 1024
-Trouble = Literal["", "refused", "silent", "unknown host", "no http", "bad address"]
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an address has answered: a status and a body, parsed where it is JSON; or why there is none.
-
-    `date` is its Date header, empty where there is none.
-    """
+    """The answer of an address: its status, body and Date header; or `trouble`, why there is no answer."""
 
     trouble: Trouble = ""
     status: int = 0
@@ -73,7 +75,7 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """Return the body as parsed JSON, None where it is none."""
+        """Return the body as parsed JSON, None if it is no JSON."""
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError):
@@ -81,7 +83,7 @@ class Answer:
 
     @property
     def table(self) -> dict[str, Any]:
-        """Return the body where it is a JSON object, else an empty one."""
+        """Return the body if it is a JSON object, else an empty one."""
         found = self.json
         return found if isinstance(found, dict) else {}
 
@@ -89,7 +91,7 @@ class Answer:
 async def fetch(
     http: aiohttp.ClientSession, url: str, headers: Mapping[str, str] | None = None, seconds: float = SECONDS
 ) -> Answer:
-    """Return what a GET of this address brings; it raises nothing."""
+    """Send a GET request and return the answer; never raises."""
     try:
         async with asyncio.timeout(seconds):
             async with http.get(url, headers=headers, allow_redirects=False) as response:
@@ -110,11 +112,8 @@ async def fetch(
         return Answer("no http")
 
 
-Value = TypeVar("Value")
-
-
 async def in_thread(work: Callable[[], Value]) -> Value:
-    """Return what the work returns; cancelled, it goes on by itself and ends with the program at the latest."""
+    """Run the work in a daemon thread and return its result; after a cancellation the thread goes on by itself."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Value] = loop.create_future()
 
@@ -141,14 +140,8 @@ async def in_thread(work: Callable[[], Value]) -> Value:
     return await done
 
 
-MOST_SECONDS: Final = 12.0
-"""How long is waited for a server, whatever its `connect_timeout` says."""
-Offer: TypeAlias = "Sequence[McpTool] | str"
-"""The tools of a server, or why it cannot be used: the end of a sentence."""
-
-
 class McpOffers:
-    """Connects when first asked, and closes each connection as soon as the tools are known."""
+    """Lists the tools of MCP servers: connects at the first question, and closes once the tools are known."""
 
     def __init__(self, servers: Sequence[McpServerSettings], folder: Path, environ: Mapping[str, str]) -> None:
         self._servers = {server.name: server for server in servers if server.enabled}
@@ -157,7 +150,7 @@ class McpOffers:
         self._asked: dict[str, asyncio.Task[Offer]] = {}
 
     async def of(self, server: str) -> Offer:
-        """Return what a server offers."""
+        """Return the tools of a server, or why it cannot be used."""
         if server not in self._servers:
             return "it is not enabled"
         if server not in self._asked:
@@ -165,7 +158,7 @@ class McpOffers:
         return await asyncio.shield(self._asked[server])
 
     async def aclose(self) -> None:
-        """End the connections that are under way."""
+        """Cancel the connections that are under way."""
         for task in self._asked.values():
             task.cancel()
         await asyncio.gather(*self._asked.values(), return_exceptions=True)
@@ -184,20 +177,15 @@ class McpOffers:
 
 
 def names_of(tool: "McpTool") -> tuple[str, str]:
-    """Return the names by which settings may name a tool: the server's own, and the one that models call."""
+    """Return the names that settings may use for a tool: that of the server, and that which models call."""
     return tool.name, tool.tool.name
-
-
-USUAL_PORT: Final = 1234
-INTERNAL_PORTS: Final = (41343, 52993, 16141, 39414, 22931)
-"""Where LM Studio answers its own programs, one of these: also while its server for others is off."""
 
 
 @dataclass(slots=True)
 class Subject:
-    """One set-up, with its settings loaded; `probes` says that models may be asked for a few tokens.
+    """The set-up that is examined; `probes` allows the checks to have models generate a few tokens.
 
-    `other_ports` are those that LM Studio is looked for on where it is not at its address.
+    On `other_ports` LM Studio is looked for if it is not at its address.
     """
 
     loaded: LoadedSettings
@@ -211,23 +199,18 @@ class Subject:
     clock: Callable[[], float] = time.time
     _models: dict[str, "asyncio.Task[Sequence[ModelInfo] | ElbowroomError]"] = field(default_factory=dict)
 
-    @property
-    def file(self) -> Path:
-        """Return the settings file."""
-        return self.loaded.path
-
     def provider_settings(self, provider_id: str) -> ProviderSettings:
-        """Return what the settings say of a provider."""
+        """Return the settings of a provider."""
         return next(found for found in self.loaded.settings.providers if found.id == provider_id)
 
     async def models(self, provider: Provider) -> Sequence[ModelInfo] | ElbowroomError:
-        """Return a provider's models, or why it tells none; asked once for all checks."""
+        """Return a provider's models, or the error of asking for them; asked once for all checks."""
         if provider.id not in self._models:
             self._models[provider.id] = asyncio.create_task(_models_or_failure(provider))
         return await asyncio.shield(self._models[provider.id])
 
     async def loaded_models(self) -> list[tuple[Provider, ModelInfo]]:
-        """Return the models that are loaded and chat, of the providers whose windows are watched over."""
+        """Return the loaded models that can chat, of the providers whose context elbowroom manages."""
         found = []
         for provider in self.providers.values():
             models = await self.models(provider) if provider.manages_context else ()
@@ -236,7 +219,7 @@ class Subject:
         return found
 
     async def aclose(self) -> None:
-        """End what is under way."""
+        """Cancel what is under way."""
         for task in self._models.values():
             task.cancel()
         await asyncio.gather(*self._models.values(), return_exceptions=True)

@@ -1,1 +1,1 @@
-"""What elbowroom writes down about its own work: lines for people, lines for programs, no secrets, no conversations."""
+"""The log of elbowroom's own work, for people and for programs, without secrets and without conversations."""

@@ -1,4 +1,4 @@
-"""The log on disk: lines of JSON, a few files of a few megabytes, readable by their owner alone."""
+"""Writes the log file, lines of JSON in a few files of a few megabytes, and reads its last lines."""
 
 import io
 import json
@@ -20,12 +20,15 @@ FILE_BYTES: Final = 5_000_000
 OLDER_FILES: Final = 4
 TRY_AGAIN_SECONDS: Final = 60.0
 log = logging.getLogger(__name__)
+BLOCK_BYTES: Final = 64 * 1024
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""The most bytes that are read for the last lines."""
 
 
 class LogFile(RotatingFileHandler):
-    """Writes to `path`, and to nothing while that fails: the log says so once, and it is tried again later.
+    """Writes records to `path`, readable by its owner alone; after a failure it pauses for `pause` seconds.
 
-    `pause` is how many seconds later.
+    The first failure is logged for the other handlers.
     """
 
     def __init__(
@@ -46,13 +49,13 @@ class LogFile(RotatingFileHandler):
         self._was_told = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, unless that has just failed."""
+        """Write a record, except during a pause."""
         if time.monotonic() < self._broken_until:
             return
         super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
-        """Leave the file alone for a while."""
+        """Close the file and begin a pause."""
         self._broken_until = time.monotonic() + self._pause
         with suppress(OSError, ValueError):  # what could not be written cannot always be closed
             if self.stream is not None:
@@ -70,19 +73,14 @@ class LogFile(RotatingFileHandler):
 
 
 def log_path(data_folder: Path) -> Path:
-    """Return where the log of this data folder is."""
+    """Return the log file of a data folder."""
     return data_folder / FOLDER / NAME
 
 
-BLOCK_BYTES: Final = 64 * 1024
-MOST_BYTES: Final = 4 * 1024 * 1024
-"""How far back is read at most, over all files."""
-
-
 def last_lines(path: Path, count: int, redactor: Redactor) -> list[dict[str, Any]]:
-    """Return the last lines, the newest last, at most `count`; lines that are none are left out. For threads.
+    """Return at most `count` of the last lines, the newest last; blocking, for threads.
 
-    What was written before a secret was known is cleaned of it now. Where there is no log, there are no lines.
+    Broken lines are left out. Secrets that became known after a line was written are removed from it.
     """
     found: list[dict[str, Any]] = []
     for raw in _backwards(path):
@@ -115,7 +113,7 @@ def _parsed(raw: bytes) -> dict[str, Any] | None:
 
 
 def _backwards(path: Path) -> Iterator[bytes]:
-    """Yield lines from the last to the first, through the file before this one as well."""
+    """Yield lines from the last to the first, of this file and of the one before it."""
     left = MOST_BYTES
     for file in (path, path.with_name(f"{path.name}.1")):
         for line in _lines_of(file, left):

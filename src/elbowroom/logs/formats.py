@@ -1,4 +1,4 @@
-"""How a record is written: for a person at a terminal, and as one line of JSON for programs."""
+"""Formats log records: for a person at a terminal, and as one line of JSON for programs."""
 
 import json
 import logging
@@ -7,11 +7,13 @@ from typing import Any, Final
 
 HUMAN: Final = "%(asctime)s %(levelname)-7s %(message)s"
 FIELDS: Final = "fields"
-"""The attribute of a record that holds what its line of JSON has beside the message."""
+"""The attribute of a record that holds additional fields of its JSON line."""
+LONGEST: Final = 1500
+"""The most characters of a message."""
 
 
 class HumanFormatter(logging.Formatter):
-    """`12:30:00 INFO    message`; further lines of a message are set in, so that none looks like one of its own."""
+    """`12:30:00 INFO    message`; further lines of a message are indented, so that none looks like a record."""
 
     def __init__(self) -> None:
         super().__init__(HUMAN, datefmt="%H:%M:%S")
@@ -22,10 +24,10 @@ class HumanFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: `time` (UTC, ISO 8601), `level`, `logger`, `message`, and what else the record has."""
+    """One JSON object a line: `time` (UTC, ISO 8601), `level`, `logger`, `message`, and the additional fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record, without the line break at its end."""
+        """Return the JSON of a record, without a line break."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -40,12 +42,8 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-LONGEST: Final = 1500
-"""Characters of a message; a longer one is cut."""
-
-
 def escaped(text: str) -> str:
-    """Return the text with every character that cannot be printed written out, such as `\\n`."""
+    """Return the text with unprintable characters escaped, such as `\\n`."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,4 +1,7 @@
-"""Takes secrets out of texts: those of the settings by their values, others by what stands before them."""
+"""Removes from log lines what they must not hold: secrets, and what a client has said.
+
+Secrets of the settings are known by their values, others by the words in front of them.
+"""
 
 import json
 import re
@@ -7,15 +10,14 @@ from typing import Any, Final, Self
 from urllib.parse import quote
 
 from elbowroom.errors import SettingsError
-from elbowroom.settings.doubts import SECRET_WORDS, secrets_of
-from elbowroom.settings.fields import HIDDEN, SecretRef
-from elbowroom.settings.keys import Key
+from elbowroom.settings.doubts import secrets_of, sounds_secret
+from elbowroom.settings.fields import HIDDEN
 from elbowroom.settings.load import LoadedSettings
 
 LEAST_LETTERS: Final = 4
-"""Shorter values are left: taking every `1` out of a text would hide nothing and spoil all numbers."""
+"""Shorter values are not removed: without every `1`, a text would hide nothing and lose its numbers."""
 SURROUNDED_BELOW: Final = 8
-"""Values shorter than this are taken out where they stand alone, not inside of words."""
+"""Shorter values are removed where they stand alone, not inside words."""
 NAMES: Final = r"(?:(?:api|access|secret)[_-]?key|token|secret|passw(?:or)?d|authorization|credential)s?"
 EXCEPT: Final = r"(?!\*{8}|(?:Bearer|Basic)\b|env:|file:|[\d.]+(?![^\s'\",;&)\]}<\\]))"
 SIGN: Final = r"(?:['\"]?\s?=\s?['\"]?|['\"]?:\s?['\"]|:)"
@@ -33,10 +35,20 @@ PATTERNS: Final = (
     # --api-key ..., ['--api-key', '...']
     (re.compile(rf"(--[\w-]{{0,30}}{NAMES}(?:\s+|['\"],\s*['\"])){EXCEPT}{VALUE}", re.IGNORECASE), rf"\1{HIDDEN}"),
 )
+PIECE: Final = 16
+"""The number of characters of a piece of a line that is compared with the client's words."""
+STRIDE: Final = 4
+MOST_CHARACTERS: Final = 1_000_000
+"""The most characters of a client that are searched; it takes some tenths of a second, and no window is that large."""
+TAKEN_OUT: Final = "[...]"
+PICTURE: Final = "data:"
+CONTROL: Final = re.compile(r"[\x01-\x1f\x7f-\x9f\u2028\u2029]")
+FIELDS: Final = ("messages", "input", "prompt", "text", "message", "content")
+"""The fields of a request body that hold the client's words."""
 
 
 class Redactor:
-    """Replaces secrets by stars. What was once a secret of the settings stays one until the program ends."""
+    """Replaces secrets by stars. A secret of the settings stays one until the program ends, even if it is changed."""
 
     def __init__(self) -> None:
         self._values: set[str] = set()
@@ -44,13 +56,13 @@ class Redactor:
         self._followed: LoadedSettings | None = None
 
     def follow(self, loaded: LoadedSettings, environ: Mapping[str, str]) -> None:
-        """Learn the secrets of these settings; costs nothing where they are the ones of last time."""
+        """Learn the secrets of these settings, unless they are those of the last call."""
         if loaded is not self._followed:
             self._followed = loaded
             self.learn(*_values_of(loaded, environ))
 
     def learn(self, *values: str) -> None:
-        """Take these for secrets from now on, also as they stand in addresses and in JSON."""
+        """Treat these values as secrets from now on, also in the forms that they have in addresses and in JSON."""
         forms = {form for value in values for form in (value, quote(value, safe=""), json.dumps(value)[1:-1])}
         self._values |= {form for form in forms if len(form) >= LEAST_LETTERS}
         longest_first = sorted(self._values, key=len, reverse=True)
@@ -66,7 +78,7 @@ class Redactor:
 
 
 REDACTOR: Final = Redactor()
-"""The program's own, as logging itself is the program's."""
+"""The redactor of the whole program, since logging is global too."""
 
 
 def _as_pattern(value: str) -> str:
@@ -75,37 +87,19 @@ def _as_pattern(value: str) -> str:
 
 def _values_of(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterator[str]:
     for key, secret in secrets_of(loaded.settings).items():
-        if _is_secret(key, secret):
+        if not secret.is_literal or sounds_secret(key):
             try:
                 value = secret.reveal(loaded.folder, environ)
-            except SettingsError:  # its file has gone since; what it held is not known
+            except SettingsError:  # its file has been deleted since
                 continue
             if value:
                 yield value
 
 
-def _is_secret(key: Key, secret: SecretRef) -> bool:
-    """Tell whether a value is one: what stands in the file for an MCP server's program may be a folder or a switch."""
-    is_variable = key[0] == "mcp_servers" and key[2] == "env"
-    return not (is_variable and secret.is_literal) or SECRET_WORDS.search(str(key[-1])) is not None
-
-
-PIECE: Final = 16
-"""Characters: what a line shares with the client's words is looked for in pieces of this length."""
-STRIDE: Final = 4
-MOST_CHARACTERS: Final = 1_000_000
-"""What is looked through for each line, which takes at most some tenths of a second; no window is that large."""
-TAKEN_OUT: Final = "[...]"
-PICTURE: Final = "data:"
-CONTROL: Final = re.compile(r"[\x01-\x1f\x7f-\x9f\u2028\u2029]")
-FIELDS: Final = ("messages", "input", "prompt", "text", "message", "content")
-"""The fields of a body that hold what a client says."""
-
-
 class ClientWords:
-    """What a client has sent, to be looked for in lines that are about to be logged; prepared when that first happens.
+    """The words of a client, which are removed from log lines; prepared for searching at the first line.
 
-    `texts` are parsed JSON, and every string in them counts.
+    `texts` are parsed JSON; every string in them counts.
     """
 
     def __init__(self, texts: Iterable[Any]) -> None:
@@ -114,14 +108,14 @@ class ClientWords:
 
     @classmethod
     def of(cls, *bodies: Any) -> Self:
-        """Return the words in bodies of requests, whatever those are; those of the last are looked at first."""
+        """Return the words in the bodies of requests, of whatever type; those of the last body are searched first."""
         tables = [body if isinstance(body, dict) else {FIELDS[0]: body} for body in bodies]
         return cls([table[name] for table in tables for name in FIELDS if name in table])
 
     def taken_out_of(self, line: str, names: Sequence[str] = ()) -> str:
-        """Return the line without what repeats these words; `names` in it stay.
+        """Return the line without repetitions of these words; `names` in it stay.
 
-        A repetition of at least `PIECE + STRIDE` characters is sure to be found.
+        Every repetition of at least `PIECE + STRIDE` characters is found.
         """
         names = [name for name in names if len(name) >= PIECE]  # no shorter one is taken for a repetition
         for number, name in enumerate(names):
@@ -146,7 +140,7 @@ class ClientWords:
 
 
 def _widened(line: str, start: int, least: int, said: str) -> tuple[int, int]:
-    """Return from where to where the line repeats what was said, around a piece that does."""
+    """Return start and end of the repetition in the line around a piece that is one."""
     first, last = start, start + PIECE
     while first > least and _fold(line[first - 1 : last]) in said:
         first -= 1
@@ -180,5 +174,5 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _fold(text: str) -> str:
-    """Return the text as one line, in the form that errors quote it in, without regard to case."""
+    """Return the text as one line in lower case, as errors may quote it."""
     return CONTROL.sub(" ", text).lower()

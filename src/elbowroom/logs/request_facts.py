@@ -1,4 +1,4 @@
-"""What is known of the request that is being answered: in its log line, and its id in every line written for it."""
+"""The facts about the request that is being answered, for its log line; its id is in every line written for it."""
 
 import re
 import secrets
@@ -15,9 +15,9 @@ CODE: Final = re.compile(r"[a-z][a-z0-9_.-]{0,49}")
 
 @dataclass(slots=True)
 class RequestFacts:
-    """One request, filled in while it is answered; tokens are None where nobody has counted them.
+    """The facts about one request, filled in while it is answered; tokens are None where they were not counted.
 
-    `words` is what no log may repeat: what the client said, and what an engine was sent for it.
+    `words` is the text that no log line may repeat: that of the client, and that sent to the engine.
     """
 
     id: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -33,26 +33,26 @@ class RequestFacts:
     _body: Any = field(default=None, repr=False)
 
     def heard(self, body: Any) -> None:
-        """Take note of the body that the client has sent."""
+        """Note the body that the client has sent."""
         self._body = body
         self.words = ClientWords.of(body)
 
     def told(self, body: Any) -> None:
-        """Take note of the body that an engine is sent: with instructions and results of tools, which it may quote."""
+        """Note the body that is sent to the engine, which has instructions and tool results that an error may quote."""
         self.words = ClientWords.of(self._body, body)
 
     def failed(self, error: Exception) -> None:
-        """Take note of how it failed: by the error's code, where that is one and no text of an engine's."""
+        """Note the error: its code, or its class where the code is a text of the engine."""
         code = getattr(error, "code", None)
         self.error = code if isinstance(code, str) and CODE.fullmatch(code) else type(error).__name__
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names that log lines are to show, whoever says them elsewhere."""
+        """Return the names that stay in log lines, even if the client said them too."""
         return tuple(name for name in (self.model.partition("/")[2], self.agent) if name)
 
     def take_usage(self, usage: Any) -> None:
-        """Take the token counts of a usage object in OpenAI's form; whatever else it is says nothing."""
+        """Note the token counts of a usage object in OpenAI's form; anything else counts as no usage."""
         found = usage if isinstance(usage, Mapping) else {}
         self.tokens_in = _whole(found.get("prompt_tokens", found.get("input_tokens")))
         self.tokens_out = _whole(found.get("completion_tokens", found.get("output_tokens")))
@@ -62,13 +62,13 @@ CURRENT: Final[ContextVar[RequestFacts | None]] = ContextVar("elbowroom_request"
 
 
 def request_facts() -> RequestFacts:
-    """Return the facts of the request that this task works for; outside of one, facts that nobody reads."""
+    """Return the facts of the request that this task works for; outside of a request, facts that are thrown away."""
     return CURRENT.get() or RequestFacts()
 
 
 @contextmanager
 def requested() -> Iterator[RequestFacts]:
-    """Begin a request: all that is logged inside, and in tasks that are begun inside, carries its id."""
+    """Begin a request: log lines in this block, and in tasks that it starts, carry its id."""
     token = CURRENT.set(facts := RequestFacts())
     try:
         yield facts

@@ -1,4 +1,4 @@
-"""Sets logging up for the program: what goes to the terminal, and what to the file."""
+"""Sets up logging to the terminal and to the file, and makes every record safe to be written."""
 
 import logging
 import re
@@ -20,11 +20,20 @@ from elbowroom.settings.load import LoadedSettings, list_settings
 
 log = logging.getLogger(__name__)
 ONLY_IN_FILE = "only_in_file"
-"""The attribute of a record that a person at a terminal need not see."""
+"""The attribute of a record that is not written to the terminal."""
+OWN: Final = "elbowroom"
+DONE: Final = "is_safe"
+MOST_FRAMES: Final = 40
+LONGEST_FIELD: Final = 200
+Info = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+TEXTS: Final = re.compile(r"(?:instructions|prompt|directives|tool_description|command|stop)$")
+"""Keys whose values are texts for a model or arguments of a program, which may contain a secret."""
+LINE: Final = re.compile(r"(?P<key>.+?) = (?P<value>.*?)   \((?P<source>[^()]*(?:\([^()]*\))?[^()]*)\)", re.DOTALL)
+LONGEST_VALUE: Final = 300
 
 
 def log_to_terminal(level: str) -> None:
-    """Write lines of this level and above (`debug` to `error`) to stderr; none of them holds a secret."""
+    """Write records of this level and above (`debug` to `error`) to stderr, without secrets."""
     number = logging.getLevelNamesMapping()[level.upper()]
     handler = logging.StreamHandler()
     handler.setLevel(number)
@@ -34,16 +43,16 @@ def log_to_terminal(level: str) -> None:
     if number > logging.DEBUG:
         handler.addFilter(_is_ours_or_a_warning)
     root = logging.getLogger()
-    if not root.handlers:  # else somebody who runs this inside of another program has chosen
+    if not root.handlers:  # a program around this one may have set up its own
         root.addHandler(handler)
         root.setLevel(min(number, logging.INFO))
 
 
 @contextmanager
 def logging_to_file(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterator[Path | None]:
-    """Write a line of JSON for every record to the file in the data folder; the first tells the settings in force.
+    """Write every record as a line of JSON to the file in the data folder; the first line lists the settings in force.
 
-    Yields the file, None where there is no place for one. That it cannot be written stops nothing.
+    Yields the file, None where the data folder is wrong. A file that cannot be written stops nothing.
     """
     REDACTOR.follow(loaded, environ)
     try:
@@ -71,17 +80,10 @@ def _is_ours_or_a_warning(record: logging.LogRecord) -> bool:
     return record.name.split(".")[0] == OWN or record.levelno >= logging.WARNING
 
 
-OWN: Final = "elbowroom"
-DONE: Final = "is_safe"
-MOST_FRAMES: Final = 40
-LONGEST_FIELD: Final = 200
-Info = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
-
-
 class SafeRecords(logging.Filter):
-    """Makes records safe to be written; they then also carry the `request` that they were written for.
+    """Removes secrets and clients' words from records, and adds the id of their request.
 
-    With `verbose`, which is for DEBUG, errors keep their messages and lines what they quote.
+    With `verbose`, which is for DEBUG, only secrets are removed.
     """
 
     def __init__(self, redactor: Redactor, *, verbose: bool = False) -> None:
@@ -90,7 +92,7 @@ class SafeRecords(logging.Filter):
         self._verbose = verbose
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change the record in place, once for all handlers; it is always kept."""
+        """Change the record in place, once for all handlers; return True: no record is dropped."""
         if not hasattr(record, DONE):
             facts = CURRENT.get()
             record.request = facts.id if facts else ""
@@ -108,12 +110,12 @@ class SafeRecords(logging.Filter):
         return True
 
     def _safe(self, value: Any) -> Any:
-        """Return the value of a field: names in it may be a client's."""
+        """Return the value of a field, without secrets and in one line: a client may have chosen names in it."""
         return self._redactor.clean(shortened(escaped(value), LONGEST_FIELD)) if isinstance(value, str) else value
 
     def _text(self, record: logging.LogRecord) -> str:
         is_own = record.name.split(".")[0] == OWN
-        if not is_own and not self._verbose:  # what comes after the first line is repr of whatever was at hand
+        if not is_own and not self._verbose:  # further lines of a library may quote anything
             return escaped(_message(record).partition("\n")[0])
         if isinstance(record.args, tuple):
             record.args = tuple(_harmless(argument) for argument in record.args)
@@ -123,7 +125,7 @@ class SafeRecords(logging.Filter):
 
 
 def trace(info: Info, *, verbose: bool) -> str:
-    """Return where an error was raised; what it says only where that may be known: it may quote a conversation."""
+    """Return where an error was raised; its message, which may quote a conversation, only if `verbose`."""
     error = info[1]
     if error is None:
         return ""
@@ -141,12 +143,12 @@ def trace(info: Info, *, verbose: bool) -> str:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # noqa: BLE001  # as logging does: a line that cannot be put together ends nothing
+    except Exception:  # noqa: BLE001  # as logging does: a record that cannot be formatted stops nothing
         return f"(a line of {record.name} that cannot be put together: {type(sys.exception()).__name__})"
 
 
 def _harmless(argument: Any) -> Any:
-    """Return an argument whose text is one line; only our own settings' errors may have several."""
+    """Return an argument with its text in one line; errors of our own settings may have several."""
     if isinstance(argument, int | float):
         return argument
     text = str(argument)
@@ -156,14 +158,8 @@ def _harmless(argument: Any) -> Any:
     return "\n".join(map(escaped, lines))
 
 
-TEXTS: Final = re.compile(r"(?:instructions|prompt|directives|tool_description|command|stop)$")
-"""Keys whose values are texts for a model, or arguments of a program, among which a secret may stand."""
-LINE: Final = re.compile(r"(?P<key>.+?) = (?P<value>.*?)   \((?P<source>[^()]*(?:\([^()]*\))?[^()]*)\)", re.DOTALL)
-LONGEST_VALUE: Final = 300
-
-
 def effective_settings(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each key with its value and where that comes from, such as `2345 (default)`."""
+    """Yield each key with its value and its source, such as `2345 (default)`."""
     for line in list_settings(loaded, environ):
         if found := LINE.fullmatch(line):
             value = found["value"]

@@ -8,6 +8,7 @@ from typing import Final, get_args
 from aiohttp import hdrs, web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from elbowroom import __version__
 from elbowroom.agents.running import Phase
@@ -25,7 +26,7 @@ TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class StateNow:
+class StateNow(Collector):
     """Collects gauges from the state that all requests share; `started` is in Unix seconds."""
 
     shared: Shared

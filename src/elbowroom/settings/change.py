@@ -1,4 +1,4 @@
-"""Changes the settings file of a running server: merged into what it holds at that moment, checked, then replaced."""
+"""Changes the settings file of a running server: merges a patch, checks the result, replaces the file."""
 
 import logging
 import threading
@@ -13,7 +13,16 @@ from elbowroom.settings.files import backup_of, not_saved, replace_file, write_p
 from elbowroom.settings.keys import Key, Problem, key_text, unknown_keys, wrong_settings
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.load import LoadedSettings, parse_file
-from elbowroom.settings.merge import FOLDER, asked_for, is_same, mark_secrets, merged, own_files, shown_values, take_out
+from elbowroom.settings.merge import (
+    FOLDER,
+    asked_for,
+    extract_secrets,
+    is_same,
+    mark_secrets,
+    merged,
+    own_files,
+    shown_values,
+)
 from elbowroom.settings.model import Settings
 from elbowroom.settings.toml_text import rewritten
 
@@ -25,7 +34,7 @@ BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 class SettingsChanger:
-    """Writes changes into the settings file, one after the other; blocking, for threads.
+    """Writes changes into the settings file, one at a time; blocking, for threads.
 
     `environ` holds the variables that secrets refer to.
     """
@@ -38,9 +47,9 @@ class SettingsChanger:
     def change(self, decide: Decide) -> None:
         """Apply the merge patch that `decide` returns for the settings that the file makes now.
 
-        The next `current()` of the live settings has it. Raises WrongSettings where a value is not accepted, Conflict
-        where a flag or the environment sets it or the file is broken, SettingsNotSaved where it cannot be written, and
-        what `decide` raises; nothing has changed then.
+        The next `current()` of the live settings returns the result. Raises WrongSettings for a value that is not
+        accepted, Conflict where a flag or the environment sets the key or the file is broken, SettingsNotSaved where
+        the file cannot be written, and what `decide` raises; nothing has changed then.
         """
         with self._lock:
             for _ in range(ATTEMPTS):
@@ -52,7 +61,7 @@ class SettingsChanger:
         )
 
     def _change(self, content: bytes | None, decide: Decide) -> bool:
-        """Make the change; return False where the file has changed meanwhile."""
+        """Make the change; return False if another program changed the file meanwhile."""
         data = self._parse(content)
         now = self._as_it_is(data)
         patch = mark_secrets(decide((now or self._live.last_good).settings))
@@ -60,7 +69,7 @@ class SettingsChanger:
         if is_same(new, data):
             return True
         self._check(patch, data, new, now)
-        written, secrets = take_out(new)
+        written, secrets = extract_secrets(new)
         text = self._rewritten(content, written)
         if self._read() != content:
             return False
@@ -95,7 +104,7 @@ class SettingsChanger:
             ) from None
 
     def _as_it_is(self, data: Mapping[str, Any]) -> LoadedSettings | None:
-        """Return the settings that the file makes as it is, None where it is wrong: a change may mend it."""
+        """Return the settings of the file before the change, None where they are wrong: the change may correct them."""
         try:
             return self._live.would_be(data)
         except SettingsError:
@@ -150,7 +159,7 @@ class SettingsChanger:
             raise
 
     def _secrets_of_backup(self) -> set[str]:
-        """Return the files of secrets that the backup refers to, which is about to be replaced by another one."""
+        """Return the secret files that the backup refers to, which the next save replaces."""
         try:
             return {*own_files(parse_file(backup_of(self._live.path).read_bytes(), self._live.path))}
         except (OSError, SettingsError):
@@ -183,7 +192,7 @@ def _changed_keys(before: Any, now: Any, key: Key = ()) -> Iterator[str]:
 
 
 def _unwritable(value: Any, key: Key) -> Iterator[tuple[Key, str]]:
-    """Yield what a TOML file cannot hold."""
+    """Yield the key of each value that TOML cannot express, with a sentence."""
     if isinstance(value, dict):
         for name, item in value.items():
             if not _is_unicode(name):
@@ -206,7 +215,7 @@ def _is_unicode(text: str) -> bool:
 def add_agent(changer: SettingsChanger, agent: Mapping[str, Any]) -> str:
     """Add an agent and return its id.
 
-    Raises Conflict where the id is taken, and what a change of the settings raises, with paths as seen from the agent.
+    Raises Conflict where the id is taken, and the errors of `SettingsChanger.change`, with paths relative to the agent.
     """
     agent_id = _checked_id(agent.get("id"))
 
@@ -220,9 +229,9 @@ def add_agent(changer: SettingsChanger, agent: Mapping[str, Any]) -> str:
 
 
 def change_agent(changer: SettingsChanger, agent_id: str, patch: Mapping[str, Any]) -> str:
-    """Merge a patch into an agent and return its id, which may be another one then.
+    """Merge a patch into an agent and return its id, which the patch may change.
 
-    Raises NotFound, and what a change of the settings raises, with paths as seen from the agent.
+    Raises NotFound, and the errors of `SettingsChanger.change`, with paths relative to the agent.
     """
     _change_row(changer, agent_id, lambda settings: (_place_of(settings, agent_id), patch))
     return _checked_id(patch.get("id", agent_id))
@@ -231,7 +240,7 @@ def change_agent(changer: SettingsChanger, agent_id: str, patch: Mapping[str, An
 def remove_agent(changer: SettingsChanger, agent_id: str) -> None:
     """Remove an agent.
 
-    Raises NotFound, Conflict that names what needs the agent, and what a change of the settings raises.
+    Raises NotFound, Conflict where other settings refer to the agent, and the errors of `SettingsChanger.change`.
     """
 
     def decide(settings: Settings) -> tuple[int, None]:
@@ -248,7 +257,7 @@ def remove_agent(changer: SettingsChanger, agent_id: str) -> None:
 
 
 def users_of(settings: Settings, agent_id: str) -> Iterator[str]:
-    """Yield what refers to an agent: the key, and for another agent its id."""
+    """Yield each setting that refers to an agent, in words."""
     if settings.compaction.pruning_agent == agent_id:
         yield "compaction.pruning_agent"
     for agent in settings.agents:
@@ -260,7 +269,7 @@ def users_of(settings: Settings, agent_id: str) -> Iterator[str]:
 def _change_row(
     changer: SettingsChanger, agent_id: str, decide: Callable[[Settings], tuple[int, Patch | None]]
 ) -> None:
-    """Apply the change of a row; `decide` returns its place and the change."""
+    """Change one agent's row; `decide` returns its index and the change."""
     place = 0
 
     def patch_of(settings: Settings) -> Patch:

@@ -1,4 +1,7 @@
-"""Who may reach the server: loopback only, or a token; and the secrets behind the settings."""
+"""Checks of settings that are valid by themselves: access without a token, secrets, addresses, programs, folders.
+
+What cannot work is refused; what may surprise becomes a sentence for the person.
+"""
 
 import errno
 import ipaddress
@@ -20,6 +23,8 @@ NEW_TOKEN = "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"  # n
 SECRET_WORDS = re.compile(r"key|token|secret|passw|auth|credential", re.IGNORECASE)
 HOST_KEY: Key = ("server", "host")
 TOKEN_KEY: Key = ("server", "token")
+PORT_KEY: Key = ("server", "port")
+EVERYWHERE: Final[Mapping[str, str]] = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # read, not bound to
 
 
 def is_loopback(host: str) -> bool:
@@ -83,35 +88,28 @@ def check_access(settings: Settings, sources: Mapping[Key, str], folder: Path, e
 def doubtful_secrets(
     settings: Settings, sources: Mapping[Key, str], folder: Path, environ: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield a sentence for each secret that stands in the file itself, or in a variable that is not set.
-
-    A variable for an MCP server may be no secret: one that stands in the file is told where its name sounds like one.
-    """
+    """Yield a sentence for each secret that stands in the file itself, or in a variable that is not set."""
     for key, secret in secrets_of(settings).items():
         source = sources.get(key)
         if source is None:
             continue
-        if secret.is_literal and _sounds_secret(key) and not source.startswith("environment"):
+        if secret.is_literal and sounds_secret(key) and not source.startswith("environment"):
             yield f"{source}: {key_text(key)} holds the secret itself; env:NAME or file:PATH keeps it elsewhere."
         if secret.reveal(folder, environ) is None:
             without = "it is left out" if key[0] == "mcp_servers" else "no key is sent"
             yield f"{source}: {key_text(key)} = {secret} names a variable that is not set; {without}."
 
 
-def _sounds_secret(key: Key) -> bool:
+def sounds_secret(key: Key) -> bool:
+    """Tell whether a key holds a secret: a variable of an MCP server may be a folder or a switch, as its name tells."""
     is_variable = key[0] == "mcp_servers" and key[2] == "env"
     return not is_variable or SECRET_WORDS.search(str(key[-1])) is not None
 
 
-HOST: Final[Key] = ("server", "host")
-PORT: Final[Key] = ("server", "port")
-
-
 def address_problem(host: str, port: int, own_port: int) -> Problem | None:
-    """Return why nothing could listen on an address, None where it can be bound.
+    """Return why no server could listen on an address, None where it can be bound.
 
-    `own_port` is the one that this server listens on itself: it is free once that has ended, so that only the host is
-    tried out for it.
+    `own_port` is the port of this server, which is free after a restart: only the host is tried for it.
     """
     tried = 0 if port == own_port else port
     try:
@@ -124,7 +122,7 @@ def address_problem(host: str, port: int, own_port: int) -> Problem | None:
 
 
 def try_bind(family: int, kind: int, protocol: int, address: tuple[Any, ...]) -> None:
-    """Bind an address that `getaddrinfo` found as the server would, and let it go again. Raises OSError."""
+    """Bind an address from `getaddrinfo` as the server would, and release it. Raises OSError."""
     with socket.socket(family, kind, protocol) as listener:
         if os.name == "posix":  # as the server itself will do; on Windows it would take the place of another program
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -136,20 +134,20 @@ def try_bind(family: int, kind: int, protocol: int, address: tuple[Any, ...]) ->
 def _problem(error: OSError | UnicodeError, host: str, port: int) -> Problem:
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EADDRINUSE:
-        key, said = PORT, f"port {port} on {host} is in use by another program; choose another one."
+        key, said = PORT_KEY, f"port {port} on {host} is in use by another program; choose another one."
     elif number in (errno.EACCES, errno.EPERM):
-        key, said = PORT, f"elbowroom may not listen on port {port}; choose one above 1023."
+        key, said = PORT_KEY, f"elbowroom may not listen on port {port}; choose one above 1023."
     else:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        key, said = HOST, f"{host!r} is not an address of this machine ({reason})."
+        key, said = HOST_KEY, f"{host!r} is not an address of this machine ({reason})."
     message = f"{'.'.join(map(str, key))}: {said}"
     return Problem(key, message, message)
 
 
 def doubtful_servers(settings: Settings, folder: Path, environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each program that is not found, and each server that an agent names and that is disabled.
+    """Yield a sentence for each MCP program that is not found, and each disabled MCP server that an agent names.
 
-    `folder` is the one of the settings file.
+    `folder` is the folder of the settings file.
     """
     for index, server in enumerate(settings.mcp_servers):
         if server.enabled and server.command and not _is_found(server, folder, environ):
@@ -176,7 +174,7 @@ def _is_found(server: McpServerSettings, folder: Path, environ: Mapping[str, str
 
 
 def missing_folders(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for the vault, or else for each folder in it, where the settings name one that is not there."""
+    """Yield a sentence for each folder that the settings name and that is missing: the vault, or folders in it."""
     if not settings.vault.path:
         return
     root = expanded(settings.vault.path)
@@ -192,7 +190,7 @@ def missing_folders(settings: Settings) -> Iterator[str]:
 
 
 def _is_there(root: Path, folder: str) -> bool:
-    """Tell whether there is such a folder, in whatever case it is written."""
+    """Tell whether the vault has this folder, whatever the case of its letters."""
     here = [root]
     for name in folder.split("/"):
         here = [found for parent in here for found in _folders_in(parent) if _folded(found.name) == _folded(name)]
@@ -210,11 +208,8 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
 
 
-EVERYWHERE: Final[Mapping[str, str]] = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # read, not bound to
-
-
 def reached_host(host: str) -> str:
-    """Return the host to connect to: that of this machine itself where a server listens everywhere."""
+    """Return the host to connect to: loopback where a server listens on all addresses."""
     return EVERYWHERE.get(host, host)
 
 

@@ -1,4 +1,4 @@
-"""Wrong settings in words: where the value stands, its key, the value, and what the key takes."""
+"""Explains wrong settings in sentences: where the value stands, its key, the value, and what the key takes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +33,7 @@ TAKES: Final[Mapping[str, str]] = {
 
 
 def explain(error: ValidationError, data: Mapping[str, Any], sources: Mapping[Key, str], path: Path) -> list[Problem]:
-    """Return what is wrong with each wrong key; `data` is what was validated, `sources` says where its values stand."""
+    """Return the problem of each wrong key; `data` was validated, `sources` tells where each of its values stands."""
     problems: dict[Key, list[ErrorDetails]] = {}
     for problem in error.errors(include_url=False):
         key = _key_of(problem, data)
@@ -83,12 +83,12 @@ def _shown(key: Key, value: Any) -> str:
 
 
 def _holds_tables(value: Any) -> bool:
-    """Tell whether a value has keys of its own, among which may be a secret."""
+    """Tell whether a value contains tables, in which a secret may stand."""
     return isinstance(value, dict) or (isinstance(value, list) and any(_holds_tables(item) for item in value))
 
 
 def _key_in(data: Any, location: Key) -> Key:
-    """Return the part of a problem's location that is a key of the data; the rest names variants of a type."""
+    """Return the leading part of a problem's location that exists in the data; pydantic appends type names."""
     for depth, part in enumerate(location):
         if not _has(data, part):
             return location[:depth]

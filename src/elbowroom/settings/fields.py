@@ -1,4 +1,4 @@
-"""The types of single settings, and the class of all tables."""
+"""The types of single settings: ids, numbers, addresses, paths and secrets; and the base class of all tables."""
 
 import os
 import re
@@ -15,6 +15,9 @@ from elbowroom.errors import SettingsError
 
 ID_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 ID_TAKES = "letters, digits, dots, dashes and underscores, beginning with a letter or digit"
+APPLICATION = "elbowroom"
+HIDDEN = "********"
+PASSWORD_OR_QUERY = re.compile(r"(?<=//)[^/]*(?=@)|(?<=\?).+", re.DOTALL)
 
 
 def _checked_id(value: str) -> str:
@@ -31,7 +34,7 @@ def split_at_commas(value: Any) -> Any:
 
 
 def checked_url(value: str) -> str:
-    """Return an address without a slash at its end. Raises ValueError for anything else."""
+    """Return an HTTP address without a slash at its end. Raises ValueError for anything else."""
     if not _is_plain_url(value):
         raise ValueError("an address such as http://127.0.0.1:1234, without user name, password, query or fragment")
     return value.rstrip("/")
@@ -43,7 +46,7 @@ def _is_plain_url(value: str) -> bool:
         port_is_known = parts.port != 0
         host = parts.hostname or ""
         if ":" not in host:
-            host.encode("idna")  # what would be done to look it up: fails for 192.168.1..5
+            host.encode("idna")  # a look-up encodes it too, which fails for 192.168.1..5
     except ValueError:
         return False
     if "@" in parts.netloc or "?" in value or "#" in value or any(c.isspace() or not c.isprintable() for c in value):
@@ -65,15 +68,25 @@ def _split_at_lines(value: Any) -> Any:
 
 
 Whole = Annotated[int, BeforeValidator(no_switch)]
+
+
 Real = Annotated[float, BeforeValidator(no_switch)]
+
+
 Id = Annotated[str, AfterValidator(_checked_id)]
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(split_at_commas)]
+
+
 Sentences = Annotated[tuple[str, ...], BeforeValidator(_split_at_lines)]
+
+
 Url = Annotated[str, AfterValidator(checked_url)]
 
 
 class Misfit(ValueError):
-    """A value that is wrong beside other values: its key in the whole file, and in words what the key takes."""
+    """A value that other values rule out; `key` is its key in the whole file, the message what the key takes."""
 
     def __init__(self, key: tuple[str | int, ...], takes: str) -> None:
         super().__init__(takes)
@@ -81,7 +94,7 @@ class Misfit(ValueError):
 
 
 class Contradiction(ValueError):
-    """A value that contradicts others, told in a sentence of its own; `key` is the value's in the whole file."""
+    """A value that contradicts others; the message is a whole sentence, `key` the value's key in the whole file."""
 
     def __init__(self, key: tuple[str | int, ...], sentence: str) -> None:
         super().__init__(sentence)
@@ -89,12 +102,9 @@ class Contradiction(ValueError):
 
 
 class Section(BaseModel):
-    """A table of the settings file: frozen, and an unknown key is a warning, never a crash."""
+    """A table of the settings file: frozen; an unknown key causes a warning, not an error."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, hide_input_in_errors=True)
-
-
-APPLICATION = "elbowroom"
 
 
 def settings_path(environ: Mapping[str, str]) -> Path:
@@ -107,7 +117,7 @@ def settings_path(environ: Mapping[str, str]) -> Path:
 def data_dir(environ: Mapping[str, str]) -> Path:
     """Return the folder of the store: `ELBOWROOM_DATA_DIR`, else the platform's folder for data of programs.
 
-    Raises SettingsError where the variable holds a relative path: it would mean another folder with every start.
+    Raises SettingsError where the variable holds a relative path, which would depend on the folder of each start.
     """
     if not (named := environ.get("ELBOWROOM_DATA_DIR")):
         return platformdirs.user_data_path(APPLICATION, appauthor=False)
@@ -120,9 +130,9 @@ def data_dir(environ: Mapping[str, str]) -> Path:
 
 
 def expanded(written: str) -> Path:
-    """Return the path that a person wrote, with a leading `~` or `~user` in full.
+    """Return a path with a leading `~` or `~user` replaced by the home folder.
 
-    Raises SettingsError where there is no such user.
+    Raises SettingsError where the user is not known.
     """
     try:
         return Path(written).expanduser()
@@ -130,19 +140,15 @@ def expanded(written: str) -> Path:
         raise SettingsError(f"The path {written} begins with a home folder that is not known.") from None
 
 
-HIDDEN = "********"
-PASSWORD_OR_QUERY = re.compile(r"(?<=//)[^/]*(?=@)|(?<=\?).+", re.DOTALL)
-
-
 def without_secrets(address: str) -> str:
-    """Return an address in which nobody can read a password or the values of a query."""
+    """Return an address with stars in place of its password and its query."""
     return PASSWORD_OR_QUERY.sub(HIDDEN, address)
 
 
 class SecretRef:
     """A token or key as the settings name it: `env:NAME`, `file:PATH`, or the value itself.
 
-    Equal by what is written. Neither `str` nor `repr` shows a value that was written out.
+    References with the same text are equal. Neither `str` nor `repr` shows a literal value.
     """
 
     __slots__ = ("_written",)
@@ -156,7 +162,7 @@ class SecretRef:
         return not self._written.startswith(("env:", "file:"))
 
     def file(self, folder: Path) -> Path | None:
-        """Return the file that holds the secret, None where no file does.
+        """Return the file that holds the secret, None for the other kinds of reference.
 
         A relative path is looked up in `folder`, the folder of the settings file.
         """

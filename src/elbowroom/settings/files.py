@@ -1,4 +1,4 @@
-"""Replaces a file so that it is the old one or the new one at every moment, whatever is killed or fails."""
+"""Replaces files atomically: a crash leaves either the old content or the new one."""
 
 import contextlib
 import errno
@@ -12,14 +12,15 @@ from elbowroom.errors import SettingsNotSaved
 
 NO_RIGHTS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+PRIVATE: Final = 0o600
 
 
 def replace_file(path: Path, content: bytes, before: bytes | None) -> None:
-    """Put content in the place of a file, and what it held before into one beside it that ends with `.bak`.
+    """Replace the content of a file, and keep the previous content beside it in a file that ends with `.bak`.
 
-    The file keeps its mode, and a link stays a link: what it leads to is replaced. A new one is for its owner alone.
+    The file keeps its mode; of a symbolic link the target is replaced. A new file is readable by its owner alone.
 
-    Raises SettingsNotSaved with the file and what to do about it; it is as before then.
+    Raises SettingsNotSaved, which names the file and what to do; the file is unchanged then.
     """
     target, backup = Path(os.path.realpath(path)), backup_of(path)
     take_over = partial(_take_over, like=target)
@@ -35,13 +36,13 @@ def replace_file(path: Path, content: bytes, before: bytes | None) -> None:
 
 
 def backup_of(path: Path) -> Path:
-    """Return where `replace_file` puts what a file held before."""
+    """Return the file into which `replace_file` puts the previous content."""
     target = Path(os.path.realpath(path))
     return target.with_name(f"{target.name}.bak")
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a new file that its owner alone can read, in a folder that is theirs alone. Raises SettingsNotSaved."""
+    """Write a new file, and its folder, readable by their owner alone. Raises SettingsNotSaved."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_new(path, content)
@@ -65,7 +66,7 @@ def _what_to_do(path: Path, error: OSError) -> str:
 
 
 def _take_over(fresh: Path, like: Path) -> None:
-    """Give a file the mode and, as far as that is allowed, the owner of another one, if that is there."""
+    """Give a file the mode and, where the system allows it, the owner of another file, if that exists."""
     try:
         status = like.stat()
     except FileNotFoundError:
@@ -76,11 +77,8 @@ def _take_over(fresh: Path, like: Path) -> None:
             os.chown(fresh, status.st_uid, status.st_gid)
 
 
-PRIVATE: Final = 0o600
-
-
 def write_new(path: Path, content: bytes) -> None:
-    """Write a file that is not there yet and that its owner alone can read. Raises OSError."""
+    """Create a file that its owner alone can read. Raises OSError, also where the file exists."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), PRIVATE)
     with open(descriptor, "wb") as file:
         file.write(content)
@@ -89,12 +87,12 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def put_in_place(path: Path, content: bytes, make_ready: Callable[[Path], None]) -> None:
-    """Put a new file in the place of whatever is there, so that it is the old one or the new one at every moment.
+    """Replace a file atomically, or create it.
 
-    `make_ready` gives the new one its mode before it is seen. Raises OSError; nothing is left of the attempt then.
+    `make_ready` sets the mode of the new file before it takes the name. Raises OSError.
     """
     fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)  # of an attempt that was killed
+    fresh.unlink(missing_ok=True)  # a killed attempt may have left one
     try:
         write_new(fresh, content)
         make_ready(fresh)
@@ -106,7 +104,7 @@ def put_in_place(path: Path, content: bytes, make_ready: Callable[[Path], None])
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder outlive a power failure, where the system can do that. Raises OSError."""
+    """Flush a folder's entries to the disk, where the system can do that. Raises OSError."""
     if not hasattr(os, "O_DIRECTORY"):  # Windows
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

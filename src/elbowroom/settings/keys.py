@@ -1,4 +1,4 @@
-"""The tables of the settings file and the keys in them, and how a key is written for a person."""
+"""The tables and keys of the settings: how they are written, which names are unknown, which variables set them."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,13 @@ TABLE_LISTS: Final[dict[str, type[BaseModel]]] = {
     "mcp_servers": McpServerSettings,
 }
 AGENT_TABLES: Final[dict[str, type[BaseModel]]] = {"vault": AgentVault, "tool_output": OwnToolOutput}
-"""Tables that an agent has of its own, by their keys."""
+"""The tables inside an agent's table, by their keys."""
+PREFIX: Final = "ELBOWROOM_"
+VARIABLES: Final[Mapping[str, tuple[str, str]]] = {
+    f"{PREFIX}{table}__{field}".upper(): (table, field)
+    for table, model in TABLES.items()
+    for field in model.model_fields
+}
 
 
 def key_text(key: Key) -> str:
@@ -52,7 +58,7 @@ def key_text(key: Key) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A key that is wrong: `message` is a sentence beside its field, `line` one that names the file as well."""
+    """A wrong key: `message` is a sentence to show beside its field, `line` the same with the file's name in front."""
 
     key: Key
     message: str
@@ -60,7 +66,7 @@ class Problem:
 
 
 def wrong_settings(problems: Sequence[Problem]) -> WrongSettings:
-    """Return the error that tells all problems, a line each."""
+    """Return the error that lists all problems, one on each line."""
     return WrongSettings(
         "\n".join(problem.line for problem in problems),
         [(key_text(problem.key), problem.message) for problem in problems],
@@ -68,7 +74,7 @@ def wrong_settings(problems: Sequence[Problem]) -> WrongSettings:
 
 
 def unknown_keys(data: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:
-    """Yield each key of a settings file that has no effect, and a sentence about it without its end."""
+    """Yield each unknown key of a settings file, with a sentence about it that lacks its full stop."""
     fields_of_tables = {field: f"{table}.{field}" for table, model in TABLES.items() for field in model.model_fields}
     yield from _unknown_in(data, fields_of_tables | {name: name for name in Settings.model_fields}, ())
     for table, model in TABLES.items():
@@ -81,7 +87,7 @@ def unknown_keys(data: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:
 
 
 def doubtful_sampling(data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each parameter of an agent's sampling that is spelt almost as a known one."""
+    """Yield a sentence for each sampling parameter of an agent that looks like a misspelt known one."""
     known = _fields(Sampling)
     for index, row in enumerate(data.get("agents", [])):
         for name in row.get("sampling", {}):
@@ -90,7 +96,7 @@ def doubtful_sampling(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def did_you_mean(name: str, known: Mapping[str, str]) -> str:
-    """Return ` (did you mean X?)`, or nothing where no known name is near; `known` maps names to what to suggest."""
+    """Return ` (did you mean X?)`, or nothing where no known name is similar; `known` maps names to suggestions."""
     folded = {candidate.casefold(): suggestion for candidate, suggestion in known.items()}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.75)
     return f" (did you mean {folded[near[0]]}?)" if near else ""
@@ -112,23 +118,15 @@ def _unknown_in(row: Any, known: Mapping[str, str], key: Key) -> Iterator[tuple[
             yield unknown, f"{key_text(unknown)} is not a setting of this version{did_you_mean(name, known)}"
 
 
-PREFIX: Final = "ELBOWROOM_"
-VARIABLES: Final[Mapping[str, tuple[str, str]]] = {
-    f"{PREFIX}{table}__{field}".upper(): (table, field)
-    for table, model in TABLES.items()
-    for field in model.model_fields
-}
-
-
 def variables_of(environ: Mapping[str, str]) -> dict[tuple[str, str], tuple[str, str]]:
     """Return the value and the variable's name for each key that the environment sets."""
     return {VARIABLES[name.upper()]: (value, name) for name, value in environ.items() if name.upper() in VARIABLES}
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each variable that looks like a key's and is none.
+    """Return a sentence for each variable that looks like that of a setting and is not.
 
-    Other variables that begin with ELBOWROOM_ are left alone: secrets may be named so.
+    Other variables that begin with ELBOWROOM_ are ignored: secrets may have such names.
     """
     misspelt = {name.replace("__", "_") for name in VARIABLES}
     return [

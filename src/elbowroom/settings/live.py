@@ -1,4 +1,4 @@
-"""Settings of a running server: the file is read again when it changes, and a wrong one changes nothing."""
+"""Settings of a running server: a changed file is read again; a wrong one is logged and ignored."""
 
 import logging
 from collections.abc import Mapping
@@ -15,13 +15,11 @@ Signature = tuple[int, int, int] | None
 
 
 class LiveSettings:
-    """The last good settings. `current()` costs one `stat` for the file, and one for each file with a secret.
+    """The last valid settings. `current()` costs one `stat` for the file, and one for each file with a secret.
 
-    `address` is the host and port to listen on: those of the start, whatever the file says later; `started` are all
-    settings of the start.
+    `started` are the settings at the start of the server, and `address` the host and port of them, on which it listens.
 
-    Raises SettingsError when made from wrong settings; afterwards a wrong file is logged once and ignored, and so
-    is one that has gone.
+    The constructor raises SettingsError for wrong settings; later a wrong or missing file is logged once and ignored.
     """
 
     def __init__(
@@ -50,34 +48,34 @@ class LiveSettings:
 
     @property
     def last_good(self) -> LoadedSettings:
-        """Return what `current()` has returned last; may be called from any thread."""
+        """Return the settings of the last `current()`; may be called from any thread."""
         return self._loaded
 
     @property
     def lost_file(self) -> bool:
-        """Tell whether settings are in force from a file that is no longer there."""
+        """Tell whether the file of the settings in force has been deleted."""
         return self._had_file and _signature(self._path) is None
 
     @property
     def locked(self) -> dict[Key, str]:
-        """Return the keys that a flag or the environment sets, each with the name of what sets it."""
+        """Return the keys that a flag or the environment sets, each with the name of that flag or variable."""
         return {key: source for key, (_, source) in overrides(self._environ, self._flags).items()}
 
     def would_be(self, data: Mapping[str, Any]) -> LoadedSettings:
-        """Return the settings that would be in force if the file held this.
+        """Return the settings that a file with this content would make.
 
-        Raises WrongSettings, also where a server that is open to others would lose its token.
+        Raises WrongSettings, also where a server that other machines reach would lose its token.
         """
         loaded = settings_of(data, self._path, self._environ, self._flags)
         self._check_what_stays_open(loaded)
         return loaded
 
     def look_again(self) -> None:
-        """Have the next `current()` read the file, however much it looks as before; may be called from any thread."""
+        """Make the next `current()` read the file even if it looks unchanged; may be called from any thread."""
         self._has_news = True
 
     def current(self) -> LoadedSettings:
-        """Return the last good settings, after another look at the files."""
+        """Read the file again if it has changed; return the last valid settings."""
         seen, before = {path: _signature(path) for path in self._seen}, self._seen
         if seen != before or self._has_news:
             self._seen, self._has_news = seen, False
@@ -106,7 +104,7 @@ class LiveSettings:
         self._loaded = loaded
 
     def _check_what_stays_open(self, loaded: LoadedSettings) -> None:
-        """Refuse to go without a token while the server still listens to other machines, whatever the file says now."""
+        """Refuse to remove the token while the server still listens to other machines, whatever host the file names."""
         host, _ = self.address
         if not is_loopback(host) and loaded.settings.server.token.reveal(loaded.folder, self._environ) is None:
             message = (

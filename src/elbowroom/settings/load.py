@@ -1,4 +1,4 @@
-"""Settings in layers: flag over environment over file over default, each value with its source."""
+"""Loads the settings: flag over environment over file over default; and lists each value with its source."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -30,10 +30,10 @@ Flags = Mapping[tuple[str, str], str | int | None]
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """Settings that are valid, and how they came about.
+    """Valid settings and where they come from.
 
-    `sources` maps a key such as `("server", "port")` to the file, variable or flag that set it; a key that is
-    not in it has its default. `warnings` are sentences for the person.
+    `sources` maps a key such as `("server", "port")` to the file, variable or flag that set it; a key without a source
+    has its default. `warnings` are sentences for the person.
     """
 
     settings: Settings
@@ -48,11 +48,11 @@ class LoadedSettings:
 
 
 def load_settings(path: Path, environ: Mapping[str, str], flags: Flags, *, must_exist: bool = False) -> LoadedSettings:
-    """Read the file, lay the environment and the flags over it, and check the whole.
+    """Read the file, apply the environment and the flags, and check the result.
 
     `flags` maps keys such as `("server", "port")` to values; None means that the flag was not given.
 
-    Raises SettingsError that names the place, the key, the value and what is accepted.
+    Raises SettingsError, which names the place, the key, the value and what is accepted.
     """
     return settings_of(_read_file(path, must_exist=must_exist), path, environ, flags)
 
@@ -60,7 +60,7 @@ def load_settings(path: Path, environ: Mapping[str, str], flags: Flags, *, must_
 def settings_of(written: Mapping[str, Any], path: Path, environ: Mapping[str, str], flags: Flags) -> LoadedSettings:
     """Return the settings that a file at this path with this content would make.
 
-    Raises WrongSettings that names the place, the key, the value and what is accepted.
+    Raises WrongSettings, which names the place, the key, the value and what is accepted.
     """
     data = dict(written)
     sources: dict[Key, str] = {key: str(path) for key in _leaves(data)}
@@ -91,7 +91,7 @@ def overrides(environ: Mapping[str, str], flags: Flags) -> dict[tuple[str, str],
 
 
 def parse_file(content: bytes, path: Path) -> dict[str, Any]:
-    """Return what stands in a settings file. Raises SettingsError where that is no TOML."""
+    """Return the content of a settings file. Raises SettingsError where it is not TOML."""
     try:
         return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -129,7 +129,7 @@ def list_settings(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterato
 
 
 def source_of(loaded: LoadedSettings, key: Key) -> str:
-    """Return where a value comes from; one that is a table itself comes from where its parts do."""
+    """Return the source of a value; that of a table is the source of its first key."""
     return next((source for found, source in loaded.sources.items() if found[: len(key)] == key), "default")
 
 

@@ -1,4 +1,8 @@
-"""What a settings file holds after a change: RFC 7396, with rows of tables told apart by their names."""
+"""Merges a change into the content of the settings file, and shows settings without their secrets.
+
+A change is a merge patch (RFC 7396) in which names identify the rows of a list of tables. Secrets in it go into files
+of their own.
+"""
 
 import math
 import re
@@ -18,14 +22,26 @@ from elbowroom.settings.model import Settings, StoreSettings
 
 Row = dict[str, Any]
 DEFAULT_ROWS: Mapping[str, list[Row]] = {"providers": [{"id": "lmstudio", "kind": "lmstudio"}]}
-"""The rows that are there while the file names none."""
+"""The rows that exist while the file has none."""
+FOLDER: Final = "secrets"
+"""The folder beside the settings file that holds the files with secrets."""
+OWN_FORM: Final = re.compile(rf"file:{FOLDER}/([A-Za-z0-9._-]+-[0-9a-f]{{12}})")
+SECRET_TABLES: Final = ("env", "headers")
+AFTER_RESTART: Final = (
+    ("server", "host"),
+    ("server", "port"),
+    *(("store", name) for name in StoreSettings.model_fields),
+)
+"""Keys whose change takes effect at the next start."""
+ROW_NAMES: Final = {table: "id" if "id" in model.model_fields else "name" for table, model in TABLE_LISTS.items()}
+"""The key that identifies a row of each list of tables."""
 
 
 def merged(data: Mapping[str, Any], patch: Mapping[str, Any], shown: Mapping[str, Any]) -> Row:
-    """Return what the file is to hold after a merge patch; `data` is what it holds now, `shown` what is in force.
+    """Return the content of the file after a merge patch; `data` is its content now, `shown` the values in force.
 
-    A value that is in force already is left as it is written, or unwritten. Where the file or the patch has something
-    else than a table where one belongs, it stands in what is returned, for the validation to explain.
+    A value that is in force already stays as the file has it. Something else than a table, where a table belongs, is
+    returned as it is: the validation explains it.
     """
     new = dict(data)
     for name, change in patch.items():
@@ -47,7 +63,7 @@ def merged(data: Mapping[str, Any], patch: Mapping[str, Any], shown: Mapping[str
 
 
 def asked_for(patch: Mapping[str, Any], new: Mapping[str, Any]) -> Row:
-    """Return the part of a change that sets something, in the form of the file: its rows stand where `new` has them."""
+    """Return the part of a change that sets values, in the form of the file: its rows are in the order of `new`."""
     asked: Row = {}
     for name, change in patch.items():
         if name in ROW_NAMES and isinstance(rows := new.get(name), list) and isinstance(change, dict | list):
@@ -59,7 +75,7 @@ def asked_for(patch: Mapping[str, Any], new: Mapping[str, Any]) -> Row:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Tell whether two JSON values are the same, where true is not 1 and 1 is not 1.0."""
+    """Tell whether two JSON values are the same; true differs from 1, and 1 from 1.0."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(is_same(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -113,7 +129,7 @@ def _merged_row(row: Row, change: Row, shown: Mapping[str, Any], *, replaces: bo
 
 
 def _as_sent(value: Any) -> Any:
-    """Return a value as clients have it that know one kind of number only, such as web pages."""
+    """Return a value as web pages send it, which know one kind of number only."""
     if isinstance(value, dict):
         return {name: _as_sent(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -128,7 +144,7 @@ def _is_rows(rows: Row | list[Any]) -> bool:
 
 
 def _by_final_name(table: str, change: Row | list[Any]) -> dict[str, Row]:
-    """Return the changes by the names that the rows have afterwards."""
+    """Return the changes by the names that the rows have after the change."""
     named = change.items() if isinstance(change, dict) else (("", row) for row in change)
     rows = [{ROW_NAMES[table]: name, **row} for name, row in named if isinstance(row, dict)]
     return {_name_of(table, row): row for row in rows}
@@ -143,26 +159,20 @@ def _set_in(change: Row) -> Row:
     return {name: value for name, value in change.items() if value is not None}
 
 
-FOLDER: Final = "secrets"
-"""The folder, beside the settings file, of the files that hold secrets."""
-OWN_FORM: Final = re.compile(rf"file:{FOLDER}/([A-Za-z0-9._-]+-[0-9a-f]{{12}})")
-SECRET_TABLES: Final = ("env", "headers")
-
-
 class Keep(Enum):
-    """Stands for a secret that was sent back in the form in which it is shown, and stays as it is."""
+    """Stands for a secret that the client sent back as it is shown: it stays unchanged."""
 
     KEEP = "keep"
 
 
 class GivenSecret(str):
-    """A secret as the client wrote it."""
+    """A secret that the client wrote."""
 
     __slots__ = ()
 
 
 def mark_secrets(patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a change of the settings in which secrets can be told from other texts."""
+    """Return a change of the settings with each secret as a GivenSecret or Keep."""
     marked = dict(patch)
     if isinstance(server := patch.get("server"), dict):
         marked["server"] = _marked_at(server, ("token",))
@@ -170,10 +180,10 @@ def mark_secrets(patch: Mapping[str, Any]) -> dict[str, Any]:
     return marked
 
 
-def take_out(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the content of the file with references in the place of given secrets, and the secrets by file name.
+def extract_secrets(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the content of the file with references in place of given secrets, and the secrets by file name.
 
-    A file's name is a new one every time: whoever reads the old settings finds the old secret.
+    Each file has a new name, so that a reader of the old settings still finds the old secret.
     """
     files: dict[str, str] = {}
 
@@ -194,7 +204,7 @@ def take_out(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def own_files(data: Any) -> Iterator[str]:
-    """Yield the names of the files of secrets that a settings file refers to and that elbowroom has made."""
+    """Yield the names of the secret files of elbowroom's own that a settings file refers to."""
     if isinstance(data, str):
         if found := OWN_FORM.fullmatch(data):
             yield found[1]
@@ -232,16 +242,8 @@ def _name_or_index(item: Any, index: int) -> str:
     return str(item.get("id") or item.get("name") or index) if isinstance(item, dict) else str(index)
 
 
-AFTER_RESTART: Final = (
-    ("server", "host"),
-    ("server", "port"),
-    *(("store", name) for name in StoreSettings.model_fields),
-)
-"""Keys that a running server does not follow."""
-
-
 def shown_values(loaded: LoadedSettings, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values, nested as in the file.
+    """Return the values in force, nested as in the file.
 
     A secret is `{"set": bool, "from": "env:NAME" | "file:PATH" | "literal" | None}`.
     """
@@ -251,8 +253,8 @@ def shown_values(loaded: LoadedSettings, environ: Mapping[str, str]) -> dict[str
             case SecretRef():
                 return _shown_secret(value, loaded, environ)
             case BaseModel():
-                fields = {name: getattr(value, name) for name in type(value).model_fields}
-                return {name: _or_no_secret(name, shown(part)) for name, part in _with_extras(fields, value).items()}
+                fields = {name: getattr(value, name) for name in type(value).model_fields} | (value.model_extra or {})
+                return {name: _or_no_secret(name, shown(part)) for name, part in fields.items()}
             case tuple() | list():
                 return [shown(item) for item in value]
             case dict():
@@ -261,7 +263,7 @@ def shown_values(loaded: LoadedSettings, environ: Mapping[str, str]) -> dict[str
                 return str(value)
             case None | bool() | int() | float() | str():
                 return value
-            case _:  # a date or time, which a file may have where it is passed on to the model
+            case _:  # a date or time among the sampling parameters
                 return str(value)
 
     values: dict[str, Any] = shown(loaded.settings)
@@ -274,7 +276,7 @@ def shown_sources(loaded: LoadedSettings) -> dict[str, str]:
 
 
 def restart_needed(started: Settings, now: Settings) -> list[str]:
-    """Return the paths of what has been changed since the start and waits for the next one."""
+    """Return the paths of the settings that have changed since the start and need a restart."""
     return [
         key_text((table, field))
         for table, field in AFTER_RESTART
@@ -283,17 +285,9 @@ def restart_needed(started: Settings, now: Settings) -> list[str]:
 
 
 def rows_by_name(values: Mapping[str, Any], table: str) -> dict[str, dict[str, Any]]:
-    """Return the shown rows of a list of tables by their ids or names."""
+    """Return the rows of a list of tables, as they are shown, by their ids or names."""
     name = ROW_NAMES[table]
     return {row[name]: row for row in values.get(table, ())}
-
-
-ROW_NAMES: Final = {table: "id" if "id" in model.model_fields else "name" for table, model in TABLE_LISTS.items()}
-"""By which key the rows of a list of tables are told apart."""
-
-
-def _with_extras(fields: dict[str, Any], value: BaseModel) -> dict[str, Any]:
-    return {**fields, **(value.model_extra or {})}
 
 
 def _or_no_secret(name: str, shown: Any) -> Any:

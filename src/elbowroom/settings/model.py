@@ -24,6 +24,14 @@ from elbowroom.settings.references import check_references
 
 ToolKind = Literal["read", "write", "execute", "query", "other"]
 TOOL_NAME_FORM = re.compile(r"[A-Za-z0-9_-]{1,64}")
+DEFAULT_TOKEN = SecretRef("env:ELBOWROOM_TOKEN")
+DEFAULT_API_KEY = SecretRef("env:LM_API_TOKEN")
+DEFAULT_URLS = {"lmstudio": "http://127.0.0.1:1234", "ollama": "http://127.0.0.1:11434"}
+FIELDS_OF_REQUESTS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
+STORE_URL_FORM = re.compile(r"sqlite\+aiosqlite://(/:memory:|/(/|[A-Za-z]:[/\\])[^?\0]*[^?/\\\0])?")
+ClientTools = Literal["pass", "slim", "drop"]
+Notices = Literal["auto", "event", "content", "comment", "off"]
+SAME_AGENT = "same"
 
 
 def _checked_vault_path(value: str) -> str:
@@ -56,11 +64,13 @@ def _checked_server_url(value: str) -> str:
 
 
 Folders = Annotated[tuple[str, ...], BeforeValidator(split_at_commas), AfterValidator(_checked_folders)]
+
+
 ToolName = Annotated[str, AfterValidator(_checked_tool_name)]
 
 
 class ToolOutputSettings(Section):
-    """`[tool_output]`: how much of the window tool results may take, and what becomes of old ones."""
+    """`[tool_output]`: how much of the window tool results may take, and how old results are pruned."""
 
     enabled: bool = True
     context_budget_tokens: Whole = Field(0, ge=0)
@@ -75,7 +85,7 @@ class ToolOutputSettings(Section):
 
 
 class OwnToolOutput(Section):
-    """`[agents.tool_output]`: what one agent has otherwise than `[tool_output]` says."""
+    """`[agents.tool_output]`: the values of `[tool_output]` that differ for one agent."""
 
     enabled: bool | None = None
     context_budget_tokens: Whole | None = Field(None, ge=0)
@@ -89,7 +99,7 @@ class OwnToolOutput(Section):
     kinds: dict[str, ToolKind] = Field(default_factory=dict)
 
     def over(self, common: ToolOutputSettings) -> ToolOutputSettings:
-        """Return the common settings with what is set here in their place; kinds are added to theirs."""
+        """Return the common settings with the values that are set here; `kinds` are merged."""
         own: dict[str, Any] = {
             name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None
         }
@@ -97,7 +107,7 @@ class OwnToolOutput(Section):
 
 
 class AgentVault(Section):
-    """`[agents.vault]`: narrows for one agent what `[vault]` opens; it opens nothing by itself."""
+    """`[agents.vault]`: restricts one agent to a part of what `[vault]` allows."""
 
     include: Folders = ()
     exclude: Folders = ()
@@ -134,23 +144,13 @@ class McpServerSettings(Section):
 
 
 class MemorySettings(Section):
-    """`[memory]`: what agents may remember beyond a conversation, how much of it they are told, and when they save."""
+    """`[memory]`: whether agents remember facts beyond a conversation, how many, and when they save them."""
 
     enabled: bool = False
     max_tokens: Whole = Field(500, ge=50)
     flush: bool = True
     flush_threshold: Whole = Field(4000, ge=0)
     flush_seconds: Real = Field(20, gt=0, le=600)
-
-
-DEFAULT_TOKEN = SecretRef("env:ELBOWROOM_TOKEN")
-DEFAULT_API_KEY = SecretRef("env:LM_API_TOKEN")
-DEFAULT_URLS = {"lmstudio": "http://127.0.0.1:1234", "ollama": "http://127.0.0.1:11434"}
-FIELDS_OF_REQUESTS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
-STORE_URL_FORM = re.compile(r"sqlite\+aiosqlite://(/:memory:|/(/|[A-Za-z]:[/\\])[^?\0]*[^?/\\\0])?")
-ClientTools = Literal["pass", "slim", "drop"]
-Notices = Literal["auto", "event", "content", "comment", "off"]
-SAME_AGENT = "same"
 
 
 def _bare_host(value: str) -> str:
@@ -168,7 +168,7 @@ def _checked_store_url(value: str) -> str:
 
 
 class ServerSettings(Section):
-    """`[server]`: where elbowroom listens and whom it lets in."""
+    """`[server]`: the address that elbowroom listens on, and which clients it accepts."""
 
     host: Annotated[str, Field(min_length=1), AfterValidator(_bare_host)] = "127.0.0.1"
     port: Whole = Field(2345, ge=0, le=65535)
@@ -214,7 +214,7 @@ class ProviderSettings(Section):
 
 
 class Sampling(Section):
-    """`sampling` of an agent: used where the client sends no value of its own; other keys pass through."""
+    """`sampling` of an agent: used where the client sends no value of its own; other keys are passed on."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -241,7 +241,7 @@ class Sampling(Section):
 
 
 class AgentSettings(Section):
-    """`[[agents]]`: a model with instructions and tools, offered to clients as a model of its own."""
+    """`[[agents]]`: a model with instructions and tools, which clients see as a model."""
 
     id: Id
     name: str = ""
@@ -269,7 +269,7 @@ class AgentSettings(Section):
 
 
 class CompactionSettings(Section):
-    """`[compaction]`: when and how a history is shortened that would not fit the model's window."""
+    """`[compaction]`: when and how a history that would not fit the model's window is shortened."""
 
     enabled: bool = True
     auto: bool = True
@@ -287,7 +287,7 @@ class CompactionSettings(Section):
 
 
 class StoreSettings(Section):
-    """`[store]`: where that is kept which outlives a request, and for how long."""
+    """`[store]`: where conversations and other data are kept, and for how long."""
 
     url: Annotated[str, AfterValidator(_checked_store_url)] = ""
     conversations: bool = True

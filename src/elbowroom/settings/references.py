@@ -1,4 +1,4 @@
-"""Names in the settings that refer to something else in them: providers, agents, tools, MCP servers."""
+"""The tools that settings may name, and checks of names that refer to providers, agents, tools and MCP servers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -8,9 +8,46 @@ from elbowroom.settings.fields import Contradiction, Misfit
 if TYPE_CHECKING:
     from elbowroom.settings.model import AgentSettings, Settings
 
+VAULT: Final = "vault"
+"""All vault tools that the settings allow."""
+VAULT_READERS: Final = ("vault.list", "vault.read", "vault.outline", "vault.search", "vault.count")
+VAULT_WRITERS: Final = (
+    "vault.create",
+    "vault.append",
+    "vault.patch",
+    "vault.rename",
+    "vault.delete",
+    "vault.undo",
+)
+VAULT_TOOLS: Final = frozenset({VAULT, *VAULT_READERS, *VAULT_WRITERS})
+TOOL_OUTPUT_CACHE: Final = "tool_output_cache"
+"""Both tools that read the results of earlier calls."""
+SAVE_MEMORY: Final = "save_memory"
+SEARCH_MEMORY: Final = "search_memory"
+MEMORY_TOOLS: Final = frozenset({SAVE_MEMORY, SEARCH_MEMORY})
+TOOLS: Final = (VAULT, *VAULT_READERS, *VAULT_WRITERS, TOOL_OUTPUT_CACHE, SAVE_MEMORY, SEARCH_MEMORY)
+"""Everything that `tools` of an agent may name."""
+TOOL_DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "vault": "All vault tools that the settings allow; needs vault.path.",
+    "vault.list": "Lists folders and notes of the vault; needs vault.path.",
+    "vault.read": "Reads a note, or a part of it; needs vault.path.",
+    "vault.outline": "Shows the headings of a note; needs vault.path.",
+    "vault.search": "Searches the notes of the vault; needs vault.path.",
+    "vault.count": "Counts the notes that have certain words, a tag or a property; needs vault.path.",
+    "vault.create": "Writes a new note; needs vault.path and vault.write.",
+    "vault.append": "Adds text to the end of a note; needs vault.path and vault.write.",
+    "vault.patch": "Changes a part of a note; needs vault.path and vault.write.",
+    "vault.rename": "Renames or moves a note and updates the links to it; needs vault.path and vault.write.",
+    "vault.delete": "Moves a note to the trash; needs vault.path and vault.write.",
+    "vault.undo": "Takes a change of a note back; needs vault.path and vault.write.",
+    "tool_output_cache": "Reads and searches results of earlier calls; agents with other tools have it by themselves.",
+    "save_memory": "Saves something to remember beyond the conversation; needs memory.enabled.",
+    "search_memory": "Searches what was saved to remember; needs memory.enabled.",
+}
+
 
 def check_references(settings: "Settings") -> None:
-    """Raise Misfit or Contradiction for the first name that refers to nothing, stands twice, or leads in a circle."""
+    """Raise Misfit or Contradiction for the first name that is unknown, given twice, or part of a circle of agents."""
     _refuse_repetition("providers", "id", [provider.id for provider in settings.providers])
     _refuse_repetition("agents", "id", [agent.id for agent in settings.agents])
     _refuse_repetition("agents", "name", [agent.display_name for agent in settings.agents], str.casefold)
@@ -104,43 +141,3 @@ def _refuse_repetition(
                 (table, index, field),
                 f"{table}[{index}].{field} = {value!r} is not accepted; {table}[{before}] has the same {field}",
             )
-
-
-VAULT: Final = "vault"
-"""All vault tools that the settings allow."""
-VAULT_READERS: Final = ("vault.list", "vault.read", "vault.outline", "vault.search", "vault.count")
-VAULT_WRITERS: Final = (
-    "vault.create",
-    "vault.append",
-    "vault.patch",
-    "vault.rename",
-    "vault.delete",
-    "vault.undo",
-)
-VAULT_TOOLS: Final = frozenset({VAULT, *VAULT_READERS, *VAULT_WRITERS})
-TOOL_OUTPUT_CACHE: Final = "tool_output_cache"
-"""Both tools that read the results of earlier calls."""
-SAVE_MEMORY: Final = "save_memory"
-SEARCH_MEMORY: Final = "search_memory"
-MEMORY_TOOLS: Final = frozenset({SAVE_MEMORY, SEARCH_MEMORY})
-TOOLS: Final = (VAULT, *VAULT_READERS, *VAULT_WRITERS, TOOL_OUTPUT_CACHE, SAVE_MEMORY, SEARCH_MEMORY)
-"""Everything that `tools` of an agent may name."""
-
-
-TOOL_DESCRIPTIONS: Final[Mapping[str, str]] = {
-    "vault": "All vault tools that the settings allow; needs vault.path.",
-    "vault.list": "Lists folders and notes of the vault; needs vault.path.",
-    "vault.read": "Reads a note, or a part of it; needs vault.path.",
-    "vault.outline": "Shows the headings of a note; needs vault.path.",
-    "vault.search": "Searches the notes of the vault; needs vault.path.",
-    "vault.count": "Counts the notes that have certain words, a tag or a property; needs vault.path.",
-    "vault.create": "Writes a new note; needs vault.path and vault.write.",
-    "vault.append": "Adds text to the end of a note; needs vault.path and vault.write.",
-    "vault.patch": "Changes a part of a note; needs vault.path and vault.write.",
-    "vault.rename": "Renames or moves a note and updates the links to it; needs vault.path and vault.write.",
-    "vault.delete": "Moves a note to the trash; needs vault.path and vault.write.",
-    "vault.undo": "Takes a change of a note back; needs vault.path and vault.write.",
-    "tool_output_cache": "Reads and searches results of earlier calls; agents with other tools have it by themselves.",
-    "save_memory": "Saves something to remember beyond the conversation; needs memory.enabled.",
-    "search_memory": "Searches what was saved to remember; needs memory.enabled.",
-}

@@ -1,4 +1,4 @@
-"""Changes what a TOML file says and leaves everything else in it as a person wrote it."""
+"""Changes values in the text of a TOML file; comments, order and formatting of the rest stay."""
 
 import re
 import tomllib
@@ -29,15 +29,20 @@ TOKEN = re.compile(
     """,
     re.DOTALL | re.VERBOSE,
 )
-"""All in a valid file that says where a line begins a table."""
+"""The tokens of a valid file that decide whether a bracket at the start of a line begins a table header."""
 ESCAPED = {'"': '\\"', "\\": "\\\\"}
+Path = tuple[str, ...]
+Table = Mapping[str, Any]
+ABSENT: Final = object()
+QUOTES: Final = '"""'
 
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """One table's text. `lead` is the comment right above the header, `tail` blank lines and comments after the keys.
+    """The text of one table. `lead` is the comment above its header, `tail` blank lines and comments after its keys.
 
-    `path` are the header's keys, none for what stands before the first header; `is_row` tells `[[path]]` from `[path]`.
+    `path` has the header's keys and is empty for the text before the first header; `is_row` tells `[[path]]` from
+    `[path]`.
     """
 
     path: tuple[str, ...] = ()
@@ -83,14 +88,14 @@ def join_blocks(blocks: Iterable[Block]) -> str:
     return text
 
 
-def left_behind(blocks: Sequence[Block]) -> list[Block]:
-    """Return what is to stay of tables that go: the comments below them that belong to no table."""
+def kept_comments(blocks: Sequence[Block]) -> list[Block]:
+    """Return the comments that stay when tables are removed: those after their keys."""
     tails = "".join(block.tail for block in blocks)
     return [Block(tail=tails)] if "#" in tails else []
 
 
 def _chunks(text: str) -> list[str]:
-    """Cut the text in front of each header; the first chunk is what stands before all of them, perhaps nothing."""
+    """Split the text before each header; the first chunk is the text before all headers, and may be empty."""
     if text and not text.endswith("\n"):
         text += "\n"
     cuts = [0, *_headers(text), len(text)]
@@ -98,7 +103,7 @@ def _chunks(text: str) -> list[str]:
 
 
 def _headers(text: str) -> Iterator[int]:
-    """Yield where each line with a header begins: one with a bracket that stands in no list and no long text."""
+    """Yield the offset of each header: a line with a bracket that is in no list and no text of several lines."""
     if HEADER.match(text):
         yield 0
     depth = 0
@@ -155,14 +160,8 @@ def _escaped(character: str) -> str:
     return character if character.isprintable() else f"\\U{ord(character):08x}"
 
 
-Path = tuple[str, ...]
-Table = Mapping[str, Any]
-ABSENT: Final = object()
-QUOTES: Final = '"""'
-
-
 def rewritten(text: str, wanted: Table) -> str:
-    """Return the text changed so that it says what is wanted; comments, order and form stay where nothing changes.
+    """Return the text with the wanted values; everything that need not change stays as it is.
 
     Raises ValueError where that is not possible.
     """
@@ -179,7 +178,7 @@ def rewritten(text: str, wanted: Table) -> str:
 
 
 def _changed_table(blocks: Sequence[Block], path: Path, old: Table, new: Table) -> list[Block]:
-    """Return the blocks of one table, its own first, so that they say `new` instead of `old`."""
+    """Return the blocks of one table, its own first, with the values of `new` instead of `old`."""
     own = next((block for block in blocks if block.path == path), None)
     result, in_body, added = list(blocks), {}, []
     for name in dict.fromkeys([*old, *new]):
@@ -212,7 +211,7 @@ def _changed_below(blocks: Sequence[Block], path: Path, before: Any, after: Any)
     if after is not ABSENT and _kind(before) is _kind(after):
         changed = _changed_table if _kind(after) is dict else _changed_rows
         return changed(blocks, path, before, after)
-    return left_behind(blocks)
+    return kept_comments(blocks)
 
 
 def _changed_rows(blocks: Sequence[Block], path: Path, old: Sequence[Table], new: Sequence[Table]) -> list[Block]:
@@ -227,12 +226,12 @@ def _changed_rows(blocks: Sequence[Block], path: Path, old: Sequence[Table], new
         result += _new_row(path, row) if place is None else _changed_table(groups[place], path, old[place], row)
     for place, group in enumerate(groups):
         if place not in places:
-            result += left_behind(group)
+            result += kept_comments(group)
     return result
 
 
 def _places(path: Path, old: Sequence[Table], new: Sequence[Table]) -> list[int | None]:
-    """Return for each new row which old one it is: the one of the same name, else the nameless one at its place."""
+    """Return for each new row the index of its old row: that of the same name, else the unnamed one at its index."""
     key = ROW_NAMES.get(path[0], "")
     by_name = {repr(row.get(key, index)): index for index, row in enumerate(old)}
     found = [by_name.pop(repr(row.get(key, index)), None) for index, row in enumerate(new)]
@@ -252,7 +251,7 @@ def _new_row(path: Path, row: Table) -> list[Block]:
 
 
 def _with(blocks: Sequence[Block], before: Sequence[Block], after: Sequence[Block]) -> list[Block]:
-    """Return the blocks with others in the place of some, which come together where the first of them was."""
+    """Return the blocks with `after` instead of `before`, at the index of the first of them."""
     place = blocks.index(before[0])
     rest = [block for block in blocks[place:] if block not in before]
     return [*blocks[:place], *after, *rest]
@@ -265,7 +264,7 @@ def _put_in_front(blocks: list[Block], path: Path) -> Block:
 
 
 def _kind(value: Any) -> type | None:
-    """Return dict for a table, list for rows of tables, None for all that is written behind a key."""
+    """Return dict for a table, list for rows of tables, None for a value that is written after its key."""
     if isinstance(value, dict):
         return dict
     return list if isinstance(value, list) and value and all(isinstance(item, dict) for item in value) else None
@@ -310,7 +309,7 @@ def _item(value: Any, *, is_in_line: bool) -> Item:
 
 
 def _text(value: str, *, is_in_line: bool) -> Item:
-    """Return a text as a person would write it: in several lines where it has them."""
+    """Return a TOML text, in several lines where it contains line breaks."""
     if "\n" not in value or "\r" in value or is_in_line:
         return tomlkit.string(str(value))
     written = tomlkit.string(str(value), multiline=True).as_string()

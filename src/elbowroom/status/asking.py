@@ -1,4 +1,4 @@
-"""Asks a running server how it is: its health, its providers, what it answers now, and what it answered lately."""
+"""Asks a running server for its health, its providers, its running answers and its last conversations."""
 
 import http.client
 import json
@@ -18,7 +18,7 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a server listens, the token that it asks for, and whose conversations are meant; either may be nothing."""
+    """Where a server listens, the token that it asks for, and whose conversations are asked for."""
 
     host: str
     port: int
@@ -32,15 +32,15 @@ class Place:
 
     @classmethod
     def here(cls, host: str, port: int, token: str | None, user: str = "") -> "Place":
-        """Return where a server of this machine that listens on `host` is reached."""
+        """Return the place of a server on this machine that listens on `host`."""
         return cls(reached_host(host), port, token, user)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a server has answered; `version` is None where there is none.
+    """The answers of a server; `version` is None if no server runs.
 
-    `note` says why conversations are missing, if they are.
+    `note` tells why conversations are missing, if they are.
     """
 
     address: str
@@ -52,7 +52,7 @@ class Snapshot:
 
     @property
     def health(self) -> Health:
-        """Return how the server is, in two words."""
+        """Return the state of the server in two words."""
         if self.version is None:
             return "not running"
         return "healthy" if all(provider.get("reachable") for provider in self.providers) else "upstream down"
@@ -63,7 +63,7 @@ class Snapshot:
         return {"healthy": 0, "upstream down": 1, "not running": 2}[self.health]
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return the snapshot as JSON values."""
         return {
             "address": self.address,
             "health": self.health,
@@ -76,7 +76,7 @@ class Snapshot:
 
 
 def ask(place: Place) -> Snapshot:
-    """Ask the server there. Raises ElbowroomError where something answers that is none, or does not let us in."""
+    """Ask the server at a place. Raises ElbowroomError if another program answers, or the server refuses the token."""
     check_user(place.user)
     connection = http.client.HTTPConnection(place.host, place.port, timeout=PATIENCE_SECONDS)
     try:
@@ -120,7 +120,7 @@ def _asked(connection: http.client.HTTPConnection, place: Place) -> Snapshot:
 
 
 def _providers(health: Fields, described: tuple[Fields, ...]) -> tuple[Fields, ...]:
-    """Return the providers with their models; one that did not say is what the server's health tells of it."""
+    """Return the providers with their models; of one that did not answer, what `/health` tells."""
     told = {provider.get("id"): provider for provider in described}
     listed = health.get("providers")
     return tuple(
@@ -138,7 +138,7 @@ def _data(answer: Fields) -> tuple[Fields, ...]:
 def request_json(
     connection: http.client.HTTPConnection, place: Place, path: str, method: str = "GET"
 ) -> tuple[int, dict[str, Any]]:
-    """Return status and JSON object; an empty one for whatever else comes."""
+    """Return the status and the JSON object of an answer; an empty object if it is none."""
     told = {"Authorization": f"Bearer {place.token}" if place.token else "", USER: place.user}
     headers = {name: value.encode() for name, value in told.items() if value}
     connection.request(method, path, headers=headers)

@@ -25,7 +25,7 @@ def add_status(
     place: Callable[[argparse.Namespace], tuple[Path, bool]],
     flags: Callable[[argparse.Namespace], Flags],
 ) -> None:
-    """Add the command. `place` returns the settings file and whether it was named, `flags` what flags set."""
+    """Add the command. `place` returns the settings file and whether a person named it, `flags` what flags set."""
     status = add_parser("status", parents=list(parents), help="show how full the windows of running chats are")
     status.add_argument(
         "--watch",
@@ -46,9 +46,9 @@ def add_status(
 
 
 def run(path: Path, is_named: bool, flags: Flags, *, user: str, as_json: bool, every: float | None) -> int:
-    """Show how the server of these settings is; returns 0 for healthy, 1 without an upstream, 2 without a server.
+    """Show the state of the server of these settings; return 0 if healthy, 1 without an upstream, 2 without a server.
 
-    With `every` it goes on until Ctrl-C. Raises ElbowroomError where the server cannot be asked.
+    With `every`, show it again after so many seconds until Ctrl-C. Raises ElbowroomError if the server cannot be asked.
     """
     loaded = load_settings(path, os.environ, flags, must_exist=is_named)
     server = loaded.settings.server
@@ -63,7 +63,7 @@ def run(path: Path, is_named: bool, flags: Flags, *, user: str, as_json: bool, e
 
 
 def _watch(place: Place, every: float, *, as_json: bool) -> int:
-    """Show it again and again; a server that goes away, or comes, is shown as well."""
+    """Show the state every so many seconds, also while the server is down."""
     snapshot = ask(place)
     text, is_first = _text(snapshot, as_json=as_json), True
     try:
@@ -89,7 +89,7 @@ def _text(snapshot: Snapshot, *, as_json: bool) -> str:
 def show(
     text: str, stream: TextIO, *, is_over: bool = False, is_first: bool = True, environ: Mapping[str, str] = os.environ
 ) -> None:
-    """Write a text, over what was there where the terminal can do that and it `is_over`."""
+    """Write a text; with `is_over` it replaces the previous one, if the terminal can do that."""
     if is_over and Terminal.of(stream, environ).is_screen:
         text = HOME + text.replace("\n", f"{TO_LINE_END}\n") + TO_SCREEN_END
     elif not is_first:

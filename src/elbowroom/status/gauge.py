@@ -1,4 +1,4 @@
-"""Draws how a server is: a bar for each conversation, with marks where it is compacted and where answers stop."""
+"""Draws the state of a server: for each conversation a bar with marks where it is compacted and where answers stop."""
 
 import os
 import shutil
@@ -14,11 +14,16 @@ Colour = Literal["good", "warning", "alarm", "dim", "strong"]
 CODES: Final[Mapping[Colour, str]] = {"good": "32", "warning": "33", "alarm": "31", "dim": "2", "strong": "1"}
 LEAST_COLUMNS: Final = 40
 ELLIPSIS: Final = "..."
+MOST_BAR: Final = 50
+NUMBERS: Final = 38
+"""The columns of the numbers after a bar."""
+MODELS: Final = 8
+"""The most models that are listed of a provider, loaded ones first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """A stream of text with `columns`; `is_screen` tells that it can be drawn over."""
+    """The abilities of an output stream; `is_screen` tells that text on it can be replaced."""
 
     columns: int = 80
     is_unicode: bool = False
@@ -27,7 +32,7 @@ class Terminal:
 
     @classmethod
     def of(cls, stream: TextIO, environ: Mapping[str, str]) -> "Terminal":
-        """Return what this stream can do."""
+        """Return the abilities of a stream."""
         is_old_windows = os.name == "nt" and not environ.get("WT_SESSION")
         is_screen = stream.isatty() and environ.get("TERM") != "dumb" and not is_old_windows
         encoding = (getattr(stream, "encoding", None) or "").lower().replace("_", "-")
@@ -39,11 +44,11 @@ class Terminal:
         )
 
     def paint(self, text: str, colour: Colour) -> str:
-        """Return a text in a colour, where there are colours."""
+        """Return a text in a colour, if the terminal has colours."""
         return f"\x1b[{CODES[colour]}m{text}\x1b[0m" if self.is_coloured and text else text
 
     def fitted(self, text: str, columns: int) -> str:
-        """Return a text as one line that is no wider; what could steer the terminal is blank in it."""
+        """Return a text as one line of at most so many columns, with blanks instead of control characters."""
         printable = "".join(character if character.isprintable() else " " for character in text)
         line = " ".join(printable.split())
         if not self.is_unicode:
@@ -56,7 +61,7 @@ class Terminal:
 
 
 def width(text: str) -> int:
-    """Return how many columns a text takes."""
+    """Return the number of columns of a text."""
     return sum(_columns(character) for character in text)
 
 
@@ -66,15 +71,8 @@ def _columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-MOST_BAR: Final = 50
-NUMBERS: Final = 38
-"""Columns for the numbers behind a bar."""
-MODELS: Final = 8
-"""So many models of a provider are listed, those that are loaded first."""
-
-
 def drawn(snapshot: Snapshot, terminal: Terminal, now: float | None = None) -> str:
-    """Return all of a snapshot as lines; `now` is in Unix seconds."""
+    """Return a snapshot as lines of text; `now` is in Unix seconds."""
     return "\n".join(_lines(snapshot, terminal, time.time() if now is None else now)) + "\n"
 
 
@@ -149,7 +147,7 @@ def _headline(fields: Fields, about: str, terminal: Terminal) -> str:
 
 
 def _gauge(fill: Any, terminal: Terminal) -> str:
-    """Return the bar of a window and its numbers; a line that says so where nobody knows how full it is."""
+    """Return the bar of a window with its numbers, or a line that its fill is not known."""
     given = [fill.get(name) for name in ("tokens", "window", "trigger", "stop_at")] if isinstance(fill, dict) else []
     numbers = [number for number in given if isinstance(number, int)]
     if len(numbers) < 4 or numbers[1] <= 0:
@@ -163,7 +161,7 @@ def _gauge(fill: Any, terminal: Terminal) -> str:
 
 
 def bar(share: float, marks: tuple[float, ...], columns: int, terminal: Terminal) -> str:
-    """Return a bar that is filled to a share of its columns, with a mark at each of these shares."""
+    """Return a bar that is filled to a share of its columns, with marks at other shares."""
     full, empty, mark = ("\u2588", "\u2591", "\u2502") if terminal.is_unicode else ("#", ".", "|")
     filled = min(columns, round(max(0.0, share) * columns))
     cells = [full] * filled + [empty] * (columns - filled)

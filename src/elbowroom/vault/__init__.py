@@ -1,1 +1,1 @@
-"""The user's notes: an Obsidian vault, which is a folder of Markdown, read and changed without leaving it."""
+"""The user's notes: an Obsidian vault, a folder of Markdown files that is read and changed without ever leaving it."""

@@ -1,4 +1,4 @@
-"""Changes notes: each change is atomic, noted down beforehand, refused where the note has moved on, and undoable."""
+"""Changes notes: each change is atomic, in the journal before it is made, refused if the note changed, and undoable."""
 
 import re
 import unicodedata
@@ -42,7 +42,7 @@ class Changes:
     agent: str
 
     def create(self, path: str, text: str) -> str:
-        """Write a new note; folders that are missing are made."""
+        """Write a new note; missing folders are created."""
         parts = note_parts(path)
         if not self.vault.scope.allows(parts):
             raise VaultError(f"{path_text(parts)} is not open to you. Choose another folder.")
@@ -109,11 +109,11 @@ class Changes:
         return f"Moved {path_text(content.parts)} to the vault's trash ({trash})."
 
     def undo(self) -> str:
-        """Take back this agent's last change that was not undone yet; nothing where a note has changed since."""
+        """Undo this agent's last change that is not undone yet, unless a note has changed since."""
         with self._steps() as steps:
             if (entry := self.journal.last(self.agent)) is None:
                 raise VaultError("There is no change of yours to undo.")
-            steps.take_back(entry.steps)
+            steps.undo(entry.steps)
             self.journal.forget(entry)
         return f"Undone: {entry.what}."
 
@@ -133,7 +133,7 @@ class Changes:
         return f"{verb.capitalize()} {shown}{where}: {lines:+d} lines, version {version_of(data)} now."
 
     def _to_rename(self, path: str, if_match: str) -> tuple[Parts, str]:
-        """Return the path on disk of what is to be renamed, and its version."""
+        """Return the path on disk and the version of the file to rename."""
         with self.vault.file(path) as (folder, name):
             if is_note(name):
                 content = self._matching(path, if_match)
@@ -153,7 +153,7 @@ class Changes:
         return content
 
     def _links_to(self, renaming: Renaming) -> tuple[list[Written], list[bytes], int]:
-        """Return the writes that put links right, the notes' new contents, and how many links they are."""
+        """Return the writes that update links, the new contents of the notes, and the number of links."""
         targets = renaming.link_targets()
         pieces = [_piece(parts[-1]) for parts in (renaming.old, renaming.new)]
         writes: list[Written] = []
@@ -191,7 +191,7 @@ class Changes:
             yield Steps(root, self.vault.scope)
 
     def _apply(self, steps: Steps, what: str, todo: Sequence[Step], contents: Sequence[bytes]) -> None:
-        """Do the steps, all or none; `contents` are what the writes among them write, in order."""
+        """Do all steps or none; `contents` are the contents of the writes among them, in order."""
         entry = self.journal.begin(self.agent, what, todo)
         done: list[Step] = []
         waiting = iter(contents)
@@ -201,7 +201,7 @@ class Changes:
                 done.append(step)
         except BaseException:
             with suppress(VaultError, OSError):  # where it cannot be taken back now, the entry stays for `undo`
-                steps.take_back(done)
+                steps.undo(done)
                 self.journal.forget(entry)
             raise
 
@@ -222,7 +222,7 @@ def _new_path(old: Parts, written: str) -> Parts:
 
 
 def _check_new(steps: Steps, parts: Parts) -> None:
-    """Refuse names that some system or some link could not hold, but for folders that have them already."""
+    """Refuse names that some system or link could not hold, except in the names of existing folders."""
     there = 0
     while there < len(parts) - 1 and steps.find(parts[: there + 1]) is not None:
         there += 1
@@ -230,7 +230,7 @@ def _check_new(steps: Steps, parts: Parts) -> None:
 
 
 def _piece(name: str) -> str:
-    """Return a part of a name that stands in every link to it, however the rest of it is encoded; folded."""
+    """Return a part of a name, folded, that every link to it contains, however the rest is encoded."""
     ascii_runs = re.findall(r"[A-Za-z0-9]+", unicodedata.normalize("NFC", bare_name(name)))
     return max(ascii_runs, key=len, default="").lower()
 
@@ -240,7 +240,7 @@ def _new_text(text: str) -> str:
 
 
 def _encoded(text: str) -> bytes:
-    """Return a note's text as it is written; raises VaultError for what no note can hold."""
+    """Return a note's text as bytes; raises VaultError for text that a note cannot hold."""
     try:
         data = text.encode()
     except UnicodeEncodeError:

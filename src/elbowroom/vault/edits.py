@@ -1,4 +1,4 @@
-"""Changes to a note's text: only what is addressed changes; line ends and the end of the file stay. Pure."""
+"""Edits a note's text: only the addressed part changes; line ends and the end of the file stay. Pure."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
@@ -15,7 +15,7 @@ OTHERS_CHANGE: Final = (
 
 
 def appended(note: Note, text: str) -> str:
-    """Return the note's text with more at its end."""
+    """Return the note's text with a text added at its end."""
     return _spliced(note, len(note.lines), len(note.lines), _as_lines(note, text))
 
 
@@ -52,7 +52,7 @@ def _patched_section(note: Note, target: str, operation: Operation, text: str) -
 
 
 def _is_list(new: Sequence[str], note: Note, line: int) -> bool:
-    """Tell whether what is added is a list right before another, which need no blank line between them."""
+    """Tell whether a list is added next to another list, so that no blank line is needed between them."""
     return bool(LIST_ITEM.match(new[-1]) and LIST_ITEM.match(note.bare[line]))
 
 
@@ -67,7 +67,7 @@ def _filled(note: Note, start: int, end: int) -> tuple[int, int]:
 
 
 def _without_own_heading(text: str, section: Heading) -> str:
-    """Return a text without the section's own heading, which stays and which models like to repeat."""
+    """Return a text without the section's own heading, which stays in the note and which models tend to repeat."""
     lines = split_lines(text.lstrip("\r\n"))
     match = HEADING.match(lines[0].rstrip("\r\n")) if lines else None
     if match and len(match[1]) == section.level and fold((match[2] or "").strip()) == fold(section.text):
@@ -120,7 +120,7 @@ def _as_lines(note: Note, text: str) -> list[str]:
 
 
 def _spliced(note: Note, start: int, end: int, new: Sequence[str]) -> str:
-    """Return the text with lines replaced; whether it ends with a line end stays as it was."""
+    """Return the text with lines replaced; a missing line end at its end stays missing."""
     before, after = list(note.lines[:start]), note.lines[end:]
     has_end = not note.lines or note.lines[-1] != note.bare[-1]
     if before and new and not before[-1].endswith(("\n", "\r")):
@@ -132,7 +132,7 @@ def _spliced(note: Note, start: int, end: int, new: Sequence[str]) -> str:
 
 
 def _without(note: Note, start: int, end: int) -> str:
-    """Return the text without some lines; a blank one stays where what is around them would become one paragraph."""
+    """Return the text without some lines; a blank line stays if the paragraphs around them would become one."""
     is_between = start > note.frontmatter and end < len(note.lines)
     joins = is_between and bool(note.bare[start - 1].strip()) and bool(note.bare[end].strip())
     is_in_list = joins and LIST_ITEM.match(note.bare[start - 1]) and LIST_ITEM.match(note.bare[end])
@@ -140,7 +140,7 @@ def _without(note: Note, start: int, end: int) -> str:
 
 
 def _checked(note: Note, result: str, start: int, end: int) -> str:
-    """Refuse a change of the lines from `start` to `end` by which headings of others come or go; raises VaultError."""
+    """Raise VaultError if a change of the lines from `start` to `end` adds or removes headings outside them."""
     after = Note(result)
     shift = len(after.lines) - len(note.lines)
     others = [(h.level, h.text) for h in note.headings if h.start < start or h.start >= end]

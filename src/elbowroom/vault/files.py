@@ -1,4 +1,4 @@
-"""Reads files whole within limits, or lines of larger ones, and writes them so that none is ever half there."""
+"""Reads whole files up to a limit, or lines of larger ones, and writes files atomically."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ TEMPORARY: Final = ".elbowroom-"
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a file held when it was read; `mode` are its permissions."""
+    """The content of a file when it was read; `mode` are its permissions."""
 
     parts: Parts
     data: bytes
@@ -31,21 +31,21 @@ class Content:
 
     @property
     def version(self) -> str:
-        """Return what changes with the content."""
+        """Return the version of the content."""
         return version_of(self.data)
 
     def text(self) -> str:
-        """Return the text; raises VaultError where it is none, or none in UTF-8."""
+        """Return the content as text; raises VaultError if it is no UTF-8 text."""
         return decoded(self.data, self.parts)
 
 
 def version_of(data: bytes) -> str:
-    """Return the version of a content: the same bytes have the same, others another."""
+    """Return the version of a content: a checksum of its bytes."""
     return hashlib.sha256(data).hexdigest()[:VERSION_LENGTH]
 
 
 def decoded(data: bytes, parts: Parts) -> str:
-    """Return bytes as text, a byte order mark included; raises VaultError where they are no UTF-8 text."""
+    """Return bytes as text, with a byte order mark; raises VaultError for bytes that are no UTF-8."""
     if b"\0" in data:
         raise VaultError(f"{path_text(parts)} is not text ({len(data)} bytes). Only text can be read here.")
     try:
@@ -73,7 +73,7 @@ def read_whole(folder: Folder, name: str) -> Content:
 
 
 def read_open(descriptor: int, size: int) -> bytes:
-    """Read an open file that is said to have `size` bytes; no more than one byte beyond `MAX_NOTE_BYTES` of it."""
+    """Read an open file of about `size` bytes, at most one byte more than `MAX_NOTE_BYTES`."""
     data = os.read(descriptor, size + 1)
     # Another length: it came in parts, or has grown meanwhile.
     while len(data) != size and (more := os.read(descriptor, max(0, MAX_NOTE_BYTES + 1 - len(data)))):
@@ -145,10 +145,9 @@ def _lines(descriptor: int, longest: int, skip: int) -> Iterator[bytes]:
 
 
 def replace_file(folder: Folder, name: str, before: bytes, after: bytes, mode: int) -> None:
-    """Put a new content in the place of the old one, with the same permissions.
+    """Replace the content of a file atomically, with the same permissions.
 
-    There is the old content or the new one under the name at every moment, also when the machine goes down.
-    Raises Moved where the file no longer holds `before`, and OSError.
+    Raises Moved if the file no longer has the content `before`, and OSError.
     """
     temporary = _write_temporary(folder, after, mode)
     try:
@@ -173,7 +172,7 @@ def _check_unchanged(folder: Folder, name: str, before: bytes) -> None:
 
 
 def _check_exchanged(folder: Folder, temporary: str, name: str, before: bytes, after: bytes) -> None:
-    """Give a file its name back that another program wrote after the last look at it; raises Moved then."""
+    """Raise Moved, and restore the file, if another program wrote it after the last check."""
     if _holds(folder, temporary, before):
         return
     exchange(folder, temporary, name)
@@ -192,7 +191,7 @@ def _holds(folder: Folder, name: str, data: bytes) -> bool:
 
 
 def new_file(folder: Folder, name: str, data: bytes, mode: int | None = None) -> None:
-    """Write a file that is not there yet; raises VaultError where there is something of that name, and OSError."""
+    """Create a file; raises VaultError if the name is taken, and OSError."""
     temporary = _write_temporary(folder, data, NEW_MODE & ~_umask(folder) if mode is None else mode)
     try:
         move_file(folder, temporary, folder, name)
@@ -202,7 +201,7 @@ def new_file(folder: Folder, name: str, data: bytes, mode: int | None = None) ->
 
 
 def move_file(source: Folder, name: str, target: Folder, new_name: str) -> None:
-    """Move a file to a name that nothing has; raises VaultError where something has it, and OSError."""
+    """Move a file to a free name; raises VaultError if the name is taken, and OSError."""
     is_same = source.parts == target.parts and new_name.casefold() == name.casefold()
     if not is_same and (taken := target.name_on_disk(new_name)) is not None:
         raise VaultError(f"There is already {path_text((*target.parts, taken))}.")
@@ -248,7 +247,7 @@ def _write_temporary(folder: Folder, data: bytes, mode: int) -> str:
 
 
 def _umask(folder: Folder) -> int:
-    """Return the bits that new files of this folder do not get: those that the folder itself lacks."""
+    """Return the permission bits that new files of this folder do not get: those that the folder lacks."""
     status = os.stat(folder.place("."), dir_fd=folder.descriptor)
     return ~status.st_mode & 0o777
 
@@ -259,7 +258,7 @@ def _remove(folder: Folder, name: str) -> None:
 
 
 def sync_folder(folder: Folder) -> None:
-    """Wait until what was renamed in a folder is on disk, where the system can say so."""
+    """Flush a folder's entries to the disk, where the system can do that."""
     if folder.descriptor is not None:
         with suppress(OSError):
             os.fsync(folder.descriptor)

@@ -1,4 +1,4 @@
-"""Folders held open by descriptor, so that nothing that is swapped meanwhile can lead out of the vault.
+"""Folders held open by descriptor, so that replacing a folder by a link meanwhile does not lead out of the vault.
 
 Each name is opened below the folder before it, never through a link. Where the system has no descriptors of folders
 (Windows), paths are used, links and junctions are refused by their attributes, and what was opened is checked.
@@ -25,12 +25,17 @@ FILE_FLAGS: Final = os.O_RDONLY | BINARY | NEVER_FOLLOW
 FOLDER_FLAGS: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 SURROGATE_TAG: Final = 0x20000000
 """The bit that marks a reparse point which stands for another place; clouds' placeholders do not have it."""
+REFUSED: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
+"""What systems and file systems say that do not know these ways of renaming."""
+NO_REPLACE, EXCHANGE = (4, 2) if sys.platform == "darwin" else (1, 2)
+CALL: Final = {"linux": "renameat2", "darwin": "renameatx_np"}.get(sys.platform, "")
+Rename = Callable[[int, bytes, int, bytes, int], int]
 
 
 class Folder:
-    """An open folder of the vault; `parts` are its names on disk, seen from the root.
+    """An open folder of the vault; `parts` are the names of its path on disk, from the root.
 
-    Its methods take names that stand in it, and raise OSError unless they say otherwise.
+    Its methods take names of entries in it, and raise OSError unless they say otherwise.
     """
 
     def __init__(self, path: str, parts: Parts, descriptor: int | None) -> None:
@@ -40,9 +45,9 @@ class Folder:
 
     @classmethod
     def open_root(cls, path: str, *, by_descriptor: bool = HAS_DESCRIPTORS) -> Self:
-        """Open the vault itself; a link to it is the user's own choice and is followed here alone.
+        """Open the vault itself, also through a link, which is the user's own choice.
 
-        Raises VaultError where there is no such folder.
+        Raises VaultError if there is no such folder.
         """
         try:
             real = os.path.realpath(path, strict=True)
@@ -62,7 +67,7 @@ class Folder:
         self.close()
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
@@ -72,19 +77,19 @@ class Folder:
         return name if self.descriptor is not None else os.path.join(self._path, name)
 
     def names(self) -> list[str]:
-        """Return the names of all that is in the folder."""
+        """Return the names of all entries of the folder."""
         return os.listdir(self._path if self.descriptor is None else self.descriptor)
 
     def entries(self) -> Iterator[os.DirEntry[str]]:
-        """Yield what is in the folder."""
+        """Yield the entries of the folder."""
         # The iterator is closed by exhaustion; a descriptor is duplicated by the call.
         with os.scandir(self._path if self.descriptor is None else self.descriptor) as entries:
             yield from entries
 
     def name_on_disk(self, name: str) -> str | None:
-        """Return how a name is written on disk: the very name, else the only one that differs in case or accents only.
+        """Return a name as it is on disk: the same name, else the only one that differs just in case or accents.
 
-        Names that only the file system knows for it, such as Windows' short ones, are no names.
+        Other names of the file system for it, such as Windows' short names, do not count.
         """
         names = [found for found in self.names() if is_open(found)]
         if name in names:
@@ -93,11 +98,11 @@ class Folder:
         return alike[0] if len(alike) == 1 else None
 
     def status(self, name: str) -> os.stat_result:
-        """Return what is there under a name, and not what a link leads to."""
+        """Return the status of an entry; that of a link, not of its target."""
         return os.stat(self.place(name), dir_fd=self.descriptor, follow_symlinks=False)
 
     def open_folder(self, name: str) -> "Folder":
-        """Open a folder in this one; raises Closed where the name is a link or no folder."""
+        """Open a subfolder; raises Closed if it is a link or no folder."""
         parts, path = (*self.parts, name), os.path.join(self._path, name)
         if _leads_elsewhere(self.status(name)):
             raise Closed(f"{path_text(parts)} is a link. Links are not followed.")
@@ -111,23 +116,20 @@ class Folder:
             raise Closed(f"{path_text(parts)} cannot be opened as a folder: {error.strerror}.") from error
 
     def check_place(self) -> None:
-        """Refuse a folder whose path has come to lead elsewhere; raises Closed."""
+        """Raise Closed if the folder's path leads to another folder meanwhile."""
         if os.path.realpath(self._path) != self._path or not os.path.isdir(self._path):
             raise Closed(f"{path_text(self.parts)} is not a folder of the vault.")
 
     def open_file(self, name: str) -> int:
-        """Open a file for reading and return its descriptor; raises Closed for anything but a plain file of its own.
+        """Open a file for reading and return its descriptor; raises Closed unless it is a plain file with one name.
 
-        A device or pipe is not opened, and if one takes the file's place in that very moment, it is not waited for.
+        A device or pipe is not opened; one that takes the file's place at that very moment does not block.
         """
         _check_plain(self.status(name), (*self.parts, name))
         return self.open_seen_file(name)[0]
 
     def open_seen_file(self, name: str) -> tuple[int, os.stat_result]:
-        """Open a file, like `open_file`, that was a plain one when its folder was looked through.
-
-        Returns its status, too.
-        """
+        """Open a file that was a plain one when its folder was listed, like `open_file`; return its status too."""
         try:
             opened = os.open(self.place(name), FILE_FLAGS, dir_fd=self.descriptor)
         except OSError as error:
@@ -151,7 +153,7 @@ class Folder:
             raise Closed(f"{path_text((*self.parts, name))} was replaced while it was opened. Try again.")
 
     def make_folder(self, name: str) -> None:
-        """Make a folder in this one, unless there is something of that name."""
+        """Create a subfolder, unless the name is taken."""
         try:
             os.mkdir(self.place(name), dir_fd=self.descriptor)
         except FileExistsError:
@@ -162,7 +164,7 @@ class Folder:
 def opened_folder(root: Folder, parts: Parts, may_enter: Callable[[Parts], bool]) -> Iterator[Folder]:
     """Open the folder at a path as it is on disk, step by step; `root` stays open.
 
-    Raises NoSuchFolder, also for one that may not be entered, Closed, and OSError.
+    Raises NoSuchFolder, also if the folder may not be entered, Closed, and OSError.
     """
     folder, owned = root, False
     try:
@@ -195,23 +197,15 @@ def _leads_elsewhere(status: os.stat_result) -> bool:
     return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_reparse_tag", 0) & SURROGATE_TAG)
 
 
-REFUSED: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
-"""What systems and file systems say that do not know these ways of renaming."""
-NO_REPLACE, EXCHANGE = (4, 2) if sys.platform == "darwin" else (1, 2)
-CALL: Final = {"linux": "renameat2", "darwin": "renameatx_np"}.get(sys.platform, "")
-
-Rename = Callable[[int, bytes, int, bytes, int], int]
-
-
 def exchange(folder: Folder, first: str, second: str) -> bool:
-    """Let two names change places in one step; returns False where that cannot be done. Raises OSError."""
+    """Exchange two names atomically; returns False where the system cannot do that. Raises OSError."""
     return _renamed(folder, first, folder, second, EXCHANGE)
 
 
 def rename_to_free(source: Folder, name: str, target: Folder, new_name: str) -> None:
     """Rename a file; raises FileExistsError where the name is taken, and OSError.
 
-    Where the system has no such call, what comes to have the name in that very moment is replaced.
+    Where the system has no atomic call for it, a file that takes the name at that very moment is replaced.
     """
     if not _renamed(source, name, target, new_name, NO_REPLACE):
         os.rename(
@@ -233,7 +227,7 @@ def _renamed(source: Folder, name: str, target: Folder, new_name: str, flag: int
 
 @cache
 def _system_call() -> Rename | None:
-    """Return the system's call, or None where it has none."""
+    """Return a function of the system's C library, None if there is none."""
     if not CALL:
         return None
     call = getattr(ctypes.CDLL(None, use_errno=True), CALL, None)

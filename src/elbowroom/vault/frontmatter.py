@@ -1,6 +1,6 @@
-"""A note's frontmatter: read its keys, and change one of them without touching another line. Pure.
+"""Reads a note's frontmatter, and changes one key of it without changing another line. Pure.
 
-What Obsidian writes is understood: texts, numbers, lists in both forms. Other YAML is kept as it stands.
+It understands what Obsidian writes: texts, numbers, lists in both forms. Other YAML stays as it is.
 """
 
 import json
@@ -24,7 +24,7 @@ Value = str | list[str]
 
 
 def read_frontmatter(note: Note) -> dict[str, Value]:
-    """Return the keys at the top level with their values as text, or as a list of texts."""
+    """Return the top-level keys with their values: texts, or lists of texts."""
     found: dict[str, Value] = {}
     for key, start, end in _spans(note):
         match = KEY.match(note.bare[start])
@@ -40,7 +40,7 @@ def read_frontmatter(note: Note) -> dict[str, Value]:
 
 
 def texts(value: Value | None) -> list[str]:
-    """Return a value as a list of texts; a text with commas is taken apart, as Obsidian does with tags."""
+    """Return a value as a list of texts; a text is split at commas, as Obsidian does with tags."""
     if value is None:
         return []
     parts = value if isinstance(value, list) else re.split(r"[,\s]+", value)
@@ -48,9 +48,9 @@ def texts(value: Value | None) -> list[str]:
 
 
 def with_key(note: Note, key: str, value: Value) -> str:
-    """Return the note's text with a key set; every other line stays as it is. Frontmatter is begun where there is none.
+    """Return the note's text with a key set; every other line stays. Missing frontmatter is added.
 
-    Raises VaultError for what cannot be a key.
+    Raises VaultError for a text that cannot be a key.
     """
     if not key or key != key.strip() or not PLAIN.fullmatch(key):
         raise VaultError(f"{key!r} cannot be a key of the frontmatter: letters, digits, blanks and dashes can.")
@@ -67,15 +67,15 @@ def with_key(note: Note, key: str, value: Value) -> str:
 
 
 def without_key(note: Note, key: str) -> str:
-    """Return the note's text without a key; raises VaultError where it is not there."""
+    """Return the note's text without a key; raises VaultError if the note does not have it."""
     start, stop = _span(note, key) or _no_key(note, key)
     return "".join([*note.lines[:start], *note.lines[stop:]])
 
 
 def with_items(note: Note, key: str, items: Sequence[str]) -> str:
-    """Return the note's text with items added to a list, which begins where there is none; none is there twice.
+    """Return the note's text with items added to a list, each once; a missing list is created.
 
-    What stands in the list stays as it is written. Raises VaultError where it is not a plain list or one text.
+    The items of the list stay as they are. Raises VaultError if the value is not a plain list or one text.
     """
     span = _span(note, key)
     if span is None:
@@ -107,7 +107,7 @@ def _item(line: str) -> str:
 
 
 def parsed_value(written: str) -> Value:
-    """Return what a model wrote as a value: a JSON list is a list, lines that begin with `- ` are one, else a text."""
+    """Return the value that a model wrote: a list if it is a JSON list or lines that begin with `- `, else a text."""
     text = written.strip()
     if text.startswith("["):
         return _value(text)
@@ -130,7 +130,7 @@ def _span(note: Note, key: str) -> tuple[int, int] | None:
 
 
 def _spans(note: Note) -> list[tuple[str, int, int]]:
-    """Return each key with its first line and the line after its last; what stands between keys belongs to none."""
+    """Return each key with its first line and the line after its last; lines between keys belong to none."""
     last = note.frontmatter - 1
     starts = [
         (number, match[1] or match[2] or match[3].rstrip())
@@ -153,7 +153,7 @@ def _written(key: str, value: Value) -> list[str]:
 
 
 def _as_scalar(value: str) -> str:
-    """Return a value as it may stand: numbers, dates and truth values unquoted, since they are meant as such."""
+    """Return a value as YAML: numbers, dates and truth values stay unquoted, since they are meant as such."""
     return value if LIKE_ANOTHER_TYPE.fullmatch(value) else _quoted(value)
 
 
@@ -174,7 +174,7 @@ def _value(text: str) -> Value:
 
 
 def _split_list(text: str) -> list[str]:
-    """Return the items of a list in brackets; a comma in quotes divides nothing."""
+    """Return the items of a list in brackets; commas in quotes do not separate items."""
     items, start, quote, is_begun = list[str](), 0, "", False
     for number, character in enumerate(text):
         if character == "," and not quote:

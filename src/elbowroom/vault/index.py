@@ -1,4 +1,4 @@
-"""The notes in memory, so that a search need not read them: kept up to date by time of change and size."""
+"""The index of notes in memory, which spares a search reading the files; kept current by modification time and size."""
 
 import os
 import re
@@ -36,7 +36,7 @@ Signature = tuple[int, int, int, int]
 
 @dataclass(slots=True)
 class IndexedNote:
-    """A note as it was at `signature`; `folded` is its text for comparing, None where it is not kept."""
+    """A note at the state of `signature`; `folded` is its text for comparing, None if it is not kept in memory."""
 
     parts: Parts
     signature: Signature
@@ -47,7 +47,7 @@ class IndexedNote:
     _facts: tuple[frozenset[str], dict[str, Value]] | None = field(default=None, repr=False)
 
     def facts(self) -> tuple[frozenset[str], dict[str, Value]]:
-        """Return the tags, without `#`, and the frontmatter, both folded; found out once."""
+        """Return the tags, without `#`, and the frontmatter, both folded; computed once."""
         if self._facts is not None:
             return self._facts
         note = Note(self.folded or "")
@@ -60,12 +60,12 @@ class IndexedNote:
 
     @property
     def changed(self) -> int:
-        """Return when the note was changed, in nanoseconds."""
+        """Return the modification time in nanoseconds."""
         return self.signature[0]
 
 
 class Index:
-    """All notes of a vault that are not hidden, whoever may see them."""
+    """All notes of a vault that are not hidden, including those closed to single agents."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -75,7 +75,7 @@ class Index:
         self._lock = threading.Lock()
 
     def refresh(self, root: Folder) -> None:
-        """Read what has changed since the last time; what cannot be read is left out."""
+        """Read the notes that changed since the last call; unreadable ones are left out."""
         with self._lock:
             before, self._folders, self._began = self._folders, {}, time.time_ns()
             try:
@@ -88,7 +88,7 @@ class Index:
                 self._bytes = sum(sys.getsizeof(note.folded) for note in self.notes.values())
 
     def _look_into(self, folder: Folder, before: dict[Parts, dict[str, IndexedNote]]) -> bool:
-        """Read what has changed in a folder and below; tell whether anything has."""
+        """Read the notes that changed in a folder and below; return whether there were any."""
         known, found, below = before.get(folder.parts, {}), dict[str, IndexedNote](), list[str]()
         is_changed = False
         for entry in folder.entries():
@@ -110,7 +110,7 @@ class Index:
         return is_changed or len(found) != len(known)
 
     def _read(self, folder: Folder, name: str) -> IndexedNote | None:
-        """Return a note as it is now, or None for what is no plain file of its own or cannot be read."""
+        """Return a note as it is now, None if it is no plain file with one name or cannot be read."""
         folded = None
         try:
             descriptor, status = folder.open_seen_file(name)
@@ -129,7 +129,7 @@ class Index:
 
 
 def _signature(entry: os.DirEntry[str]) -> Signature | None:
-    """Return what changes when a note does, or None for what is no plain file of its own."""
+    """Return values that change when the note changes, None if it is no plain file with one name."""
     try:
         status = entry.stat(follow_symlinks=False)
     except OSError:
@@ -142,7 +142,7 @@ def _signature(entry: os.DirEntry[str]) -> Signature | None:
 def _signature_of(status: os.stat_result, read_at: int) -> Signature:
     """Return the signature of a note that was read after a time in nanoseconds.
 
-    It is one that nothing on disk has where the note was so young that it may change once more without a sign of it.
+    Of a note so young that its next change may keep the modification time, it is a signature that no file has.
     """
     changed = status.st_mtime_ns
     grain = FINE_CLOCK if changed % 1_000_000_000 else COARSE_CLOCK
@@ -151,12 +151,12 @@ def _signature_of(status: os.stat_result, read_at: int) -> Signature:
 
 
 def searchable(data: bytes) -> str | None:
-    """Return a note's bytes as text for comparing, or None where they are no text."""
+    """Return a note's bytes as text for comparing, None if they are no text."""
     return None if b"\0" in data else folded_text(data.decode("utf-8", errors="replace"))
 
 
 def folded_text(text: str) -> str:
-    """Return a text in the form in which it is searched: without case, accents written one way."""
+    """Return a text in the form for searching: case-folded, with accents in one form."""
     return text.lower() if text.isascii() else unicodedata.normalize("NFC", text).casefold()
 
 

@@ -1,4 +1,4 @@
-"""What was changed in a vault, with what was there before, so that it can be undone. Files in the data folder."""
+"""The journal of changes to a vault, files in the data folder with the previous contents; does and undoes changes."""
 
 import json
 import os
@@ -19,11 +19,13 @@ from elbowroom.vault.names import Moved, NoSuchFolder, NoSuchNote, Parts, Scope,
 MOST_ENTRIES: Final = 200
 MOST_BYTES: Final = 256 << 20
 """The room that the changes of one vault may take on disk; the newest one is kept whatever it takes."""
+TRASH: Final = ".trash"
+"""Obsidian's own folder for what was deleted, in the vault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A note was written at a path; `before` is None where there was none. `after` is the version it got."""
+    """A note was written; `before` is its previous content, None for a new note, `after` its new version."""
 
     path: str
     before: str | None
@@ -44,7 +46,7 @@ Step = Written | Relocated
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One change of an agent, in words and in steps, which were made in this order."""
+    """One change of an agent: a sentence, and its steps in the order in which they were made."""
 
     id: str
     agent: str
@@ -54,7 +56,7 @@ class Entry:
 
 
 class Journal:
-    """The last changes of one vault. `lock` is held by whoever changes it."""
+    """The last changes of one vault. Hold `lock` while changing the vault."""
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self._folder = folder
@@ -62,7 +64,7 @@ class Journal:
         self.lock = threading.RLock()
 
     def begin(self, agent: str, what: str, steps: Sequence[Step]) -> Entry:
-        """Note down what is about to be done. Raises VaultError where that cannot be written: then nothing is done."""
+        """Write an entry before its steps are made. Raises VaultError if it cannot be written."""
         entry = Entry(f"{time.time_ns():020d}-{secrets.token_hex(4)}", agent, what, time.time(), tuple(steps))
         try:
             self._write(entry)
@@ -75,7 +77,7 @@ class Journal:
         return entry
 
     def forget(self, entry: Entry) -> None:
-        """Remove an entry: it was undone, or what it was about did not happen."""
+        """Remove an entry that was undone or never made."""
         self._remove(f"{entry.id}.json")
 
     def last(self, agent: str) -> Entry | None:
@@ -125,19 +127,15 @@ def _step(row: dict[str, Any]) -> Step:
     return Relocated(**row) if "to" in row else Written(**row)
 
 
-TRASH: Final = ".trash"
-"""Obsidian's own folder for what was deleted, in the vault."""
-
-
 class Steps:
-    """Does steps below an open root; raises VaultError and OSError. The paths in steps are those on disk."""
+    """Does and undoes steps below an open root; raises VaultError and OSError. Paths in steps are those on disk."""
 
     def __init__(self, root: Folder, scope: Scope) -> None:
         self._root = root
         self._scope = scope
 
     def find(self, parts: Parts) -> Parts | None:
-        """Return the path on disk of what is at a path, whatever its case, or None where there is nothing."""
+        """Return the path on disk of a path in any case, None if nothing is there."""
         try:
             with opened_folder(self._root, parts[:-1], self._scope.leads_on) as folder:
                 name = folder.name_on_disk(parts[-1])
@@ -146,7 +144,7 @@ class Steps:
             return None
 
     def free_in_trash(self, name: str) -> str:
-        """Return a path in the trash that nothing has."""
+        """Return a free path in the trash."""
         with self._trash() as trash:
             taken = {found.casefold() for found in trash.names()}
         candidate, number = name, 1
@@ -167,10 +165,10 @@ class Steps:
                 before = _bytes(step.before)
                 replace_file(folder, name, before, content, read_whole(folder, name).mode)
 
-    def take_back(self, steps: Sequence[Step]) -> None:
-        """Undo steps that were done in this order, or begun before the machine went down.
+    def undo(self, steps: Sequence[Step]) -> None:
+        """Undo steps that were done in this order, or begun before a crash.
 
-        Nothing is undone where a note has changed since: raises Moved.
+        Raises Moved, and undoes nothing, if a note has changed since.
         """
         done: list[Step] = []
         moved: dict[str, str] = {}
@@ -188,7 +186,7 @@ class Steps:
                 self._put_back(step.path, _bytes(step.before), step.after)
 
     def _is_done(self, step: Step, path: str) -> bool:
-        """Tell whether a step was done, or not even begun; raises Moved where it is neither."""
+        """Return True if a step was done, False if it was not begun; raises Moved if the note is in another state."""
         if isinstance(step, Relocated):
             now, wanted, before = self._version(step.to), step.version, None
         else:
@@ -220,7 +218,7 @@ class Steps:
 
     @contextmanager
     def _folder_of(self, path: str, *, make: bool = False) -> Iterator[tuple[Folder, str]]:
-        """Open the folder of a path on disk and return it with the last name; `make` folders that are missing."""
+        """Open the folder of a path on disk and return it with the last name; `make` creates missing folders."""
         *above, name = path.split("/")
         if above == [TRASH]:
             with self._trash() as trash:

@@ -1,4 +1,4 @@
-"""Links between notes, and to other files: what one means, and the same link after a file was renamed. Pure."""
+"""Links between notes and to other files: finds their targets, and updates them after a renaming. Pure."""
 
 import os.path
 import re
@@ -23,23 +23,23 @@ TO_ESCAPE: Final = {"%": "%25", " ": "%20", "(": "%28", ")": "%29", "<": "%3C", 
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """A note or another file that changes its path; `files` are the paths of all files before it."""
+    """A note or another file with its path before and after; `files` are the paths of all files before the renaming."""
 
     old: Parts
     new: Parts
     files: Collection[Parts]
 
     def link_targets(self) -> "Meanings":
-        """Return what links mean before the renaming and after it."""
+        """Return the targets of links before and after the renaming."""
         return Meanings(LinkTargets(self.files), LinkTargets([self.moved(parts) for parts in self.files]))
 
     def moved(self, parts: Parts) -> Parts:
-        """Return the path that a file has afterwards."""
+        """Return the path of a file after the renaming."""
         return self.new if parts == self.old else parts
 
 
 class LinkTargets:
-    """What links mean, by Obsidian's rules: a path from the root, from the note's folder, or a name."""
+    """Finds the targets of links by Obsidian's rules: a path from the root, from the note's folder, or a name."""
 
     def __init__(self, files: Collection[Parts]) -> None:
         self._by_path = {fold_parts(parts): parts for parts in files}
@@ -48,7 +48,7 @@ class LinkTargets:
             self._by_name.setdefault(fold(parts[-1]), []).append(parts)
 
     def named(self, target: str) -> list[Parts]:
-        """Return the files that have a name."""
+        """Return the files with a name."""
         return next((found for name in _names(target) if (found := self._by_name.get(fold(name)))), [])
 
     def by_name(self, target: str, source: Parts) -> Parts | None:
@@ -63,7 +63,7 @@ class LinkTargets:
         return next(filter(None, paths), None)
 
     def by_end_of_path(self, target: str) -> Parts | None:
-        """Return the only file whose path ends in a written one: `B/Plan` may mean `A/B/Plan`."""
+        """Return the only file whose path ends with a written path: `B/Plan` may mean `A/B/Plan`."""
         for written in _names(target):
             names = fold_parts(tuple(written.split("/")))
             found = [parts for parts in self._by_name.get(names[-1], []) if fold_parts(parts)[-len(names) :] == names]
@@ -86,7 +86,7 @@ class LinkTargets:
 
 @dataclass(frozen=True, slots=True)
 class Meanings:
-    """What links mean before a renaming and after it."""
+    """The targets of links before and after a renaming."""
 
     before: LinkTargets
     after: LinkTargets
@@ -129,7 +129,7 @@ def with_links_updated(text: str, source: Parts, renaming: Renaming, targets: Me
 
 
 def _replaced(line: str, pattern: re.Pattern[str], new: Callable[[re.Match[str]], str]) -> str:
-    """Return a line with each match outside of code replaced."""
+    """Return a line with each match outside code replaced."""
     if "`" not in line:
         return pattern.sub(new, line)
     return "".join(part if is_code else pattern.sub(new, part) for part, is_code in _with_code(line))
@@ -174,7 +174,7 @@ def _new_markdown(written: str, source: Parts, renaming: Renaming, targets: Mean
 
 
 def _new_path(target: str, source: Parts, renaming: Renaming, targets: Meanings) -> str | None:
-    """Return the path that a Markdown link has from now on, of the kind that it was, or None where it may stay."""
+    """Return the new path of a Markdown link, of the same kind as before, None if it may stay."""
     before, after, where = targets.before, targets.after, renaming.moved(source)
     if (meant := before.by_relative_path(target, source)) is not None:
         now = renaming.moved(meant)
@@ -197,7 +197,7 @@ def _relative(target: Parts, source: Parts) -> str:
 
 
 def _names(target: str) -> tuple[str, ...]:
-    """Return the paths that a written one may be, the likeliest first: `.md` is left out in links."""
+    """Return the paths that a written path may mean, the likeliest first, since links leave out `.md`."""
     if is_note(target):
         return (target,)
     return (target, f"{target}.md") if "." in target.rsplit("/", 1)[-1] else (f"{target}.md",)

@@ -1,4 +1,4 @@
-"""Names in the vault: what a written path means, and which names are closed or cannot be given."""
+"""Names and paths in the vault: which are closed, which cannot be given, which folders an agent may see; its errors."""
 
 import re
 import sys
@@ -28,12 +28,13 @@ RESERVED: Final = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|co
 DRIVE: Final = re.compile(r"[A-Za-z]:")
 REORDERING: Final = frozenset("\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 HOW_PATHS_LOOK: Final = 'Paths are written as seen from the vault, with "/" between names, such as "Projects/Plan.md".'
+IGNORES_CASE: Final = sys.platform in ("darwin", "win32")
 
 
 def split_path(written: str) -> Parts:
-    """Return the names in a path that a model wrote; nothing is looked up.
+    """Return the names in a path that a model wrote, without looking anything up.
 
-    Raises VaultError, or Closed for what would lead out of the vault or to what is hidden in it.
+    Raises VaultError, or Closed for a path that leads out of the vault or to hidden files.
     """
     if len(written) > LONGEST_PATH:
         raise VaultError(f"The path is too long ({len(written)} characters). {HOW_PATHS_LOOK}")
@@ -61,7 +62,7 @@ def _check_name(name: str, written: str) -> None:
 
 
 def is_printable(name: str) -> bool:
-    """Tell whether a name has no control character, nothing that reorders text, and nothing that is no text."""
+    """Tell whether a name has no control characters, none that reorder text, and no bytes that are no text."""
     if name.isprintable():
         return True
     # Python calls blanks other than the usual one, and what joins the parts of an emoji, not printable.
@@ -71,7 +72,7 @@ def is_printable(name: str) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether a name is closed to agents: it begins with a dot, also behind characters that are not seen."""
+    """Tell whether a name is closed to agents: it begins with a dot, perhaps after invisible characters."""
     if name.isascii():
         return name.startswith(".")
     seen = "".join(c for c in name if unicodedata.category(c) != "Cf")
@@ -79,22 +80,22 @@ def is_hidden(name: str) -> bool:
 
 
 def is_open(name: str) -> bool:
-    """Tell whether a name found on disk is one that agents may see."""
+    """Tell whether agents may see a name on disk."""
     return not is_hidden(name) and is_printable(name)
 
 
 def fold(name: str) -> str:
-    """Return the form in which names are compared where case and the way of writing accents do not matter."""
+    """Return a name in the form for comparing, without regard to case and to the form of accents."""
     return name.casefold() if name.isascii() else unicodedata.normalize("NFC", name).casefold()
 
 
 def fold_parts(parts: Parts) -> Parts:
-    """Return a path in the form in which paths are compared."""
+    """Return a path in the form for comparing."""
     return tuple(map(fold, parts))
 
 
 def check_new(parts: Parts) -> None:
-    """Refuse names that some system or some link could not hold; raises VaultError."""
+    """Raise VaultError for names that some system or link could not hold."""
     for name in parts:
         if bad := sorted(NOT_PORTABLE.intersection(name)):
             raise VaultError(f"{name!r} cannot be a name: {' '.join(bad)} is not allowed in new names.")
@@ -118,17 +119,17 @@ def is_note(name: str) -> bool:
 
 
 def ending(name: str) -> str:
-    """Return what stands after the last dot of a name, in small letters; empty where there is none."""
+    """Return the ending of a name, after its last dot, in small letters; empty if there is none."""
     return name.rpartition(".")[2].lower() if "." in name else ""
 
 
 def is_embedded(name: str) -> bool:
-    """Tell whether a file of this name is one that notes show: a picture, a recording, a document."""
+    """Tell whether notes can show a file of this name: a picture, a recording, a document."""
     return ending(name) in EMBEDDED
 
 
 def path_text(parts: Parts) -> str:
-    """Return a path as it is shown."""
+    """Return a path as text."""
     return "/".join(parts)
 
 
@@ -137,14 +138,11 @@ def bare_name(name: str) -> str:
     return name[:-3] if is_note(name) else name
 
 
-IGNORES_CASE: Final = sys.platform in ("darwin", "win32")
-
-
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Folders by their names from the root: all below `include`, or everything where it is empty, but not `exclude`.
+    """The folders that an agent may see: all below `include`, or all if that is empty, except those in `exclude`.
 
-    What is excluded is so in whatever case it is written; what is included only where the system ignores case too.
+    `exclude` ignores case; `include` does so only where the file system does.
     """
 
     include: tuple[Parts, ...] = ()
@@ -167,13 +165,13 @@ class Scope:
         return not (self.include or self.exclude) and (self.outer is None or self.outer.is_all)
 
     def allows(self, parts: Parts) -> bool:
-        """Tell whether a note or folder may be seen, with all that is in it but for excluded folders."""
+        """Tell whether a note or folder may be seen, with all its content except excluded folders."""
         if self._excludes(parts) or (self.outer and not self.outer.allows(parts)):
             return False
         return not self.include or any(_begins(_as_included(parts), folder) for folder in self.include)
 
     def leads_on(self, parts: Parts) -> bool:
-        """Tell whether a folder may be walked through, because it or something in it may be seen."""
+        """Tell whether a folder may be entered, because it or a folder in it may be seen."""
         if self._excludes(parts) or (self.outer and not self.outer.leads_on(parts)):
             return False
         names = _as_included(parts)
@@ -192,30 +190,30 @@ def _as_included(parts: Parts) -> Parts:
 
 
 class VaultError(ElbowroomError):
-    """Something cannot be done in the vault."""
+    """A request for the vault cannot be fulfilled; the message tells the model why."""
 
     code = "vault_error"
 
 
 class NoSuchNote(VaultError):
-    """There is no such note, or none that agents may see."""
+    """The note does not exist, or is closed to the agent."""
 
     code = "no_such_note"
 
 
 class NoSuchFolder(VaultError):
-    """There is no such folder, or none that agents may see."""
+    """The folder does not exist, or is closed to the agent."""
 
     code = "no_such_folder"
 
 
 class Closed(VaultError):
-    """This is not open to agents."""
+    """The path is closed to agents."""
 
     code = "vault_closed"
 
 
 class Moved(VaultError):
-    """The note is not the one that was read: somebody has changed it since."""
+    """The note has changed since it was read."""
 
     code = "note_changed"

@@ -1,4 +1,4 @@
-"""The parts of a note: frontmatter, headings with their sections, blocks with an id. Pure, in linear time."""
+"""Finds the parts of a note: frontmatter, headings with their sections, blocks with an id. Pure, in linear time."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ class Block:
 
 
 class Note:
-    """A note's text by lines, which keep their ends; together they are the text, byte for byte."""
+    """A note's text as lines with their ends, which joined give the text."""
 
     def __init__(self, text: str) -> None:
         self.lines = split_lines(text)
@@ -59,9 +59,9 @@ class Note:
         return line >= self.frontmatter and not self._in_code[line]
 
     def heading(self, written: str) -> Heading:
-        """Return the heading that is meant: by its text, or by several, `Plan > Tasks`, where one is not enough.
+        """Return the heading with this text, or with this path of headings: `Plan > Tasks`.
 
-        Raises VaultError with what there is.
+        Raises VaultError with the headings that there are.
         """
         wanted = written.strip()
         found = self._with_path([wanted]) or self._with_path([wanted.lstrip("#").strip()])
@@ -144,7 +144,7 @@ class Note:
                 paragraph = number
 
     def _is_in_list(self, number: int) -> bool:
-        """Tell whether a line goes on with what the line above is part of, such as an item of a list."""
+        """Tell whether a line continues the block of the line above, such as an item of a list."""
         return (
             number > self.frontmatter
             and bool(self.bare[number - 1].strip())
@@ -176,7 +176,7 @@ def _line_end(lines: Sequence[str]) -> str:
 
 
 def _frontmatter(bare: Sequence[str]) -> int:
-    """Return how many lines the frontmatter takes, with both its rules; 0 where there is none."""
+    """Return the number of lines of the frontmatter with both its rules, 0 if there is none."""
     if not bare or not FRONTMATTER.match(bare[0]):
         return 0
     return next((n + 1 for n, line in enumerate(bare) if n and FRONTMATTER.match(line)), 0)

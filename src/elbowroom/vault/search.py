@@ -1,4 +1,4 @@
-"""Finds notes by words, phrases, tags and frontmatter, the best first."""
+"""Finds notes by words, phrases, tags and frontmatter, and ranks them."""
 
 import heapq
 import math
@@ -22,7 +22,7 @@ Match = tuple[float, int, Parts]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is looked for: all of it must be true of a note. `terms` are folded words and phrases."""
+    """The conditions that a note must all fulfil; `terms` are folded words and phrases."""
 
     terms: tuple[str, ...] = ()
     tag: str = ""
@@ -33,7 +33,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A note that was found, and its matching lines as they stand on disk, counted from 1."""
+    """A note that was found, and its matching lines as they are on disk, counted from 1."""
 
     parts: Parts
     lines: tuple[tuple[int, str], ...]
@@ -41,7 +41,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The notes found from `offset` on, best first; `total` of all, `unsearched` notes could not be looked into."""
+    """The notes found from `offset` on, best first; `total` counts all, `unsearched` those that could not be read."""
 
     hits: tuple[Hit, ...]
     total: int
@@ -52,7 +52,7 @@ class Found:
 def parse_query(text: str = "", tag: str = "", frontmatter: str = "", folder: str = "") -> Query:
     """Return the query that a model wrote: words, "phrases in quotes", a tag, `key=value`.
 
-    Raises VaultError where there is nothing to look for.
+    Raises VaultError if the query is empty.
     """
     if len(text) > LONGEST_QUERY:
         raise VaultError(f"The query is too long ({len(text)} characters). Use a few words.")
@@ -87,7 +87,7 @@ def search(vault: Vault, query: Query, *, limit: int, offset: int = 0) -> Found:
 
 
 def matching(vault: Vault, query: Query) -> tuple[list[Match], int]:
-    """Return the notes that fit a query, in no order, and how many could not be looked into."""
+    """Return the notes that fit a query, in no order, and the number of notes that could not be read."""
     vault.refresh()
     below = _folder(vault, query.folder)
     scope, depth = vault.scope, len(below)
@@ -140,7 +140,7 @@ def _fits(note: IndexedNote, query: Query) -> bool:
 
 
 def _may_have_facts(text: str, query: Query) -> bool:
-    """Tell quickly that a note cannot have the tag or the key."""
+    """Return False if a quick look shows that a note cannot have the tag or key."""
     return query.tag in text and query.key in text
 
 
@@ -157,7 +157,7 @@ def _rank(note: IndexedNote, query: Query) -> float:
 
 
 def _in_headings(text: str, term: str) -> float:
-    """Return what it is worth that one of the first places where a term stands is in a heading."""
+    """Return the score for a heading among the first places of a term."""
     at = -1
     for _ in range(5):
         if (at := text.find(term, at + 1)) < 0:
@@ -168,7 +168,7 @@ def _in_headings(text: str, term: str) -> float:
 
 
 def _lines_of(vault: Vault, parts: Parts, query: Query) -> tuple[tuple[int, str], ...]:
-    """Return the first lines that show why a note was found, the best ones where there are several terms."""
+    """Return the first lines that contain terms; of several terms, the lines with the most."""
     try:
         text = vault.read_at(parts).text()
     except VaultError:  # gone, or no text: found by its name

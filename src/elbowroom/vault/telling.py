@@ -1,4 +1,4 @@
-"""What is found in the vault, as short text for a model: bounded, with how to read on."""
+"""Writes what was found in the vault as text for a model, of bounded length, with a hint how to read on."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -21,7 +21,7 @@ NO_LINES: Final = "The note is empty."
 
 
 def tell_folder(vault: Vault, folder: str, offset: int) -> str:
-    """Return what is in a folder: folders with their number of notes, notes, other files."""
+    """Return the content of a folder as text: folders with their number of notes, notes, other files."""
     listing = vault.listing(folder)
     rows = _rows(listing)
     where = f"The folder {path_text(listing.parts)}" if listing.parts else "The vault"
@@ -97,14 +97,14 @@ def _tell_large(folder: Folder, name: str, first: int, count: int) -> str:
 
 
 def _line_text(line: bytes, parts: Parts) -> str:
-    """Return a line of a large file, whose bytes that are no UTF-8 are shown as such: it may have been cut in one."""
+    """Return a line of a large file as text; bytes that are no UTF-8 are shown escaped, since a cut may leave some."""
     if b"\0" in line:
         raise VaultError(f"{path_text(parts)} is not text. Only text can be read here.")
     return line.decode(errors="replace")
 
 
 def numbered(lines: Sequence[str], first: int) -> list[str]:
-    """Return lines with their numbers, as many as fit into one result; long ones are cut, which is said."""
+    """Return lines with their numbers, as many as fit into one result; long lines are cut, with a note."""
     shown: list[str] = []
     size = 0
     for number, line in enumerate(lines, first):
@@ -155,7 +155,7 @@ def _unsearched(found: Found) -> str:
 
 
 def tell_count(vault: Vault, query: str, tag: str, frontmatter: str, folder: str) -> str:
-    """Return how many notes fit, in all and for each folder."""
+    """Return the number of notes that fit, in total and for each folder."""
     notes, unsearched = matching(vault, parse_query(query, tag, frontmatter, folder))
     depth = len(split_path(folder))
     counts: dict[str, int] = {}

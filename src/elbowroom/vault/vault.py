@@ -1,4 +1,4 @@
-"""The vault: finds notes and folders by the paths that models write, within what the settings open."""
+"""The vault as an agent sees it: finds notes and folders by the paths that models write."""
 
 import difflib
 import os
@@ -30,7 +30,7 @@ NEAR_NAMES = 5
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is directly in a folder; names in order, with how many notes there are below each folder."""
+    """The direct content of a folder, sorted by name, with the number of notes below each folder."""
 
     parts: Parts
     folders: tuple[tuple[str, int], ...]
@@ -43,7 +43,7 @@ class Listing:
 class Vault:
     """A vault as one agent may see it. Its methods do blocking work and raise VaultError; they are for threads.
 
-    `by_descriptor` is False where the system has no descriptors of folders.
+    `by_descriptor` is False on systems without descriptors of folders.
     """
 
     root: str
@@ -53,7 +53,7 @@ class Vault:
 
     @contextmanager
     def opened(self) -> Iterator[Folder]:
-        """Open the vault's root; what the system refuses inside becomes a VaultError."""
+        """Open the vault's root; an OSError in the block becomes a VaultError."""
         with Folder.open_root(self.root, by_descriptor=self.by_descriptor) as root:
             try:
                 yield root
@@ -63,7 +63,7 @@ class Vault:
 
     @contextmanager
     def folder(self, parts: Parts) -> Iterator[Folder]:
-        """Open a folder that may be seen; raises NoSuchFolder with near names."""
+        """Open a folder that may be seen; raises NoSuchFolder with similar names."""
         with self.opened() as root, ExitStack() as stack:
             try:
                 folder = stack.enter_context(opened_folder(root, parts, self.scope.leads_on))
@@ -75,7 +75,7 @@ class Vault:
     def file(self, written: str, *, anywhere: bool = False) -> Iterator[tuple[Folder, str]]:
         """Open the folder of a note or another file and return it with the name on disk.
 
-        With `anywhere`, a bare name that only one note has is enough, as in links. Raises NoSuchNote with near names.
+        With `anywhere`, a unique bare name is enough, as in links. Raises NoSuchNote with similar names.
         """
         with self.opened() as root, ExitStack() as stack:
             for parts in self._meant(written, anywhere=anywhere):
@@ -89,12 +89,12 @@ class Vault:
             yield folder, name
 
     def read(self, written: str, *, anywhere: bool = False) -> Content:
-        """Return what a file holds."""
+        """Return the content of a file."""
         with self.file(written, anywhere=anywhere) as (folder, name):
             return read_whole(folder, name)
 
     def listing(self, written: str) -> Listing:
-        """Return what is directly in a folder."""
+        """Return the direct content of a folder."""
         self.refresh()
         below = self._notes_below()
         with self.folder(split_path(written)) as folder:
@@ -114,7 +114,7 @@ class Vault:
             return Listing(folder.parts, _ordered(folders), _ordered(notes), tuple(sorted(others, key=str.casefold)))
 
     def refresh(self) -> None:
-        """Bring the index up to what is on disk."""
+        """Update the index from the disk."""
         with self.opened() as root:
             self.index.refresh(root)
 
@@ -123,12 +123,12 @@ class Vault:
         return [parts for parts in self.index.notes if self.scope.allows(parts)]
 
     def files(self) -> list[Parts]:
-        """Return the paths of all files that are not hidden, whoever may see them."""
+        """Return the paths of all files that are not hidden, including those closed to this agent."""
         with self.opened() as root:
             return list(_files_below(root))
 
     def read_at(self, parts: Parts) -> Content:
-        """Return what the file at a path on disk holds, whatever characters there are in it; raises NoSuchNote."""
+        """Return the content of the file at a path on disk, with any characters in its name; raises NoSuchNote."""
         if self.scope.allows(parts):
             with suppress(NoSuchFolder, FileNotFoundError), self.opened() as root, ExitStack() as stack:
                 folder = stack.enter_context(opened_folder(root, parts[:-1], self.scope.leads_on))
@@ -143,7 +143,7 @@ class Vault:
         return counts
 
     def _meant(self, written: str, *, anywhere: bool) -> Iterator[Parts]:
-        """Yield the paths that a written one may mean, the likeliest first."""
+        """Yield the paths that a written path may mean, the likeliest first."""
         parts = split_path(written)
         as_note = note_parts(written)
         yield as_note  # first, since many folders have a note of the same name beside them

@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from cases import cases
 from settings_file import load
 
 from elbowroom.autostart.launchd import STOP_SECONDS, agent_text
@@ -122,7 +123,7 @@ def test_a_change_shows(text: str) -> None:
     assert not is_as_written("\n".join(line for line in text.splitlines() if "Written by" not in line))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "after"),
     [
         ("<Arguments>serve", "<Arguments>serve --port 80"),

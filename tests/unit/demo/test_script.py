@@ -3,32 +3,18 @@
 from typing import Any
 
 import pytest
+from cases import cases
 
-from elbowroom.demo import Reply, Script, Text, ToolCall
+from elbowroom.demo import Reply, Script
 from elbowroom.demo.answer import filled
 from elbowroom.demo.perform import normalised, stopped_at
 from elbowroom.demo.script import ScriptQueue
-
-
-def test_script_takes_strings_as_text_and_is_equal_by_content() -> None:
-    """A str is a Text, and how an answer ends is part of what it is."""
-    assert Script("Hi", ToolCall("f")) == Script(Text("Hi"), ToolCall("f"))
-    assert Script("Hi") != Script("Hi", done=False)
 
 
 def test_reply_must_be_alone() -> None:
     """A whole HTTP answer cannot be mixed with steps of a model."""
     with pytest.raises(ValueError, match="only step"):
         Script("Hi", Reply(500, "no"))
-
-
-def test_queue_gives_scripts_out_in_order_and_once() -> None:
-    """Looking at the next script does not use it up; taking it does."""
-    queue = ScriptQueue()
-    queue.add(Script("one"), None, repeat=False)
-    queue.add(Script("two"), None, repeat=False)
-    assert queue.peek({}) == Script("one")
-    assert [queue.take({}), queue.take({}), queue.take({})] == [Script("one"), Script("two"), None]
 
 
 def test_queue_holds_a_script_until_its_request_comes() -> None:
@@ -58,7 +44,7 @@ def test_tool_names_are_normalised() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("schema", "expected"),
     [
         ({"type": "object", "properties": {"path": {"type": "string"}}}, {"path": "a.md"}),

@@ -4,10 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from cases import cases
 
-from elbowroom.doctor.agents import of_model, of_pruning, of_room
-from elbowroom.doctor.machine import IN_USE, of_hosts, of_origins, of_port, of_proxies, of_time
-from elbowroom.doctor.providers import Visit, of_clock, of_lmstudio, of_policy, of_window
+from elbowroom.doctor.agents import judge_model, judge_pruning, judge_room
+from elbowroom.doctor.machine import IN_USE, judge_hosts, judge_origins, judge_port, judge_proxies, judge_time
+from elbowroom.doctor.providers import Visit, judge_clock, judge_lmstudio, judge_policy, judge_window
 from elbowroom.doctor.subject import Answer, Trouble
 from elbowroom.providers.base import ModelInfo
 from elbowroom.settings.model import ServerSettings
@@ -33,7 +34,7 @@ def model(name: str, window: int | None = None, most: int | None = 32_768) -> Mo
     return ModelInfo(name, "lmstudio", name, state=state, loaded_context=window, max_context=most)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "trouble", "words", "remedy"),
     [
         (LOCAL, "refused", "Nobody listens", "lms server start"),
@@ -46,12 +47,12 @@ def model(name: str, window: int | None = None, most: int | None = 32_768) -> Mo
 )
 def test_an_address_without_an_answer(url: str, trouble: Trouble, words: str, remedy: str) -> None:
     """Each way of not answering has its own remedy."""
-    found = of_lmstudio(Visit(url, False, Answer(trouble)))
+    found = judge_lmstudio(Visit(url, False, Answer(trouble)))
     assert found is not None
     assert (found.severity, words in found.what, remedy in found.remedy) == ("fail", True, True)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("visit", "severity", "words"),
     [
         (
@@ -81,7 +82,7 @@ def test_an_address_without_an_answer(url: str, trouble: Trouble, words: str, re
 )
 def test_somebody_else_or_an_older_one(visit: Visit, severity: str, words: str) -> None:
     """Who answers is told by what it says, never by its status."""
-    found = of_lmstudio(visit)
+    found = judge_lmstudio(visit)
     assert found is not None
     assert found.severity == severity
     assert words in found.what + found.remedy
@@ -90,11 +91,11 @@ def test_somebody_else_or_an_older_one(visit: Visit, severity: str, words: str) 
 
 def test_lm_studio_with_its_list_is_all_right() -> None:
     """The list is enough, also of one that does not greet."""
-    assert of_lmstudio(Visit(LOCAL, False, GREETING, said({"models": []}))) is None
-    assert of_lmstudio(Visit(LOCAL, False, NOT_FOUND, said({"models": []}))) is None
+    assert judge_lmstudio(Visit(LOCAL, False, GREETING, said({"models": []}))) is None
+    assert judge_lmstudio(Visit(LOCAL, False, NOT_FOUND, said({"models": []}))) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "cannot_bind", "held", "severity", "words"),
     [
         (said({"status": "ok", "version": "1", "providers": []}), IN_USE, True, "ok", "is running"),
@@ -110,7 +111,7 @@ def test_lm_studio_with_its_list_is_all_right() -> None:
 )
 def test_the_port(answer: Answer, cannot_bind: str, held: bool, severity: str, words: str) -> None:
     """Only what says that it is an elbowroom is one."""
-    (found,) = of_port(ServerSettings(), answer, cannot_bind=cannot_bind, held=held)
+    (found,) = judge_port(ServerSettings(), answer, cannot_bind=cannot_bind, held=held)
     assert (found.severity, words in found.what) == (severity, True)
 
 
@@ -121,14 +122,14 @@ def test_hosts_and_origins_that_never_match() -> None:
         allowed_hosts=("http://chat.lan/", "chat.lan", "10.0.0.5:2345"),
         allowed_origins=("https://chat.lan", "chat.lan", "https://chat.lan/", "*"),
     )
-    assert [found.remedy for found in of_hosts(server)] == ["Write the bare name: 'chat.lan'."]
-    assert [found.severity for found in of_origins(server)] == ["warn"] * 3
-    assert of_hosts(ServerSettings(allowed_hosts=("localhost", "127.0.0.1:2345", "[::1]:2345", "[::1]"))) == []
-    [foreign] = of_hosts(ServerSettings(allowed_hosts=("chat.lan",)))
+    assert [found.remedy for found in judge_hosts(server)] == ["Write the bare name: 'chat.lan'."]
+    assert [found.severity for found in judge_origins(server)] == ["warn"] * 3
+    assert judge_hosts(ServerSettings(allowed_hosts=("localhost", "127.0.0.1:2345", "[::1]:2345", "[::1]"))) == []
+    [foreign] = judge_hosts(ServerSettings(allowed_hosts=("chat.lan",)))
     assert "unless a proxy on this machine" in foreign.what
 
 
-@pytest.mark.parametrize(
+@cases(
     ("environ", "is_caught"),
     [
         ({}, False),
@@ -143,7 +144,7 @@ def test_hosts_and_origins_that_never_match() -> None:
 )
 def test_proxies(environ: dict[str, str], is_caught: bool) -> None:
     """Those that would catch what is meant for this machine are found."""
-    assert bool(of_proxies(environ)) is is_caught
+    assert bool(judge_proxies(environ)) is is_caught
 
 
 @pytest.mark.parametrize(
@@ -151,59 +152,60 @@ def test_proxies(environ: dict[str, str], is_caught: bool) -> None:
 )
 def test_password_of_a_proxy_is_not_told(address: str) -> None:
     """However it is written, only the machine is named: without a scheme, or with signs that belong escaped."""
-    [found] = of_proxies({"HTTP_PROXY": address})
+    [found] = judge_proxies({"HTTP_PROXY": address})
     assert "TED" not in found.what
     assert "(proxy" in found.what
 
 
 def test_clocks() -> None:
     """One before elbowroom's time, and one minutes away from a provider's; a date that is none says nothing."""
-    assert [found.severity for found in of_time(0.0)] == ["fail"]
+    assert [found.severity for found in judge_time(0.0)] == ["fail"]
     now = 1_800_000_000.0
-    assert of_time(now) == []
-    assert of_clock("Fri, 15 Jan 2027 08:00:00 GMT", now, "lmstudio") == []
-    assert "60 minutes behind" in of_clock("Fri, 15 Jan 2027 09:00:00 GMT", now, "lmstudio")[0].what
-    assert of_clock("yesterday", now, "lmstudio") == []
+    assert judge_time(now) == []
+    assert judge_clock("Fri, 15 Jan 2027 08:00:00 GMT", now, "lmstudio") == []
+    assert "60 minutes behind" in judge_clock("Fri, 15 Jan 2027 09:00:00 GMT", now, "lmstudio")[0].what
+    assert judge_clock("yesterday", now, "lmstudio") == []
 
 
 @pytest.mark.parametrize(("tokens", "severities"), [(2048, []), (2049, ["warn"]), (3482, ["fail"])])
 def test_room_that_tools_leave(tokens: int, severities: list[str]) -> None:
     """Up to half of the window is no matter; from 85 % on hardly anything else fits."""
-    found = of_room("writer", tokens, 36, 4096)
+    found = judge_room("writer", tokens, 36, 4096)
     assert [one.severity for one in found] == severities
     assert all("36 tools" in one.what and one.remedy for one in found)
 
 
 def test_windows() -> None:
     """Small ones are told, unless the model can have no larger one."""
-    assert of_window(model("tiny", 8192), "lmstudio", "lmstudio") == []
-    assert of_window(model("tiny", 2048, 2048), "lmstudio", "lmstudio") == []
-    assert of_window(model("tiny"), "lmstudio", "lmstudio") == []
-    assert [one.severity for one in of_window(model("tiny", 4096), "lmstudio", "lmstudio")] == ["warn"]
-    assert [one.severity for one in of_window(model("tiny", 4096, None), "ollama", "ollama")] == ["warn"]
+    assert judge_window(model("tiny", 8192), "lmstudio", "lmstudio") == []
+    assert judge_window(model("tiny", 2048, 2048), "lmstudio", "lmstudio") == []
+    assert judge_window(model("tiny"), "lmstudio", "lmstudio") == []
+    assert [one.severity for one in judge_window(model("tiny", 4096), "lmstudio", "lmstudio")] == ["warn"]
+    assert [one.severity for one in judge_window(model("tiny", 4096, None), "ollama", "ollama")] == ["warn"]
 
 
 def test_policies() -> None:
     """The one that loses the instructions is a warning; one that is not known is no reason to worry."""
-    found = {policy: of_policy(model("tiny", 8192), policy) for policy in ("rollingWindow", "truncateMiddle", "new")}
+    found = {policy: judge_policy(model("tiny", 8192), policy) for policy in ("rollingWindow", "truncateMiddle", "new")}
     assert [one.severity for one in found.values()] == ["warn", "ok", "ok"]
 
 
 def test_models_that_agents_name() -> None:
     """Ollama's names may leave `:latest` out; what makes embeddings cannot chat."""
     embedding = ModelInfo("embed", "lmstudio", "embed", kind="embedding")
-    assert of_model("agent a", "llama3", [model("llama3:latest")], "ollama") is None
-    assert of_model("agent a", "llama3", [model("llama3", 8192)], "lmstudio") is None
+    assert judge_model("agent a", "llama3", [model("llama3:latest")], "ollama") is None
+    assert judge_model("agent a", "llama3", [model("llama3", 8192)], "lmstudio") is None
     assert (
-        "only makes embeddings" in (of_model("agent a", "embed", [embedding], "lmstudio") or pytest.fail("none")).what
+        "only makes embeddings"
+        in (judge_model("agent a", "embed", [embedding], "lmstudio") or pytest.fail("none")).what
     )
 
 
 def test_pruning_agents() -> None:
     """One with the same model, or with a window like the others', is fine."""
     models = [model("large", 32_768), model("small", 8192), model("unloaded")]
-    assert of_pruning("lmstudio", "large", models, {"writer": "large"}) == []
-    assert of_pruning("lmstudio", "large", models, {"writer": "small"}) == []
-    assert "several parts" in of_pruning("lmstudio", "small", models, {"writer": "large"})[0].what
-    assert "is not loaded" in of_pruning("lmstudio", "unloaded", models, {"writer": "large"})[0].what
-    assert "own model does it" in of_pruning("lmstudio", "gone", models, {"writer": "large"})[0].what
+    assert judge_pruning("lmstudio", "large", models, {"writer": "large"}) == []
+    assert judge_pruning("lmstudio", "large", models, {"writer": "small"}) == []
+    assert "several parts" in judge_pruning("lmstudio", "small", models, {"writer": "large"})[0].what
+    assert "is not loaded" in judge_pruning("lmstudio", "unloaded", models, {"writer": "large"})[0].what
+    assert "own model does it" in judge_pruning("lmstudio", "gone", models, {"writer": "large"})[0].what

@@ -5,6 +5,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from cases import cases
 
 from elbowroom.errors import SettingsError
 from elbowroom.logs.file import LogFile, last_lines
@@ -35,7 +36,7 @@ def raised(error: Exception) -> logging.LogRecord:
     return made
 
 
-@pytest.mark.parametrize("name", ["a\nb", "a\r\nb", "a\x1b[2Jb", "a\u2028b", "a\u202eb", "a\0b", "a\udc80b"])
+@cases("name", ["a\nb", "a\r\nb", "a\x1b[2Jb", "a\u2028b", "a\u202eb", "a\0b", "a\udc80b"])
 def test_a_name_cannot_break_a_line(name: str) -> None:
     """Control characters in what a client has chosen are written out, in both forms of the log."""
     made = record("%s: asked by %r", name, name)

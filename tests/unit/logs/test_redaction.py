@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import pytest
+from cases import cases
 from settings_file import load
 
 from elbowroom.logs.redaction import Redactor
@@ -23,7 +23,7 @@ env = { SERVICE_TOKEN = "mcp-sesame-12", ROOT = "/home/me/notes" }
 """
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "Authorization: Bearer PLANTED-1234",
@@ -46,7 +46,7 @@ def test_secrets_are_known_by_what_surrounds_them(text: str) -> None:
     assert "PLANTED" not in Redactor().clean(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "writer: 120 tokens in, 45 out, 1 step(s), stop, 2.0 s",

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from cases import cases
 from settings_file import load, refusal
 
 from elbowroom.settings.doubts import is_loopback
@@ -12,14 +13,14 @@ from elbowroom.settings.doubts import is_loopback
 NO_TOKEN = "lets other machines in, so it needs a token"
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost", "LOCALHOST", "0:0:0:0:0:0:0:1"])
+@cases("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost", "LOCALHOST", "0:0:0:0:0:0:0:1"])
 def test_loopback_needs_no_token(tmp_path: Path, host: str) -> None:
     """Every form of an address that only this machine reaches is accepted without a token."""
     assert is_loopback(host)
     assert load(tmp_path, f'[server]\nhost = "{host}"\n').settings.server.host == host
 
 
-@pytest.mark.parametrize(
+@cases(
     "host",
     [
         "0.0.0.0",
@@ -36,7 +37,7 @@ def test_loopback_needs_no_token(tmp_path: Path, host: str) -> None:
         "*",
     ],
 )
-@pytest.mark.parametrize("layer", ["file", "variable", "flag"])
+@cases("layer", ["file", "variable", "flag"])
 def test_anything_wider_needs_a_token(tmp_path: Path, host: str, layer: str) -> None:
     """Without a token the settings are refused, whoever set the host; the message names who did, and the remedy."""
     key, variable = ("server", "host"), "ELBOWROOM_SERVER__HOST"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import cases
 from settings_file import AGENT
 
 from elbowroom.errors import Conflict, WrongSettings
@@ -126,7 +127,7 @@ def test_everything_shown_is_json(tmp_path: Path) -> None:
     assert (sources["agents[0].sampling.top_k"], sources["agents[0].vault.write"]) == ("file", "default")
 
 
-@pytest.mark.parametrize("name", ["", "a\nb", 'q"', "\x00", "\u2028", "a.b", "ä"])
+@cases("name", ["", "a\nb", 'q"', "\x00", "\u2028", "a.b", "ä"])
 def test_names_of_any_form(tmp_path: Path, name: str) -> None:
     """Parameters and headers may have any name that JSON has."""
     path = tmp_path / "settings.toml"

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from cases import cases
 from pydantic import BaseModel
 from settings_file import AGENT, load
 
@@ -50,7 +51,7 @@ def default_of(model: type[BaseModel], name: str) -> str:
             return f"`{json.dumps(value)}`"
 
 
-@pytest.mark.parametrize("heading", MODELS)
+@cases("heading", MODELS)
 def test_the_tables_have_every_key_with_its_default(heading: str) -> None:
     """Each table of the file has a table in the document: the same keys in the same order, the same defaults."""
     model = MODELS[heading]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from cases import cases
 from settings_file import AGENT, load
 
 from elbowroom.errors import SettingsError
@@ -26,7 +27,7 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
     assert (loaded.sources, loaded.warnings) == ({}, ())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "environ", "flags", "port", "source"),
     [
         ("", {}, {}, 2345, None),
@@ -39,7 +40,6 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
         (FILE, VARIABLE, FLAG, 1003, "flag --port"),
         (FILE, {}, {PORT: None}, 1001, "{file}"),
     ],
-    ids=["default", "file", "env", "flag", "env-file", "flag-file", "flag-env", "all", "flag not given"],
 )
 def test_precedence_of_each_pair(
     tmp_path: Path,

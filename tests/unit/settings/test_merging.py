@@ -2,17 +2,15 @@
 
 from typing import Any
 
-import pytest
+from cases import cases
 
-from elbowroom.settings.merge import asked_for, is_same, mark_secrets, merged, own_files, take_out
+from elbowroom.settings.merge import asked_for, extract_secrets, is_same, mark_secrets, merged, own_files
 
 AGENTS = [{"id": "a", "model": "m", "sampling": {"seed": 1, "top_k": 2}}, {"id": "b", "model": "m"}]
 KEPT = {"set": True, "from": "env:KEY"}
 
 
-@pytest.mark.parametrize(
-    ("data", "patch", "result"),
-    [
+@cases(("data", "patch", "result"), [
         ({}, {"server": {"port": 1}}, {"server": {"port": 1}}),
         ({"server": {"port": 1, "host": "h"}}, {"server": {"port": None}}, {"server": {"host": "h"}}),
         ({"server": {"port": 1}}, {"server": None}, {}),
@@ -41,8 +39,7 @@ KEPT = {"set": True, "from": "env:KEY"}
         ({}, {"agents": 5, "server": "x"}, {"agents": 5, "server": "x"}),
         ({"agents": AGENTS}, {"agents": {"a": 5}}, {"agents": {"a": 5}}),
         ({}, {"agents": [5]}, {"agents": [5]}),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_merge_patch(data: dict[str, Any], patch: dict[str, Any], result: dict[str, Any]) -> None:
     """Null removes, tables are merged, rows are told apart by their names, a whole list replaces."""
     assert merged(data, patch, {}) == result
@@ -70,7 +67,7 @@ def test_secrets_go_into_files_of_their_own() -> None:
         "providers": [{"id": "p", "kind": "ollama", "api_key": KEPT}, {"id": "q", "api_key": "file:~/key"}],
         "mcp_servers": {"m": {"headers": {"X": KEPT, "set": "Bearer 1"}, "env": {"A B": "2"}, "cwd": "plain"}},
     }
-    new, files = take_out(merged(data, mark_secrets(patch), {}))
+    new, files = extract_secrets(merged(data, mark_secrets(patch), {}))
     token, header, variable = new["server"]["token"], new["mcp_servers"][0]["headers"], new["mcp_servers"][0]["env"]
     assert new["providers"] == [data["providers"][0], {"id": "q", "api_key": "file:~/key"}]
     assert header["X"] == "file:x"
@@ -93,7 +90,7 @@ def test_rows_are_asked_for_where_they_stand() -> None:
     assert asked_for(whole, whole)["agents"][0] == {"id": "c"}
 
 
-@pytest.mark.parametrize(("one", "other"), [(1, True), (1, 1.0), ([1], [1, 2]), ({"a": 1}, {}), ("1", 1), (None, 0)])
+@cases(("one", "other"), [(1, True), (1, 1.0), ([1], [1, 2]), ({"a": 1}, {}), ("1", 1), (None, 0)])
 def test_values_of_different_types_differ(one: Any, other: Any) -> None:
     """What is equal in Python need not be the same in a file."""
     assert not is_same(one, other)

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from cases import cases
 from settings_file import AGENT, load, refusal
 
 from elbowroom.errors import SettingsError
@@ -83,7 +84,7 @@ def test_a_key_whose_variable_is_not_set_is_mentioned(tmp_path: Path) -> None:
     assert said.endswith("providers[0].api_key = env:MINE names a variable that is not set; no key is sent.")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "said"),
     [
         (None, "cannot be read: No such file or directory."),
@@ -92,9 +93,8 @@ def test_a_key_whose_variable_is_not_set_is_mentioned(tmp_path: Path) -> None:
         (SESAME.encode("utf-16"), "is not UTF-8 text (byte 0)."),
         (f"{SESAME}\nsecond line\n".encode(), "a secret is one line."),
     ],
-    ids=["missing", "empty", "blank", "utf-16", "two lines"],
 )
-@pytest.mark.parametrize("key", ["server.token", "providers[0].api_key"])
+@cases("key", ["server.token", "providers[0].api_key"])
 def test_a_secret_file_that_gives_no_secret_is_named(
     tmp_path: Path, content: bytes | None, said: str, key: str
 ) -> None:
@@ -130,7 +130,7 @@ def test_a_secret_is_a_text(tmp_path: Path, written: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         f'{PROVIDER}api_key = "{SESAME}"\n',

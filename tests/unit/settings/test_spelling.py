@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from cases import cases
 from settings_file import AGENT, load
 
 
@@ -11,7 +12,7 @@ def warnings(folder: Path, text: str = "", environ: dict[str, str] | None = None
     return [line.replace(str(folder / "settings.toml"), "FILE") for line in load(folder, text, environ).warnings]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "key", "meant"),
     [
         ("[server]\nprot = 1", "server.prot", "port"),
@@ -71,7 +72,7 @@ def test_a_misspelt_variable_is_said(tmp_path: Path, name: str, meant: str) -> N
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     "name", ["ELBOWROOM_TOKEN", "ELBOWROOM_CONFIG", "ELBOWROOM_DATA_DIR", "ELBOWROOM_KEY_OF_MINE", "SERVER__PORT", "X"]
 )
 def test_other_variables_are_left_alone(tmp_path: Path, name: str) -> None:

@@ -5,6 +5,7 @@ import tomllib
 from typing import Any
 
 import pytest
+from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,7 +74,7 @@ def test_no_change_keeps_every_byte(text: str) -> None:
     assert rewritten(text, tomllib.loads(text)) == ended
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "value", "before", "after"),
     [
         ("server.port", 1, "port = 2345 # the", "port = 1 # the"),
@@ -110,9 +111,7 @@ def test_a_row_that_goes_leaves_the_comments_of_others() -> None:
     assert text.count("#") == WRITTEN.count("#") - 2
 
 
-@pytest.mark.parametrize(
-    ("text", "path", "value", "result"),
-    [
+@cases(("text", "path", "value", "result"), [
         ("server.port = 1  # it\n", "server.port", 2, "server.port = 2  # it\n"),
         ("server = { port = 1 }\n", "server.port", 2, "server = { port = 2 }\n"),
         ('agents = [{ id = "a", model = "m" }]\n', "agents.0.model", "n", None),
@@ -121,8 +120,7 @@ def test_a_row_that_goes_leaves_the_comments_of_others() -> None:
         ('[[agents]]\nid = "a"\n[server]\nport = 1\n[[agents]]\nid = "b"\n', "agents.1.id", "c", None),
         ('[a.b]\nx = 1\n[server]\nport = 1\n[a.c]\ny = 1\n', "a.z", 3, None),
         ("\ufeff", "server.port", 1, None),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_other_ways_of_writing_are_changed_too(text: str, path: str, value: Any, result: str | None) -> None:
     """Dotted keys, tables in a line, lists of them, and tables that are scattered through the file."""
     text = text.removeprefix("\ufeff")

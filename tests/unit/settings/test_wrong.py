@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from cases import cases
 from settings_file import AGENT, OPENAI, load, refusal
 
 from elbowroom.errors import SettingsError
@@ -19,9 +20,7 @@ PRUNER = "it takes 'same' or the id of an enabled agent, which are:"
 LIST = 'it takes a list such as ["one", "two"].'
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+@cases(("text", "said"), [
         ('[server]\nport = "x"', "FILE: server.port = 'x' is not accepted; it takes a whole number."),
         ("[server]\nport = 2345.5", "FILE: server.port = 2345.5 is not accepted; it takes a whole number."),
         ("[server]\nport = true", "FILE: server.port = true is not accepted; it takes a number, not true or false."),
@@ -106,14 +105,13 @@ LIST = 'it takes a list such as ["one", "two"].'
          "FILE: agents[0].provider = 'far' is not accepted; it takes 'lmstudio' (agent 'writer')."),
         ("providers = []\n" + AGENT,
          f"FILE: agents[0].provider = 'lmstudio' is not accepted; {NO_PROVIDER}"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_wrong_value_is_named_with_what_is_accepted(tmp_path: Path, text: str, said: str) -> None:
     """File, key, value, what the key takes: one line, and no word of the validation library's own."""
     assert refusal(tmp_path, text) == said
 
 
-@pytest.mark.parametrize(
+@cases(
     "url",
     [
         "127.0.0.1:1234",

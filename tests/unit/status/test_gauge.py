@@ -4,6 +4,7 @@ import io
 from typing import Any
 
 import pytest
+from cases import cases
 
 from elbowroom.status.asking import Place, Snapshot
 from elbowroom.status.command import show
@@ -54,9 +55,9 @@ def test_all_of_it_in_plain_ascii() -> None:
     )
 
 
-@pytest.mark.parametrize("columns", range(40, 130, 7))
-@pytest.mark.parametrize("is_unicode", [True, False])
-@pytest.mark.parametrize("tokens", [0, 1, 6553, 7372, 8192, 9_999_999])
+@cases("columns", range(40, 130, 7))
+@cases("is_unicode", [True, False])
+@cases("tokens", [0, 1, 6553, 7372, 8192, 9_999_999])
 def test_no_line_is_wider_than_the_terminal(columns: int, is_unicode: bool, tokens: int) -> None:
     """Whatever titles and names are, in letters of any width."""
     long = {**TURN, "title": "渡し船は何時に出ますか" * 20, "model": "m" * 300, "fill": {**FILL, "tokens": tokens}}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import cases
 from vaults import WAYS, changes_of, files_in, vault_of, write_notes
 
 from elbowroom.vault.changes import Changes
@@ -123,8 +124,8 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize("by_descriptor", WAYS)
-@pytest.mark.parametrize("path", PATHS, ids=ascii)
+@cases("by_descriptor", WAYS)
+@cases("path", PATHS)
 def test_paths_that_lead_elsewhere(tmp_path: Path, path: str, by_descriptor: bool) -> None:
     """However a path is written, nothing outside and nothing hidden is shown, and the refusal is a sentence."""
     vault = vault_beside_a_secret(tmp_path, by_descriptor=by_descriptor)
@@ -133,8 +134,8 @@ def test_paths_that_lead_elsewhere(tmp_path: Path, path: str, by_descriptor: boo
         assert told.strip()
 
 
-@pytest.mark.parametrize("by_descriptor", WAYS)
-@pytest.mark.parametrize("path", PATHS, ids=ascii)
+@cases("by_descriptor", WAYS)
+@cases("path", PATHS)
 def test_nothing_is_written_elsewhere(tmp_path: Path, path: str, by_descriptor: bool) -> None:
     """However a path is written, no change reaches a file that is hidden or outside, and none is made there."""
     vault = vault_beside_a_secret(tmp_path, by_descriptor=by_descriptor)
@@ -159,8 +160,8 @@ def test_nothing_is_written_elsewhere(tmp_path: Path, path: str, by_descriptor: 
     assert SECRET in (Path(vault.root) / ".trash" / "old.md").read_text()
 
 
-@pytest.mark.parametrize("by_descriptor", WAYS)
-@pytest.mark.parametrize("target", ["../outside", "../outside/secret.md", "A", "loop", "/etc", "Plan.md"])
+@cases("by_descriptor", WAYS)
+@cases("target", ["../outside", "../outside/secret.md", "A", "loop", "/etc", "Plan.md"])
 def test_links_are_not_followed(tmp_path: Path, target: str, by_descriptor: bool) -> None:
     """A link in the vault is not followed wherever it leads: out, inside, to itself; to a file or to a folder."""
     vault = vault_beside_a_secret(tmp_path, by_descriptor=by_descriptor)
@@ -219,9 +220,9 @@ def test_pipes_and_sockets_are_not_opened(tmp_path: Path, by_descriptor: bool) -
         assert tell_search(vault, "plan", "", "", "", 10, 0).startswith("1 notes")
 
 
-@pytest.mark.parametrize("by_descriptor", WAYS)
-@pytest.mark.parametrize("name", ["zero", "full", "random", "null"])
 @pytest.mark.timeout(20)
+@cases("by_descriptor", WAYS)
+@cases("name", ["zero", "full", "random", "null"])
 def test_devices_are_not_opened(tmp_path: Path, name: str, by_descriptor: bool) -> None:
     """A device, of which reading would never end, is no file, neither for those that read nor for those that write."""
     vault = Vault("/dev", Scope.of((), ()), by_descriptor=by_descriptor)
@@ -271,8 +272,8 @@ def test_a_name_that_two_notes_may_mean(tmp_path: Path) -> None:
         vault.read("Plan.md")
 
 
-@pytest.mark.parametrize("by_descriptor", WAYS)
-@pytest.mark.parametrize("folder", ["Private", "private", "PRIVATE"])
+@cases("by_descriptor", WAYS)
+@cases("folder", ["Private", "private", "PRIVATE"])
 def test_excluded_folders_stay_closed_in_any_case(tmp_path: Path, folder: str, by_descriptor: bool) -> None:
     """What is excluded is closed however it is written in the settings and by the model."""
     notes = {"Private/Diary.md": SECRET, "Plan.md": "plan"}
@@ -450,7 +451,7 @@ def test_one_line_of_fifty_megabytes(tmp_path: Path) -> None:
         assert "1 notes are too large" in tell_search(vault, query, "", "", "", 10, 0)
 
 
-@pytest.mark.parametrize("name", ["CON", "nul.md", "Lpt1.md", "a?.md", "a*.md", "end.", "end ", "a#b.md", "x" * 300])
+@cases("name", ["CON", "nul.md", "Lpt1.md", "a?.md", "a*.md", "end.", "end ", "a#b.md", "x" * 300])
 def test_new_names_work_on_every_system(name: str) -> None:
     """A name that another system or a link could not hold is not given to a new note."""
     with pytest.raises(VaultError):
@@ -460,7 +461,7 @@ def test_new_names_work_on_every_system(name: str) -> None:
 USUAL = ["Plan.md", "…and then.md", "Café ☕️.md", "👩‍🚀 Space.md", "日本語.md", "a.b.c.md", "Étude n°5.md"]
 
 
-@pytest.mark.parametrize("name", USUAL)
+@cases("name", USUAL)
 def test_usual_names_are_open(name: str) -> None:
     """Letters of all scripts, emojis with what joins them, and dots inside of a name are fine."""
     assert split_path(f"Folder/{name}") == ("Folder", name)

@@ -1,6 +1,7 @@
 """Edits change what is addressed and nothing else, byte for byte."""
 
 import pytest
+from cases import cases
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -124,7 +125,7 @@ def test_appending_keeps_the_note(text: str, new: list[str]) -> None:
 NOTE = "# Plan\n\nIntro.\n\n## Tasks\n\n- one\n- two ^two\n\n## Log\nText\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "target", "operation", "text", "expected"),
     [
         ("heading", "Tasks", "append", "- three", NOTE.replace("^two\n", "^two\n- three\n")),
@@ -163,7 +164,7 @@ def test_frontmatter_values_stay_valid() -> None:
         patched(note, "frontmatter", "a: b\nc", "replace", "x")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "after"),
     [
         ("k:\n- 1  # one\n- 'it''s'\nx: y\n", "k:\n- 1  # one\n- 'it''s'\n- new\nx: y\n"),
@@ -182,11 +183,8 @@ def test_items_are_added_to_what_is_there(before: str, after: str) -> None:
     assert patched(note, "frontmatter", "k", "append", "new") == f"---\n{after}---\n"
 
 
-@pytest.mark.parametrize(
-    "written",
-    ["k: |\n  a text\n  of lines\n", "k: >-\n  a\n", "k:\n  a: 1\n  b: 2\n", "k: {a: 1}\n", "k: &x [a]\n", "k: *x\n",
-     "k: [a,\n  b]\n", "k: !!set\n", "k:\n  - a: 1\n    b: 2\n", "k: one\n  two\n"],
-)  # fmt: skip
+@cases("written", ["k: |\n  a text\n  of lines\n", "k: >-\n  a\n", "k:\n  a: 1\n  b: 2\n", "k: {a: 1}\n", "k: &x [a]\n",
+     "k: *x\n", "k: [a,\n  b]\n", "k: !!set\n", "k:\n  - a: 1\n    b: 2\n", "k: one\n  two\n"])  # fmt: skip
 def test_items_are_added_to_nothing_else(written: str) -> None:
     """A block of text, a mapping, an anchor or what goes on in the next line would be lost: it is refused."""
     with pytest.raises(VaultError, match="not a plain list or text"):

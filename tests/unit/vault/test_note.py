@@ -4,6 +4,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,7 +145,7 @@ def test_any_text_is_a_note(text: str) -> None:
     read_frontmatter(note)
 
 
-@pytest.mark.parametrize(
+@cases(
     "piece",
     [
         "#",
@@ -196,7 +197,7 @@ def test_hostile_notes_take_linear_time(piece: str) -> None:
     assert time.process_time() - began < 10  # quadratic work would take minutes
 
 
-@pytest.mark.parametrize("piece", ["# a\n", "- a ^b\n", "a: b\n", "  - a\n", "```\n", "x ^a ", "\n"])
+@cases("piece", ["# a\n", "- a ^b\n", "a: b\n", "  - a\n", "```\n", "x ^a ", "\n"])
 def test_hostile_notes_are_changed_in_linear_time(piece: str) -> None:
     """A section, a block and a key of a long note are found and changed, or refused, at once."""
     text = f"---\nlist:\n{piece * 5_000}---\n# Last\n{piece * 5_000}\nend ^end\n"

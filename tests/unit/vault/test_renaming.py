@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from cases import cases
 from vaults import WAYS, changes_of, files_in
 
 from elbowroom.vault.names import VaultError, is_embedded
@@ -20,7 +21,7 @@ def renamed(folder: Path, notes: dict[str, str], old: str, new: str) -> dict[str
     return {name: data.decode() for name, data in after.items()}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "after"),
     [
         ("[[Old]]", "[[B/New]]"),
@@ -88,7 +89,7 @@ def test_files_that_are_embedded(tmp_path: Path, by_descriptor: bool) -> None:
     assert files_in(tmp_path / "vault") == before
 
 
-@pytest.mark.parametrize("new", ["photo", "photo.md", "photo.exe", "../photo.png", ".photo.png", "A/x.png", "con.png"])
+@cases("new", ["photo", "photo.md", "photo.exe", "../photo.png", ".photo.png", "A/x.png", "con.png"])
 def test_what_an_embedded_file_cannot_become(tmp_path: Path, new: str) -> None:
     """It keeps its ending, replaces nothing, and stays in the vault."""
     changes = changes_of(tmp_path, {"pic.png": "p", "A/x.png": "x"})

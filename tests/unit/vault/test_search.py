@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cases import cases
 from vaults import vault_of, write_notes
 
 from elbowroom.vault.changes import Changes
@@ -174,7 +175,7 @@ def test_count(tmp_path: Path) -> None:
     assert tell_count(vault, "garden", "", "", "Projects").splitlines() == ["2 notes.", "directly here: 2"]
 
 
-@pytest.mark.parametrize("query", ["(a+)+$", "(a|aa)+$", "[", "*", "a.*b", "\\", "(?P<x>"])
+@cases("query", ["(a+)+$", "(a|aa)+$", "[", "*", "a.*b", "\\", "(?P<x>"])
 def test_patterns_are_plain_text(tmp_path: Path, query: str) -> None:
     """What looks like a pattern is looked for as it stands."""
     vault = vault_of(tmp_path, {"A.md": f"x {query} y", "B.md": "a" * 100_000})

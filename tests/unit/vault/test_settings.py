@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import pytest
+from cases import cases
 from settings_file import AGENT, load, refusal
 from vaults import changes_of
 
@@ -21,7 +21,7 @@ def test_a_vault_and_its_tools(tmp_path: Path) -> None:
     assert settings.agents[0].tools == ("vault",)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "said"),
     [
         (f"{VAULT}{AGENT}tools = ['vault.raed']\n", "'vault.read'"),

@@ -2,13 +2,11 @@
 
 import asyncio
 import random
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from load import Load
-from servers import Rig, Server
+from servers import Checkout, Rig, Server
 from upstream import Reply
 from visit import visit
 
@@ -40,10 +38,9 @@ class Start:
     broken: tuple[str, ...]
 
 
-def tokenizer_mib() -> float:
+def tokenizer_mib(checkout: Checkout) -> float:
     """Return by how much a process grows that loads the tokenizer of a model of unknown family, in MiB."""
-    answer = subprocess.run([sys.executable, "-c", LOAD_TOKENIZER], capture_output=True, text=True, check=True)
-    return float(answer.stdout)
+    return float(checkout.evaluate("import start_up; exec(start_up.LOAD_TOKENIZER)"))
 
 
 async def start(name: str, rig: Rig, idle: float, tokenizer: float) -> Start:
@@ -59,6 +56,7 @@ async def start(name: str, rig: Rig, idle: float, tokenizer: float) -> Start:
 
 async def starts(names: Sequence[str], rig: Rig, idle: float, count: int, rng: random.Random) -> list[Start]:
     """Start every server `count` times, in shuffled rounds."""
-    own = {name: 0.0 if name == "control" else await asyncio.to_thread(tokenizer_mib) for name in names}
+    mib = {name: await asyncio.to_thread(tokenizer_mib, checkout) for name, checkout in rig.checkouts.items()}
+    own = {name: 0.0 if name == "control" else mib.get(name, mib["elbowroom"]) for name in names}
     order = [name for _ in range(count) for name in rng.sample(list(names), k=len(names))]
     return [await start(name, rig, idle, own[name]) for name in order]

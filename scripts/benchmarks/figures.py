@@ -1,19 +1,21 @@
 """What is read out of the rounds, and the targets it is held to."""
 
 import operator
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from compaction import Compactions
 from rounds import Measure, Run, Spread
-from servers import FORGETFUL, NAMES
+from servers import FORGETFUL, NAMES, OTHER
 from start_up import Start
 from turn_cost import LONG, SHORT, WAYS, Turns
 from visit import Visit
 
 Verdict = Literal["pass", "MISSED", "void", "broken", "-"]
 Against = Literal["control", "direct", "control's own", "forgetful"]
+SHOWN = (*NAMES, OTHER)
 MICRO, MILLI = 1e6, 1e3
 
 
@@ -37,7 +39,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: the spread of each server's values, elbowroom against another, a verdict."""
+    """One line of the table: the spread of each server's values, elbowroom against another, a verdict.
+
+    `difference` is elbowroom minus the one of another checkout, within the rounds and in the row's unit.
+    """
 
     title: str
     spreads: Mapping[str, Spread]
@@ -45,6 +50,7 @@ class Row:
     against: Against | None = None
     target: str = "-"
     verdict: Verdict = "-"
+    difference: Spread | None = None
 
     @property
     def is_missed(self) -> bool:
@@ -124,15 +130,22 @@ MOST_ADDED = 5.0  # ms
 
 def rows_of(runs: Mapping[str, Run], starts: Sequence[Start]) -> list[Row]:
     """Return every row for which something was measured."""
-    rows = [row_of(figure, runs[figure.load]) for figure in FIGURES if figure.load in runs]
+    rows = [row_of(figure, runs[figure.load]) for figure in FIGURES if is_measured(figure, runs)]
     if "many_streams" in runs:
         rows.append(row_of_complete(runs["many_streams"]))
     return rows + rows_of_starts(starts)
 
 
+def is_measured(figure: Figure, runs: Mapping[str, Run]) -> bool:
+    """Tell whether the figure's load was run, with every server that it compares."""
+    run = runs.get(figure.load)
+    return run is not None and (figure.against != FORGETFUL or any(FORGETFUL in seen for seen in run.rounds))
+
+
 def row_of(figure: Figure, run: Run) -> Row:
     """Read one figure out of a load's rounds and hold it against its target."""
-    spreads = spreads_of({name: run.values(name, figure.measure) for name in NAMES}, figure.scale)
+    values = {name: [value * figure.scale for value in run.values(name, figure.measure)] for name in SHOWN}
+    spreads = spreads_of(values)
     compared = None
     if figure.against in ("control", FORGETFUL):
         compared = Spread.of(run.paired("elbowroom", figure.against, figure.measure, operator.truediv))
@@ -148,12 +161,18 @@ def row_of(figure: Figure, run: Run) -> Row:
         figure.against,
         target_text(figure),
         verdict_of(run, value, figure.target),
+        difference_of(values),
     )
 
 
-def spreads_of(values: Mapping[str, Sequence[float]], scale: float = 1.0) -> dict[str, Spread]:
+def spreads_of(values: Mapping[str, Sequence[float]]) -> dict[str, Spread]:
     """Return the spread of the values of each server that has any."""
-    return {name: spread for name, of in values.items() if (spread := Spread.of([value * scale for value in of]))}
+    return {name: spread for name, of in values.items() if (spread := Spread.of(of))}
+
+
+def difference_of(values: Mapping[str, Sequence[float]]) -> Spread | None:
+    """Return elbowroom's values minus those of another checkout in the same rounds; None where there is no other."""
+    return Spread.of(list(map(operator.sub, values.get("elbowroom", ()), values.get(OTHER, ()))))
 
 
 def target_text(figure: Figure) -> str:
@@ -177,21 +196,23 @@ def verdict_of(run: Run, value: float | None, target: float | None) -> Verdict:
 
 def row_of_complete(run: Run) -> Row:
     """Count the streams that came whole, and hold the worst round against all of them."""
-    spreads = spreads_of({name: run.values(name, lambda seen: len(seen.first_tokens)) for name in NAMES})
+    values = {name: run.values(name, lambda seen: len(seen.first_tokens)) for name in SHOWN}
+    spreads = spreads_of(values)
     held = spreads.get("elbowroom")
     verdict: Verdict = "-" if held is None else "pass" if held.low == run.load.answers else "MISSED"
     title = f"complete answers of {run.load.streams} concurrent streams"
-    return Row(title, spreads, target=f"{run.load.answers}, every round", verdict=verdict)
+    target = f"{run.load.answers}, every round"
+    return Row(title, spreads, target=target, verdict=verdict, difference=difference_of(values))
 
 
 def rows_of_starts(starts: Sequence[Start]) -> list[Row]:
     """Return the rows about starting up; the median of the starts is held against the target."""
     rows = []
     for subject, title, measure, target in START_FIGURES:
-        shown = {"control": "control", "elbowroom": subject}
+        shown = {"control": "control", "elbowroom": subject, OTHER: OTHER}
         values = {name: [measure(start) for start in starts if start.server == of] for name, of in shown.items()}
         if subject == "scripts/run":
-            del values["control"]
+            del values["control"], values[OTHER]
         spreads = spreads_of(values)
         held = spreads.get("elbowroom")
         verdict: Verdict = "-"
@@ -200,22 +221,22 @@ def rows_of_starts(starts: Sequence[Start]) -> list[Row]:
         elif held and target is not None:
             verdict = "pass" if held.median <= target else "MISSED"
         if spreads:
-            rows.append(Row(title, spreads, target="-" if target is None else f"at most {target:g}", verdict=verdict))
+            held_to = "-" if target is None else f"at most {target:g}"
+            rows.append(Row(title, spreads, target=held_to, verdict=verdict, difference=difference_of(values)))
     return rows
 
 
-def rows_of_compactions(seen: Compactions | None) -> list[Row]:
-    """Return the rows about compacting; a median or the worst value is held against the target."""
+def rows_of_compactions(rounds: Mapping[str, Sequence[Compactions]]) -> list[Row]:
+    """Return the rows about compacting: of each round the median, or the worst where that is held to the target."""
     rows: list[Row] = []
-    if seen is None:
-        return rows
-    for title, measure, target, worst in COMPACTION_FIGURES:
-        spread = Spread.of([value * MILLI for value in measure(seen)])
-        if spread is not None:
-            value = spread.high if worst else spread.median
-            verdict: Verdict = "pass" if value <= target else "MISSED"
-            text = f"at most {target:g}{', every round' if worst else ''}"
-            rows.append(Row(title, {"elbowroom": spread}, target=text, verdict=verdict))
+    for title, measure, target, worst in COMPACTION_FIGURES if rounds else ():
+        pick = max if worst else statistics.median
+        values = {name: [pick(measure(seen)) * MILLI for seen in all_seen] for name, all_seen in rounds.items()}
+        spreads = spreads_of(values)
+        held = spreads["elbowroom"].high if worst else spreads["elbowroom"].median
+        text = f"at most {target:g}{', every round' if worst else ''}"
+        verdict: Verdict = "pass" if held <= target else "MISSED"
+        rows.append(Row(title, spreads, target=text, verdict=verdict, difference=difference_of(values)))
     return rows
 
 
@@ -234,25 +255,28 @@ def rows_of_way(way: str, rounds: Sequence[Sequence[Turns]]) -> list[Row]:
 
     rows = []
     for messages in (SHORT, LONG):
-        costs = {name: values(name, messages, lambda seen: seen.cpu) for name in NAMES}
-        rows.append(Row(f"CPU per {turn}, {messages} messages (ms)", spreads_of(costs)))
-    for title, measure in TURN_FIGURES:
+        costs = {name: values(name, messages, lambda seen: seen.cpu) for name in SHOWN}
+        title = f"CPU per {turn}, {messages} messages (ms)"
+        rows.append(Row(title, spreads_of(costs), difference=difference_of(costs)))
+    is_broken = any(seen.broken for visits in rounds for seen in visits)
+    for name_of_figure, measure in TURN_FIGURES:
         added = {
-            name: list(map(operator.sub, values(name, LONG, measure), values(name, SHORT, measure))) for name in NAMES
+            name: list(map(operator.sub, values(name, LONG, measure), values(name, SHORT, measure))) for name in SHOWN
         }
         beyond = Spread.of(list(map(operator.sub, added["elbowroom"], added["control"])))
-        is_broken = any(seen.broken for visits in rounds for seen in visits)
-        row = f"what {LONG} messages add to {SHORT}: {title} per {turn} (ms)"
-        rows.append(row_of_turns(row, spreads_of(added), beyond, is_broken=is_broken))
+        title = f"what {LONG} messages add to {SHORT}: {name_of_figure} per {turn} (ms)"
+        rows.append(row_of_turns(title, added, beyond, is_broken=is_broken))
     return rows
 
 
-def row_of_turns(title: str, added: Mapping[str, Spread], beyond: Spread | None, *, is_broken: bool) -> Row:
+def row_of_turns(title: str, added: Mapping[str, Sequence[float]], beyond: Spread | None, *, is_broken: bool) -> Row:
     """Hold what a long history adds to a turn of elbowroom's against the target."""
-    held = added.get("elbowroom")
+    spreads = spreads_of(added)
+    held = spreads.get("elbowroom")
     verdict: Verdict = "-"
     if is_broken:
         verdict = "broken"
     elif held is not None:
         verdict = "pass" if held.median <= MOST_ADDED else "MISSED"
-    return Row(title, added, beyond, "control's own", f"at most {MOST_ADDED:g}", verdict)
+    target = f"at most {MOST_ADDED:g}"
+    return Row(title, spreads, beyond, "control's own", target, verdict, difference_of(added))

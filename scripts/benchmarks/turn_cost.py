@@ -99,14 +99,14 @@ async def turn_rounds(
         (way, server, model, length)
         for server in servers
         if not server.is_direct and server.name != FORGETFUL
-        for way, model in (WAYS.items() if server.name == "elbowroom" else [("", MODEL)])
+        for way, model in (WAYS.items() if server.is_elbowroom else [("", MODEL)])
         for length in (SHORT, LONG)
     ]
     rounds = []
     for number in range(count):
         seen = []
         for way, server, model, length in rng.sample(visits, k=len(visits)):
-            name = f"lmstudio/{model}" if server.name == "elbowroom" else model
+            name = f"lmstudio/{model}" if server.is_elbowroom else model
             chats = [Conversation(name, length, f"chat {number} {place}") for place in range(conversations)]
             seen.append(await turns(way, server, chats, upstream))
         rounds.append(seen)

@@ -1,13 +1,18 @@
-"""The servers that are compared: the upstream directly, the control relay, and elbowroom in front of it."""
+"""The servers that are compared: the upstream directly, the control relay, and elbowroom in front of the upstream.
+
+"forgetful" is an elbowroom that keeps no conversations, "other" the elbowroom of another checkout.
+"""
 
 import contextlib
 import json
+import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from model_file import QWEN_2, UNKNOWN, write_model_file
 from processes import Command, Cores, Program, pin
@@ -16,10 +21,43 @@ from upstream import FILE_MODEL, MODEL, UNKNOWN_TEMPLATE_MODEL
 HERE = Path(__file__).parent
 NAMES = ("direct", "control", "elbowroom")
 FORGETFUL: Final = "forgetful"
-"""An elbowroom that keeps no conversations, for what keeping them costs; it is no column of the table."""
+"""It shows what keeping conversations costs; it is no column of the table."""
+OTHER: Final = "other"
+HOME = HERE.parents[1]
 SERVE = ("serve", "--host", "127.0.0.1", "--port", "{port}")
-ELBOWROOM = (sys.executable, "-m", "elbowroom", *SERVE)
-SCRIPTS_RUN = (sys.executable, str(HERE.parents[1] / "scripts" / "run"), *SERVE)
+SCRIPTS_RUN = (sys.executable, str(HOME / "scripts" / "run"), *SERVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """A folder with the source of an elbowroom, its environment `.venv` and its bench."""
+
+    folder: Path
+
+    @property
+    def python(self) -> str:
+        """Return the interpreter of its environment; this process's own for this checkout."""
+        if self.folder == HOME:
+            return sys.executable
+        return str(self.folder / ".venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
+
+    @property
+    def bench(self) -> Path:
+        """Return the folder of its bench, which older checkouts have among the tests."""
+        folder = self.folder / "scripts" / "benchmarks"
+        return folder if folder.exists() else self.folder / "tests" / "bench"
+
+    def serve(self) -> tuple[str, ...]:
+        """Return the command that starts its elbowroom."""
+        return (self.python, "-m", "elbowroom", *SERVE)
+
+    def evaluate(self, code: str) -> Any:
+        """Run code with its interpreter, where modules of its bench can be imported; return the JSON it prints."""
+        done = subprocess.run([self.python, "-c", code], env=self._environment(), stdout=subprocess.PIPE, check=True)
+        return json.loads(done.stdout)
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": str(self.bench)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +73,41 @@ class Server:
         return self.name == "direct"
 
     @property
+    def is_elbowroom(self) -> bool:
+        """Tell whether this is an elbowroom, of whatever checkout and settings."""
+        return self.name not in ("direct", "control")
+
+    @property
     def model(self) -> str:
         """The name under which this server knows the upstream's model."""
-        return MODEL if self.name in ("direct", "control") else f"lmstudio/{MODEL}"
+        return f"lmstudio/{MODEL}" if self.is_elbowroom else MODEL
 
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """What every measurement needs: the running upstream, the cores, a folder, how elbowroom is started."""
+    """What every measurement needs: the running upstream, the cores, a folder, how elbowroom is started.
+
+    `checkouts` are the sources that are compared: "elbowroom", and "other" where there is another one.
+    """
 
     upstream: Program
     cores: Cores
     folder: Path
     elbowroom: Sequence[str]
     model_files: Mapping[str, Path]
+    checkouts: Mapping[str, Checkout]
 
     def command(self, name: str) -> Command:
         """Return the command that starts a server by name, or elbowroom through "scripts/run"."""
         url = f"http://127.0.0.1:{self.upstream.port}"
         if name == "control":
             return Command((sys.executable, str(HERE / "control_relay.py"), "{port}", url))
-        chosen = SCRIPTS_RUN if name == "scripts/run" else self.elbowroom
-        settings, home, data = self.folder / "settings.toml", self.folder / "lmstudio", self.folder / "data"
+        chosen = {"scripts/run": SCRIPTS_RUN}.get(name, self.elbowroom)
+        own, home = "elbowroom" if name == "scripts/run" else name, self.folder / "lmstudio"
+        if name == OTHER:
+            chosen = self.checkouts[OTHER].serve()
         home.mkdir(exist_ok=True)  # an empty one: the models of this machine's own LM Studio are none of ours
-        if name == FORGETFUL:
-            settings, data = self.folder / "forgetful.toml", self.folder / "forgetful"
+        settings, data = self.folder / f"{own}.toml", self.folder / own
         provider = {"id": "lmstudio", "kind": "lmstudio", "base_url": url, "home": str(home)}
         lines = [f"{key} = {json.dumps(value)}" for key, value in provider.items()]
         files = [f"{json.dumps(model)} = {json.dumps(str(path))}" for model, path in self.model_files.items()]
@@ -77,8 +125,9 @@ class Rig:
 
 
 @contextlib.contextmanager
-def rig(elbowroom: Sequence[str]) -> Iterator[Rig]:
+def rig(elbowroom: Sequence[str] | None, other: Path | None) -> Iterator[Rig]:
     """Pin this process to the client's core, and run the upstream beside it."""
+    checkouts = {"elbowroom": Checkout(HOME)} | ({OTHER: Checkout(other.resolve())} if other else {})
     cores = Cores.of_this_machine()
     pin(cores.client)
     upstream = Command((sys.executable, str(HERE / "upstream.py"), "{port}"))
@@ -86,7 +135,8 @@ def rig(elbowroom: Sequence[str]) -> Iterator[Rig]:
         folder = Path(name)
         with upstream.running(cores.client, cores, folder / "upstream.log") as program:
             program.wait_until_healthy()
-            yield Rig(program, cores, folder, elbowroom, model_files_in(folder))
+            files = model_files_in(folder)
+            yield Rig(program, cores, folder, elbowroom or Checkout(HOME).serve(), files, checkouts)
 
 
 def model_files_in(folder: Path) -> dict[str, Path]:

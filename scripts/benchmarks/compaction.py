@@ -1,4 +1,4 @@
-"""How long one compaction takes beside the model's own work, and how long it holds up the event loop.
+"""How long one compaction takes without the model's own work, and how long it holds up the event loop.
 
 The history is about 32,000 tokens of talk, calls and results; the pruning agent answers at once. Prompts have been
 counted before, as they have in a conversation that grows.
@@ -8,9 +8,11 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from servers import Checkout
 
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction.division import Compaction
@@ -37,7 +39,7 @@ WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Compactions:
-    """What was measured: seconds of each compaction, and the longest the event loop was held up in each."""
+    """What was measured in a round: seconds of each compaction, and the longest the event loop was held up in each."""
 
     seconds: tuple[float, ...]
     longest_blocks: tuple[float, ...]
@@ -132,3 +134,17 @@ async def compactions(count: int) -> Compactions:
         if not isinstance(done, Compaction) or done.rung != "plan":
             raise AssertionError(f"the history was not compacted by the plan: {done}")
     return Compactions(tuple(seconds[1:]), tuple(blocks[1:]))
+
+
+async def compaction_rounds(
+    checkouts: Mapping[str, Checkout], rounds: int, count: int, rng: random.Random
+) -> dict[str, list[Compactions]]:
+    """Compact with each checkout in a process of its own, once a round in shuffled order."""
+    code = "import asyncio, dataclasses, json, compaction\n"
+    code += f"print(json.dumps(dataclasses.asdict(asyncio.run(compaction.compactions({count})))))"
+    seen: dict[str, list[Compactions]] = {name: [] for name in checkouts}
+    for _ in range(rounds):
+        for name in rng.sample(list(checkouts), k=len(checkouts)):
+            found = await asyncio.to_thread(checkouts[name].evaluate, code)
+            seen[name].append(Compactions(tuple(found["seconds"]), tuple(found["longest_blocks"])))
+    return seen

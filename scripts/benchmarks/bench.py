@@ -1,6 +1,7 @@
 """Measures what elbowroom costs, beside the upstream directly and a plain aiohttp relay as the control.
 
 Loads: paced, flood, frame_flood, first_token, next_turn, new_body, many_streams, stall; and start, compaction, turns.
+All of them take about ten minutes with five rounds; `--only` and `--rounds` make it shorter.
 """
 
 import argparse
@@ -13,15 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import report
-from compaction import Compactions, compactions
+from compaction import Compactions, compaction_rounds
 from figures import Row, rows_of, rows_of_compactions, rows_of_turns
 from load import LOADS
 from processes import StartFailed
 from rounds import Run, run
-from servers import ELBOWROOM, FORGETFUL, NAMES, Rig, rig, servers_running
+from servers import FORGETFUL, NAMES, OTHER, Checkout, Rig, rig, servers_running
 from start_up import Start, starts
 from turn_cost import Turns, turn_rounds
 
+CompactionRounds = dict[str, list[Compactions]]
 IDLE = 5.0
 START, COMPACTION, TURNS = "start", "compaction", "turns"
 TOO_SMALL = "; A QUICK RUN, too small and too cold to judge anything by"
@@ -37,8 +39,14 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=names, metavar="LOAD", help="this load only; repeatable")
     parser.add_argument(
         "--servers",
-        default=",".join([*NAMES, FORGETFUL]),
-        help="which to compare (default direct,control,elbowroom,forgetful)",
+        help=f"which to compare (default {','.join([*NAMES, FORGETFUL])}; with --against {OTHER} for {FORGETFUL})",
+    )
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="FOLDER",
+        help="measure the elbowroom of another checkout in the same rounds, with its own .venv; the table then shows "
+        f'it as "{OTHER}", and this one minus that one within the rounds as "difference"',
     )
     parser.add_argument(
         "--command",
@@ -55,9 +63,13 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rounds to a file")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the shuffled order")
     options = parser.parse_args(given)
-    options.servers = options.servers.split(",")
-    if unknown := set(options.servers) - {*NAMES, FORGETFUL}:
-        parser.error(f"--servers knows {', '.join(NAMES)} and {FORGETFUL}, not {', '.join(sorted(unknown))}")
+    known = [*NAMES, FORGETFUL, *([OTHER] if options.against else [])]
+    usual = [*NAMES, OTHER if options.against else FORGETFUL]
+    options.servers = options.servers.split(",") if options.servers else usual
+    if unknown := set(options.servers) - set(known):
+        parser.error(f"--servers knows {', '.join(known)}, not {', '.join(sorted(unknown))}")
+    if options.against and not Path(Checkout(options.against).python).exists():
+        parser.error(f"{options.against} has no .venv with an interpreter; run its scripts/run once")
     return options
 
 
@@ -73,12 +85,12 @@ async def measure_starts(options: argparse.Namespace, rig: Rig, rng: random.Rand
     return done
 
 
-async def measure_compactions(options: argparse.Namespace) -> Compactions | None:
-    """Compact a long history in this process."""
+async def measure_compactions(options: argparse.Namespace, rig: Rig, rng: random.Random) -> CompactionRounds:
+    """Compact a long history, with each checkout."""
     if options.only and COMPACTION not in options.only:
-        return None
+        return {}
     say(f"{COMPACTION} ...")
-    return await compactions(2 if options.quick else 30)
+    return await compaction_rounds(rig.checkouts, options.rounds, 2 if options.quick else 10, rng)
 
 
 async def measure_turns(options: argparse.Namespace, rig: Rig, rng: random.Random) -> list[list[Turns]]:
@@ -113,16 +125,18 @@ async def measure(options: argparse.Namespace) -> list[Row]:
     """Measure, print the report, write the raw rounds; return the rows."""
     rng = random.Random(options.seed)
     before = report.load_average()
-    with rig(options.command or ELBOWROOM) as ready:
+    with rig(options.command, options.against) as ready:
         started = await measure_starts(options, ready, rng)
         runs = await measure_loads(options, ready, rng)
         turns = await measure_turns(options, ready, rng)
-        compacted = await measure_compactions(options)
+        compacted = await measure_compactions(options, ready, rng)
         where = report.environment(ready.cores)
     where |= {
         "rounds": f"{options.rounds}, shuffled with seed {options.seed}{TOO_SMALL if options.quick else ''}",
         "load average": report.load_averages(before, report.load_average()),
     }
+    if options.against:
+        where[OTHER] = str(options.against.resolve())
     rows = rows_of(runs, started) + rows_of_turns(turns) + rows_of_compactions(compacted)
     sys.stdout.write(report.text(where, rows, runs, started, turns))
     if options.json:

@@ -11,7 +11,7 @@ from pathlib import Path
 from figures import Row
 from processes import Cores
 from rounds import STEADY, Round, Run, Spread
-from servers import FORGETFUL, NAMES
+from servers import FORGETFUL, NAMES, OTHER
 from start_up import Start
 from turn_cost import Turns
 
@@ -24,6 +24,9 @@ one, or what a long history adds to the control's turn. CPU is user and system t
 until 0.5 s after the last answer. The control is an aiohttp relay that copies bytes, one write per read. Every
 answer was parsed after the clock had stopped, and counts only if each token came once, in order, and was
 followed by finish_reason and [DONE]."""
+READING_DIFFERENCES = """
+"difference" is elbowroom minus "other" of the same round, in the row's unit, and in brackets as a share of
+other's median. Where the span [smallest..largest] holds 0, the rounds did not agree which of them is the larger."""
 
 
 def environment(cores: Cores) -> dict[str, str]:
@@ -88,15 +91,28 @@ def cell(spread: Spread | None, sign: str = "{}") -> str:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return the rows as a Markdown table."""
-    lines: list[tuple[str, ...]] = [
-        ("measure", *NAMES, "compared", "target", "verdict"),
-        ("---", *["--:"] * 4, *["---"] * 2),
-    ]
+    """Return the rows as a Markdown table, with two columns more where another checkout was measured."""
+    has_other = any(row.difference for row in rows)
+    servers = [*NAMES, *([OTHER] if has_other else [])]
+    numbers = [*servers, *(["difference"] if has_other else []), "compared"]
+    lines = [["measure", *numbers, "target", "verdict"], ["---", *["--:"] * len(numbers), "---", "---"]]
     for row in rows:
-        compared = cell(row.compared, "{} x" if row.against in ("control", FORGETFUL) else "+{}")
-        lines.append((row.title, *(cell(row.spreads.get(name)) for name in NAMES), compared, row.target, row.verdict))
+        cells = [cell(row.spreads.get(name)) for name in servers]
+        if has_other:
+            cells.append(difference(row))
+        cells.append(cell(row.compared, "{} x" if row.against in ("control", FORGETFUL) else "+{}"))
+        lines.append([row.title, *cells, row.target, row.verdict])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def difference(row: Row) -> str:
+    """Write what elbowroom needs more than another checkout: `+1.2 [0.3..1.9] (+4 %)`."""
+    if row.difference is None:
+        return "-"
+    base = row.spreads[OTHER].median
+    share = f" ({row.difference.median / base:+.0%})" if base > 0 else ""
+    sign = "+" if row.difference.median > 0 else ""
+    return f"{cell(row.difference, sign + '{}')}{share}".replace("%", " %")
 
 
 def notes(runs: Mapping[str, Run], starts: Sequence[Start], turns: Sequence[Sequence[Turns]]) -> list[str]:
@@ -137,7 +153,8 @@ def text(
     listed = "\n".join(f"- {note}" for note in notes(runs, starts, turns)) or "- no wrong answer, no rounds thrown away"
     judged = [row.verdict for row in rows if row.target != "-" and row.verdict != "-"]
     total = f"{judged.count('pass')} of {len(judged)} targets met." if judged else "No target was measured."
-    return f"# elbowroom bench\n\n{facts}\n\n{table(rows)}\n\n{READING}\n\nNotes:\n\n{listed}\n\n{total}\n"
+    reading = READING + (READING_DIFFERENCES if OTHER in where else "")
+    return f"# elbowroom bench\n\n{facts}\n\n{table(rows)}\n\n{reading}\n\nNotes:\n\n{listed}\n\n{total}\n"
 
 
 def raw(
