@@ -21,7 +21,7 @@ Definition = Function | ast.ClassDef
 WORD: Final = re.compile(r"\w+")
 WHOLE: Final = frozenset({"model_dump", "model_fields"})
 """What a section's own method uses to read all fields at once."""
-CALLED_BY_ALEMBIC: Final = PACKAGE / "store" / "migrations"
+CALLED_BY_ALEMBIC: Final = PACKAGE / "store" / "sql" / "migrations"
 
 
 @cache
