@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from chatting import AGENT, chat_body, elbowroom_with_studio, stream_bytes
 from command_line import run
 from serving import Served, serve, settings_for
@@ -124,11 +126,12 @@ async def test_pages_of_others_and_unnamed_users_are_refused(tmp_path: Path) -> 
         assert await deleted(served, row["id"]) == 403
 
 
-async def command(folder: Path, *arguments: str, port: int = 1) -> tuple[int, str, str]:
+async def command(folder: Path, *arguments: str, port: int = 1, **variables: str) -> tuple[int, str, str]:
     """Run the command with the settings and the data of a folder; return exit code, output and errors."""
     place = ["--config", str(folder / "settings.toml"), "--port", str(port)]
     words = [*arguments[:1], *place, *arguments[1:]]
-    done = await asyncio.to_thread(run, folder, "memories", *words, ELBOWROOM_DATA_DIR=str(folder), PYTHONUTF8="1")
+    variables = {"ELBOWROOM_DATA_DIR": str(folder), "PYTHONUTF8": "1", **variables}
+    done = await asyncio.to_thread(run, folder, "memories", *words, **variables)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -178,3 +181,59 @@ async def test_a_memory_that_an_agent_has_saved(tmp_path: Path) -> None:
         studio.enqueue(Script(ToolCall("save_memory", {"text": PLANTS})), "Done.")
         await stream_bytes(served, chat_body())
         assert [row["text"] for row in await listed(served)] == [PLANTS]
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, {"error": "Unexpected endpoint or method. (GET /api/memories)"}),
+        (404, {"error": "not found"}),
+        (200, {"data": None}),
+        (200, {"object": "list", "data": None}),
+        (200, []),
+    ],
+)
+async def test_another_program_at_the_port_is_told(tmp_path: Path, status: int, body: Any) -> None:
+    """LM Studio answers whatever it does not know with 200: nothing is said to be deleted or not remembered there."""
+    (tmp_path / "settings.toml").write_text(settings_for("http://127.0.0.1:9", agents=REMEMBERS))
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(body, status=status)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as other:
+        for words in (["list"], ["delete", "k3vx9dqmaz2h"]):
+            code, told, errors = await command(tmp_path, *words, port=other.port or 0)
+            assert (code, told) == (1, "")
+            assert errors == f"elbowroom: What listens at http://127.0.0.1:{other.port} is no elbowroom. " + (
+                "Choose its port with --port.\n"
+            )
+
+
+async def test_a_server_with_another_token_is_told(tmp_path: Path) -> None:
+    """The sentence says what to name, as that of `elbowroom status` does."""
+    settings = settings_for("http://127.0.0.1:9", agents=REMEMBERS, server='token = "env:THEIRS"')
+    async with serve(tmp_path, settings, environ={"THEIRS": "secret"}) as served:
+        code, _, errors = await command(tmp_path, "list", port=served.port, THEIRS="another")
+    assert code == 1
+    assert "asks for another token than these settings have" in errors
+
+
+@pytest.mark.parametrize("is_running", [True, False], ids=["running", "stopped"])
+async def test_names_that_cannot_be_sent_are_refused(tmp_path: Path, is_running: bool) -> None:
+    """What is no text, or several lines, is told in a sentence, whether the server runs or not."""
+    async with remembering(tmp_path) as (served, _):
+        port = served.port if is_running else 1
+        for words in (["list", "--agent", os.fsdecode(b"\xff")], ["delete", "a\nb"]):
+            code, told, errors = await command(tmp_path, *words, port=port)
+            assert (code, told) == (1, "")
+            assert "has to be a name in one line." in errors
+
+
+async def test_a_memory_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    """Control characters that a model was talked into saving are shown escaped; as JSON they are escaped anyway."""
+    async with remembering(tmp_path) as (served, _):
+        await served.app[SHARED].store.memories.save("eve", "writer", "Look:\x1b]0;owned\x07\x1b[2J \u202eback", 1)
+        _, told, _ = await command(tmp_path, "list", "--user", "eve", port=served.port)
+        assert told.endswith("  Look:\\x1b]0;owned\\x07\\x1b[2J \\u202eback\n")

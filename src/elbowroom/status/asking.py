@@ -77,7 +77,7 @@ class Snapshot:
 
 def ask(place: Place) -> Snapshot:
     """Ask the server at a place. Raises ElbowroomError if another program answers, or the server refuses the token."""
-    check_user(place.user)
+    check_name("--user", place.user)
     connection = http.client.HTTPConnection(place.host, place.port, timeout=PATIENCE_SECONDS)
     try:
         return _asked(connection, place)
@@ -91,22 +91,32 @@ def ask(place: Place) -> Snapshot:
         connection.close()
 
 
-def check_user(user: str) -> None:
-    """Raise ElbowroomError where the name that `--user` gives cannot be sent."""
-    if not user.isprintable():
-        raise ElbowroomError("--user has to be a name in one line.")
+def check_name(argument: str, name: str) -> None:
+    """Raise ElbowroomError where the name that this argument gives cannot be sent."""
+    if not name.isprintable():
+        raise ElbowroomError(f"{argument} has to be a name in one line.")
+
+
+def no_elbowroom(place: Place) -> ElbowroomError:
+    """Return the error for an answer that no elbowroom gives."""
+    return ElbowroomError(f"What listens at {place.address} is no elbowroom. Choose its port with --port.")
+
+
+def other_token(place: Place) -> ElbowroomError:
+    """Return the error for a server that refuses the token of the settings."""
+    return ElbowroomError(
+        f"The elbowroom at {place.address} asks for another token than these settings have. Name the settings "
+        "that it was started with, by --config or ELBOWROOM_CONFIG, or set ELBOWROOM_TOKEN."
+    )
 
 
 def _asked(connection: http.client.HTTPConnection, place: Place) -> Snapshot:
     _, health = request_json(connection, place, "/health")
     if health.get("status") not in ("ok", "stopping") or not isinstance(health.get("version"), str):
-        raise ElbowroomError(f"What listens at {place.address} is no elbowroom. Choose its port with --port.")
+        raise no_elbowroom(place)
     status, live = request_json(connection, place, "/api/live")
     if status == 401:
-        raise ElbowroomError(
-            f"The elbowroom at {place.address} asks for another token than these settings have. Name the settings "
-            "that it was started with, by --config or ELBOWROOM_CONFIG, or set ELBOWROOM_TOKEN."
-        )
+        raise other_token(place)
     note = "" if status == 200 else str((live.get("error") or {}).get("message", ""))
     _, conversations = request_json(connection, place, f"/v1/conversations?limit={CONVERSATIONS + len(_data(live))}")
     return Snapshot(

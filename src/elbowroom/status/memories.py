@@ -15,9 +15,10 @@ from urllib.parse import quote, urlencode
 
 from elbowroom.context.memories import Memories, delete_memory, described, memories_of
 from elbowroom.errors import ElbowroomError, NotFound
+from elbowroom.logs.formats import escaped
 from elbowroom.settings.fields import expanded
 from elbowroom.settings.load import Flags, LoadedSettings, load_settings
-from elbowroom.status.asking import PATIENCE_SECONDS, Place, check_user, request_json
+from elbowroom.status.asking import PATIENCE_SECONDS, Place, check_name, no_elbowroom, other_token, request_json
 
 ROUTE = "/api/memories"
 
@@ -51,6 +52,8 @@ def run(options: argparse.Namespace, path: Path, is_named: bool, flags: Flags) -
     server = loaded.settings.server
     place = Place.here(server.host, server.port, server.token.reveal(loaded.folder, environ), options.user)
     wish = Wish(options.action == "delete", getattr(options, "id", ""), options.agent, options.user)
+    for argument, name in (("--user", wish.user), ("--agent", wish.agent), ("ID", wish.id)):
+        check_name(argument, name)
     rows = _ask(place, wish)
     if rows is None:
         rows = _in_store(loaded, environ, wish)
@@ -75,12 +78,11 @@ class Wish:
 
 def _line(row: Mapping[str, Any]) -> str:
     day = time.strftime("%Y-%m-%d", time.gmtime(row["saved"]))
-    return f"{row['id']}  {row['agent']}  {day}  {' '.join(row['text'].split())}"
+    return f"{row['id']}  {row['agent']}  {day}  {escaped(' '.join(row['text'].split()))}"
 
 
 def _ask(place: Place, wish: Wish) -> list[dict[str, Any]] | None:
     """Let the server there do it; return the memories that it lists, or None where no server runs."""
-    check_user(place.user)
     query = f"?{urlencode({'agent': wish.agent})}" if wish.agent else ""
     method, path = ("DELETE", f"{ROUTE}/{quote(wish.id, safe='')}") if wish.deletes else ("GET", ROUTE)
     connection = http.client.HTTPConnection(place.host, place.port, timeout=PATIENCE_SECONDS)
@@ -92,11 +94,14 @@ def _ask(place: Place, wish: Wish) -> list[dict[str, Any]] | None:
         raise ElbowroomError(f"The server at {place.address} cannot be asked: {error}.") from error
     finally:
         connection.close()
-    if status != 200:
-        told = (answer.get("error") or {}).get("message")
-        told = told or f"What listens at {place.address} is no elbowroom. Choose its port with --port."
+    if status == 401:
+        raise other_token(place)
+    if isinstance(error := answer.get("error"), dict) and (told := error.get("message")):
         raise ElbowroomError(str(told))
-    return [*answer.get("data", ())]
+    rows = [] if wish.deletes else answer.get("data")
+    if answer.get("object") != ("memory.deleted" if wish.deletes else "list") or not isinstance(rows, list):
+        raise no_elbowroom(place)
+    return rows
 
 
 def _in_store(loaded: LoadedSettings, environ: Mapping[str, str], wish: Wish) -> list[dict[str, Any]]:
