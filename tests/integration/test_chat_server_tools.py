@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_teams import results_of
 from chatting import (
     READERS,
     calls_of,
@@ -180,6 +181,48 @@ async def test_arguments_that_do_not_fit(tmp_path: Path, arguments: str) -> None
         assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "Sorry."
         assert studio.chats[1].body["messages"][-1]["role"] == "tool"
         assert ran == []
+
+
+@pytest.mark.parametrize("written", ["[", '{"path": [', '{"path": "a", "more": [', '{"path":{'])
+@pytest.mark.parametrize("times", [100, 400, 5000])
+@pytest.mark.parametrize("is_closed", [True, False])
+async def test_arguments_that_never_stop_opening_brackets(
+    tmp_path: Path, written: str, times: int, is_closed: bool
+) -> None:
+    """A model that repeats itself for ever reads that the arguments do not fit, and the answer goes on."""
+    head, last = written[:-1], written[-1]
+    arguments = head + last * times + ("]" * times if is_closed and last == "[" else "")
+    arguments += "}" * head.startswith("{") * is_closed
+    async with tooled(tmp_path) as (served, studio):
+        studio.enqueue(Script(ToolCall("read_note", arguments)), "Sorry.")
+        assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "Sorry."
+        assert (results_of(studio.chats[-1].body)[0].startswith("Error: "), ran) == (True, [])
+
+
+async def test_brackets_within_a_text_are_no_nesting(tmp_path: Path) -> None:
+    """A tool gets a long text with many of them as the model wrote it."""
+    path = "[{" * 5000 + '"\\"'
+    async with tooled(tmp_path) as (served, studio):
+        studio.enqueue(Script(ToolCall("read_note", {"path": path})), "Done.")
+        assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "Done."
+        assert ran == [path]
+
+
+async def test_a_tool_that_cancels_itself_has_failed(tmp_path: Path) -> None:
+    """The model is told as of any other failure, which counts, and the answer goes on."""
+
+    @own_tool
+    async def give_up() -> str:
+        """Give up."""
+        raise asyncio.CancelledError
+
+    async with elbowroom_with_studio(tmp_path, toolbox=lambda target: [give_up]) as (served, studio):
+        studio.enqueue(*[Script(ToolCall("give_up", {}))] * 6)
+        told = text_of(chunks_of(await stream_bytes(served, chat_body())))
+        assert "the same call of give_up has failed 6 times" in told
+        first, *_, last = results_of(studio.chats[-1].body)
+        assert first == "Error: give_up was cancelled before it was done. It is not known what it has done."
+        assert "This very call has failed 5 times now." in last
 
 
 async def test_name_that_lm_studio_normalised(tmp_path: Path) -> None:

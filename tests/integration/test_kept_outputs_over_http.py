@@ -1,8 +1,11 @@
 """`/v1/tool_outputs/{ref}`: what tools returned, as people open it."""
 
+import asyncio
 import re
+import sqlite3
 from pathlib import Path
 
+import aiohttp
 import pytest
 from agent_teams import results_of
 from chatting import chat_body, elbowroom_with_studio, stream_bytes
@@ -78,3 +81,16 @@ async def test_outputs_of_others_are_not_there(tmp_path: Path) -> None:
         assert (await opened(served, ref.id, **{"X-Elbowroom-User": "bob"}))[0] == 404
         assert (await opened(served, "abcdefghijkm", **{"X-Elbowroom-User": "ada"}))[0] == 404
         assert (await opened(served, ref.id))[0] == 403
+
+
+async def test_a_text_that_cannot_be_read_to_its_end(tmp_path: Path) -> None:
+    """The connection is closed where the text breaks off: nobody waits for the rest, or takes it for the whole."""
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        ref = await served.app[SHARED].store.tool_outputs.keep("", "shell", "line\n" * 50_000)
+        with sqlite3.connect(tmp_path / "elbowroom.db") as database:
+            database.execute("DELETE FROM tool_output_chunks WHERE line > 1")
+        database.close()
+        async with asyncio.timeout(20):
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await opened(served, ref.id)
+            assert (await opened(served, "abcdefghijkm"))[0] == 404

@@ -206,9 +206,8 @@ async def test_another_program_at_the_port_is_told(tmp_path: Path, status: int, 
         for words in (["list"], ["delete", "k3vx9dqmaz2h"]):
             code, told, errors = await command(tmp_path, *words, port=other.port or 0)
             assert (code, told) == (1, "")
-            assert errors == f"elbowroom: What listens at http://127.0.0.1:{other.port} is no elbowroom. " + (
-                "Choose its port with --port.\n"
-            )
+            address = f"http://127.0.0.1:{other.port}"
+            assert errors == f"elbowroom: What listens at {address} is no elbowroom. Choose its port with --port.\n"
 
 
 async def test_a_server_with_another_token_is_told(tmp_path: Path) -> None:

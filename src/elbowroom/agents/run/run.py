@@ -1,8 +1,10 @@
 """Runs an agent to its answer by the SDK: its Model, whose every call is a step of a turn, its tools and handoffs."""
 
 import asyncio
+import itertools
 import json
 import logging
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -62,6 +64,10 @@ log = logging.getLogger(__name__)
 SdkAgent: TypeAlias = Agent[None]
 ENDING_SECONDS: Final = 2.0
 """How long a run that is cancelled may take to close what it has open."""
+DEEPEST: Final = 128
+"""Levels of nesting in a call's arguments. The SDK walks through them by recursion, which ends at some hundreds."""
+STRING_OR_BRACKET: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+DEPTH_OF: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 STAND_IN: TResponseInputItem = {"role": "user", "content": "(the conversation, which the model has from its request)"}
 """The Runner's whole input. The client's history never passes through the Runner, which would re-key and drop
 parts of it; the model puts it where this stands."""
@@ -331,14 +337,26 @@ def _output_items(reply: Reply, tool_calls: Sequence[ToolCall]) -> list[Response
 
 
 def _encodable(arguments: str) -> str:
-    """Return the arguments without lone surrogates, escaped ones too: the SDK cannot encode them for its hashes."""
+    """Return the arguments as the SDK can hash them: without lone surrogates, escaped ones too, and not too deep.
+
+    Of arguments that are nested too deep only the beginning is left, which is not JSON: the tool says so to the model.
+    """
+    if _is_too_deep(arguments):
+        return f"{whole_characters(arguments[:DEEPEST])}..."
     try:
         parsed = json.loads(arguments)
-    except (ValueError, RecursionError):
+    except ValueError:
         return whole_characters(arguments)
     text = json.dumps(parsed, ensure_ascii=False)
     whole = whole_characters(text)
     return arguments if whole == text else whole
+
+
+def _is_too_deep(arguments: str) -> bool:
+    if arguments.count("[") + arguments.count("{") <= DEEPEST:
+        return False
+    depths = itertools.accumulate(DEPTH_OF.get(found[0], 0) for found in STRING_OR_BRACKET.finditer(arguments))
+    return max(depths, default=0) > DEEPEST
 
 
 def _response_usage(usage: dict[str, Any]) -> ResponseUsage:

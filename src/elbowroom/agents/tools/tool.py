@@ -220,6 +220,9 @@ async def result_of(tool: ServerTool, written: str, seconds: float | None = None
                 f"{tool.name} did not answer within {seconds:g} seconds and was stopped. It is not known what it "
                 "has done. Ask for less at once, or tell the user."
             )
+        if task.cancelled():  # by the tool itself: a person who stops the answer cancels the wait
+            log.warning("%s was cancelled from within.", tool.name)
+            return _failed(f"{tool.name} was cancelled before it was done. It is not known what it has done.")
         return _as_result(task.result())
     except asyncio.CancelledError:
         task.cancel()

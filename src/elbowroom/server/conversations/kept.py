@@ -55,8 +55,12 @@ async def _send_text(request: web.Request, ref: ToolOutputRef, blocks: AsyncIter
         headers={**HARMLESS, hdrs.CONTENT_TYPE: "text/plain; charset=utf-8", hdrs.CONTENT_LENGTH: str(ref.bytes)}
     )
     await response.prepare(request)
+    left = ref.bytes
     async for block in blocks:
-        await response.write(utf8(block.text))
+        await response.write(part := utf8(block.text))
+        left -= len(part)
+    if left:  # the rest cannot be read: the client would wait for it as long as the connection is open
+        response.force_close()
     return response
 
 
