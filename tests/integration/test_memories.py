@@ -162,7 +162,7 @@ async def list_and_delete(folder: Path, port: int) -> None:
     assert await command(folder, "delete", memory_id, port=port) == (0, "Deleted.\n", "")
     code, told, errors = await command(folder, "delete", memory_id, port=port)
     assert (code, told) == (1, "")
-    assert errors.startswith(f"elbowroom: There is no memory '{memory_id}'")
+    assert errors.startswith(f"elbowroom: There is no memory '{memory_id}'. `elbowroom memories list` shows")
     assert (await command(folder, "list", "--user", "ada", port=port))[1].endswith("  Ada rows.\n")
 
 

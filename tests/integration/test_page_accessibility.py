@@ -40,6 +40,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     """Run an elbowroom in which there is something of everything."""
     async with lived_in(tmp_path, talks=[talk for talk in TALKS if GARDEN in talk.questions], more=MCP) as (served, _):
         await served.app[SHARED].store.memories.save("", "gardener", "The garden is 12 by 8 metres. " * 8, 1e9)
+        await served.app[SHARED].store.memories.save("", "gardener", f"https://example.org/{'garden' * 40}", 1e9)
         yield served
 
 

@@ -26,6 +26,7 @@ TAKES: Final[Mapping[str, str]] = {
     "bool_parsing": "true or false",
     "tuple_type": 'a list such as ["one", "two"]',
     "model_type": "a table",
+    "greater_than": "more than {gt:g}",
     "greater_than_equal": "{ge} or more",
     "less_than_equal": "{le} or less",
     "literal_error": "{expected}",

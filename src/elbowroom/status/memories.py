@@ -96,8 +96,9 @@ def _ask(place: Place, wish: Wish) -> list[dict[str, Any]] | None:
         connection.close()
     if status == 401:
         raise other_token(place)
-    if isinstance(error := answer.get("error"), dict) and (told := error.get("message")):
-        raise ElbowroomError(str(told))
+    failure = answer.get("error")
+    if isinstance(failure, dict) and failure.get("message"):
+        raise _no_such_memory(wish) if status == 404 and wish.deletes else ElbowroomError(str(failure["message"]))
     rows = [] if wish.deletes else answer.get("data")
     if answer.get("object") != ("memory.deleted" if wish.deletes else "list") or not isinstance(rows, list):
         raise no_elbowroom(place)
@@ -135,8 +136,12 @@ async def _done(memories: Memories, wish: Wish, owner: str, agents: Sequence[str
 
 def _nothing_there(wish: Wish) -> list[dict[str, Any]]:
     if wish.deletes:
-        raise NotFound(
-            f"There is no memory {wish.id!r}. `elbowroom memories list` shows those that there are; for an agent that "
-            "was removed from the settings, name it with --agent, and with --user the person whose memory it is."
-        )
+        raise _no_such_memory(wish)
     return []
+
+
+def _no_such_memory(wish: Wish) -> NotFound:
+    return NotFound(
+        f"There is no memory {wish.id!r}. `elbowroom memories list` shows those that there are; for an agent that "
+        "was removed from the settings, name it with --agent, and with --user the person whose memory it is."
+    )

@@ -39,6 +39,10 @@ LIST = 'it takes a list such as ["one", "two"].'
         ("[[server]]\nport = 1", "FILE: server = a list of tables is not accepted; it takes a table headed [server]."),
         ('[agents]\nid = "a"', "FILE: agents = a table is not accepted; it takes tables headed [[agents]]."),
         ('agents = ["a"]', "FILE: agents[0] = 'a' is not accepted; it takes tables headed [[agents]]."),
+        (
+            '[[agents]]\nid = "a"\nmodel = "m"\ntool_timeout = 0',
+            "FILE: agents[0].tool_timeout = 0 is not accepted; it takes more than 0.",
+        ),
         ('[[agents]]\nid = "a"', "FILE: agents[0].model is missing."),
         ('[[agents]]\nmodel = "a"', "FILE: agents[0].id is missing."),
         ('[[agents]]\nid = "a b"\nmodel = "m"', f"FILE: agents[0].id = 'a b' is not accepted; {ID}"),
