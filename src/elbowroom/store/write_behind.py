@@ -243,7 +243,7 @@ class WriteBehindStore:
 
     def failed(self, sql: "SqlStore", error: StoreUnavailable) -> None:
         """Note that reading failed: the database is closed, and opened and checked anew with the next try."""
-        if self._sql is sql:
+        if self._sql is sql and not self._is_closed:
             self._fails(error)
             self._sql = None
             self._closing = self.tasks.start(sql.aclose())

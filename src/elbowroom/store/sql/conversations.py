@@ -70,17 +70,17 @@ class SqlConversations:
         """Return all messages that wait in the queues of all conversations, in order."""
         return read_queue(connection)
 
-    @reading
-    def rows(
-        self, connection: Connection, owner: str, *, search: str = "", before: float | None = None, limit: int = 50
+    async def rows(
+        self, owner: str, *, search: str = "", before: float | None = None, limit: int = 50
     ) -> list[ConversationRow]:
         """Return conversations, the one used last first; with `search` only those that hold this text."""
         statement, size = _newest(owner), page_size(limit)
         if before is not None:
             statement = statement.where(conversations.c.updated < before)
         if search:
-            return searched(connection, statement, search, size)
-        return list(map(conversation_row, connection.execute(statement.limit(size))))
+            return await self.database.search(lambda connection: searched(connection, statement, search, size))
+        found = await self.database.read(lambda connection: connection.execute(statement.limit(size)).all())
+        return list(map(conversation_row, found))
 
     @reading
     def find(self, connection: Connection, owner: str, conversation: str) -> ConversationRow | None:

@@ -29,14 +29,14 @@ class SqlLedger:
     """`LedgerRows` in a database; `clock` gives Unix seconds. All methods raise StoreUnavailable.
 
     The keys of all entries and when each was last used are in memory, so that a conversation that was never compacted
-    costs no query.
+    costs no query. Only the thread that writes changes them, so that no change undoes another.
     """
 
     def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
         self.database = database
         self._limits = limits
         self._clock = clock
-        self._last_used: dict[str, float] = {}  # replaced where keys come or go, for others may be reading it
+        self._last_used: dict[str, float] = {}  # replaced, not changed, for others may be reading it
 
     async def load(self) -> None:
         """Read the keys of all entries; nothing is found before."""
@@ -72,9 +72,13 @@ class SqlLedger:
         ]
         used = [row.key for row in rows if abs(now - self._last_used.get(row.key, now)) >= self._limits.touch_seconds]
         if used:
-            self._last_used = self._last_used | dict.fromkeys(used, now)
-            self.database.write_later(partial(_touch, used, now))
+            self.database.write_later(partial(self._touch, used, now))
         return [entry for row in rows if (entry := _entry(row))]
+
+    def _touch(self, keys: Sequence[str], now: float, connection: Connection) -> None:
+        for some in batched(keys):
+            connection.execute(update(ledger_entries).where(ledger_entries.c.key.in_(some)).values(last_used=now))
+        self._last_used = self._last_used | dict.fromkeys(self._last_used.keys() & set(keys), now)
 
     def _save(self, packed: PackedEntry) -> None:
         entry, now = packed.entry, self._clock()
@@ -103,11 +107,6 @@ def replace_uses(connection: Connection, place: str, key: str, ids: Iterable[str
     connection.execute(delete(tool_output_uses).filter_by(place=place, key=key))
     if values := [{"place": place, "key": key, "id": ref_id} for ref_id in ids]:
         connection.execute(insert(tool_output_uses), values)
-
-
-def _touch(keys: Sequence[str], now: float, connection: Connection) -> None:
-    for some in batched(keys):
-        connection.execute(update(ledger_entries).where(ledger_entries.c.key.in_(some)).values(last_used=now))
 
 
 def _values(packed: PackedEntry, now: float) -> dict[str, Any]:
