@@ -1,6 +1,7 @@
 """What the rows of the ledger promise: in a file, in memory, and where the file cannot be opened."""
 
 import asyncio
+import sys
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -156,6 +157,23 @@ async def test_last_use_is_written_once_an_hour(path: Path) -> None:
             assert len([line for line in statements if line.startswith("UPDATE")]) == written
             clock.now += 1
     assert query(path, "SELECT last_used FROM ledger_entries") == [(clock.now - 1,)]
+
+
+async def test_using_entries_while_others_are_saved(path: Path) -> None:
+    """An entry that is saved is found from then on, also where others are used at the same moment."""
+    before, clock = sys.getswitchinterval(), Clock()
+    samples = [compaction(conversation(1, f"subject {number}")) for number in range(400)]
+    async with sql_store(path, clock=clock) as sql:
+        await save_entry(sql, *samples[0])
+        sys.setswitchinterval(1e-6)
+        try:
+            for entry, made_from in samples[1:]:
+                clock.now += HOUR
+                used = (sql.ledger.find([samples[0][0].key]) for _ in range(3))
+                await asyncio.gather(save_entry(sql, entry, made_from), *used)
+        finally:
+            sys.setswitchinterval(before)
+        assert set(sql.ledger.keys()) == {entry.key for entry, _ in samples}
 
 
 async def test_entries_that_nobody_used_go_at_the_next_start(path: Path) -> None:

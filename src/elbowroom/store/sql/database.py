@@ -32,8 +32,8 @@ Result = TypeVar("Result")
 class Database:
     """An open database that has been found sound, in a file or in memory; made by `open`, given back by `aclose`.
 
-    Everything but a search that is begun is finished, also when its caller is cancelled. `set_aside` is the new name of a damaged
-    file in whose place this one was begun.
+    Everything that is begun is finished, also when its caller is cancelled; only a search is given up. `set_aside` is
+    the new name of a damaged file in whose place this one was begun.
     """
 
     def __init__(self, path: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -29,14 +30,15 @@ class SqlLedger:
     """`LedgerRows` in a database; `clock` gives Unix seconds. All methods raise StoreUnavailable.
 
     The keys of all entries and when each was last used are in memory, so that a conversation that was never compacted
-    costs no query. Only the thread that writes changes them, so that no change undoes another.
+    costs no query.
     """
 
     def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
         self.database = database
         self._limits = limits
         self._clock = clock
-        self._last_used: dict[str, float] = {}  # replaced, not changed, for others may be reading it
+        self._last_used: dict[str, float] = {}  # replaced where it changes, for others may be reading it
+        self._replacing = threading.Lock()
 
     async def load(self) -> None:
         """Read the keys of all entries; nothing is found before."""
@@ -72,13 +74,10 @@ class SqlLedger:
         ]
         used = [row.key for row in rows if abs(now - self._last_used.get(row.key, now)) >= self._limits.touch_seconds]
         if used:
-            self.database.write_later(partial(self._touch, used, now))
+            with self._replacing:
+                self._last_used = self._last_used | dict.fromkeys(self._last_used.keys() & used, now)
+            self.database.write_later(partial(_touch, used, now))
         return [entry for row in rows if (entry := _entry(row))]
-
-    def _touch(self, keys: Sequence[str], now: float, connection: Connection) -> None:
-        for some in batched(keys):
-            connection.execute(update(ledger_entries).where(ledger_entries.c.key.in_(some)).values(last_used=now))
-        self._last_used = self._last_used | dict.fromkeys(self._last_used.keys() & set(keys), now)
 
     def _save(self, packed: PackedEntry) -> None:
         entry, now = packed.entry, self._clock()
@@ -86,7 +85,8 @@ class SqlLedger:
             connection.execute(delete(ledger_entries).where(ledger_entries.c.key == entry.key))
             connection.execute(insert(ledger_entries).values(**_values(packed, now)))
             replace_uses(connection, ledger_entries.name, entry.key, packed.refs)
-        self._last_used = self._last_used | {entry.key: now}
+        with self._replacing:
+            self._last_used = self._last_used | {entry.key: now}
 
     def _delete_unused(self) -> None:
         own, uses = ledger_entries.c, tool_output_uses.c
@@ -99,7 +99,8 @@ class SqlLedger:
             lost = (uses.place == ledger_entries.name) & uses.key.not_in(select(own.key))
             connection.execute(delete(tool_output_uses).where(lost))
             left = set(connection.scalars(select(own.key)))
-        self._last_used = {key: used for key, used in self._last_used.items() if key in left}
+        with self._replacing:
+            self._last_used = {key: used for key, used in self._last_used.items() if key in left}
 
 
 def replace_uses(connection: Connection, place: str, key: str, ids: Iterable[str]) -> None:
@@ -107,6 +108,11 @@ def replace_uses(connection: Connection, place: str, key: str, ids: Iterable[str
     connection.execute(delete(tool_output_uses).filter_by(place=place, key=key))
     if values := [{"place": place, "key": key, "id": ref_id} for ref_id in ids]:
         connection.execute(insert(tool_output_uses), values)
+
+
+def _touch(keys: Sequence[str], now: float, connection: Connection) -> None:
+    for some in batched(keys):
+        connection.execute(update(ledger_entries).where(ledger_entries.c.key.in_(some)).values(last_used=now))
 
 
 def _values(packed: PackedEntry, now: float) -> dict[str, Any]:

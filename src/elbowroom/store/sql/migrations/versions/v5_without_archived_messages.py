@@ -23,7 +23,9 @@ def upgrade() -> None:
     for entry in connection.scalars(sa.select(entries.c.key)).all() if naming else ():
         ids = {used for key in _chain(entry, parents, naming, nearest) for used in naming[key]}
         if new := ids - known.get(entry, set()):
-            connection.execute(sa.insert(uses), [{"place": entries.name, "key": entry, "id": used} for used in sorted(new)])
+            connection.execute(
+                sa.insert(uses), [{"place": entries.name, "key": entry, "id": used} for used in sorted(new)]
+            )
     op.execute(sa.delete(uses).where(uses.c.place == archived.name))
     op.drop_table(archived.name)
 
