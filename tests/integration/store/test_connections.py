@@ -144,7 +144,8 @@ async def begun_searches(database: Database, how_many: int) -> list[asyncio.Task
 
     def search(connection: Connection) -> int | None:
         has_begun.set()
-        return connection.scalar(ENDLESS)
+        found: int | None = connection.scalar(ENDLESS)
+        return found
 
     searches = [asyncio.create_task(database.search(search)) for _ in range(how_many)]
     await asyncio.to_thread(has_begun.wait, 60)

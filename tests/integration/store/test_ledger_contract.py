@@ -167,7 +167,7 @@ class SlowlyChanged(dict[str, float]):
         self.is_changing, self.is_saved = threading.Event(), threading.Event()
 
     def __or__(self, other: Any) -> dict[str, float]:  # type: ignore[override]
-        changed = dict(self) | other
+        changed: dict[str, float] = dict(self) | other
         if threading.current_thread().name.startswith("store-reader"):
             self.is_changing.set()
             self.is_saved.wait(0.5)
