@@ -96,8 +96,8 @@ class Ticket:
     def grow(self, to_tokens: int, *, insists: bool = True) -> bool:
         """Hold this many tokens altogether; return False, and hold what it held, where there is no room for them.
 
-        It goes before everyone who waits. Alone in the pool it always may, and holds the whole pool at most. One who
-        `insists` has others give back what they do not need, and asks background work that is in its way to leave, so
+        A growing request goes before all that wait. Alone in the pool it may always grow, up to the whole pool. With
+        `insists`, other requests give back the tokens that they do not need, and background work is asked to leave, so
         that a later try may succeed.
         """
         return self._pool.grow(self, to_tokens, insists=insists)

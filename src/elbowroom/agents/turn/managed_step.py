@@ -305,11 +305,11 @@ class LiveFill:
         self._answer: StreamWatch | Unwatched | None = None
 
     def begin(self, answer: "StreamWatch | Unwatched") -> None:
-        """Let this answer grow after the prompt that was sent."""
+        """Add this answer to the fill from now on; it follows the prompt that was sent."""
         self._answer = answer
 
     def end(self) -> None:
-        """Let the answer be over."""
+        """Note that the answer has ended."""
         self._answer = None
 
     def now(self) -> ContextFill | None:
