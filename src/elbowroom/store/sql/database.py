@@ -150,7 +150,6 @@ class OnDatabase(Protocol):
     @property
     def database(self) -> Database:
         """Return the database that has the rows."""
-        ...
 
 
 Rows = TypeVar("Rows", bound=OnDatabase)
