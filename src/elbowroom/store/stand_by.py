@@ -4,7 +4,7 @@ import asyncio
 import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
 from elbowroom.store.base import TrackedTasks
@@ -12,40 +12,6 @@ from elbowroom.store.changes import Batch, Deleted
 
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlConversations, SqlStore
-
-
-class Answering(Protocol):
-    """Answers what is asked about conversations; all methods are those of `Conversations`, but may raise."""
-
-    async def look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
-        """Find the conversation with this name, or where that is empty, the one that has the longest beginning."""
-        ...
-
-    async def turns(self, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
-        """Return the turns that hold more than a reply and whose answer, or else whose parent, has one of the keys."""
-        ...
-
-    async def queue(self) -> list[QueuedMessage]:
-        """Return all messages that wait in the queues of all conversations, in order."""
-        ...
-
-    async def rows(
-        self, owner: str, *, search: str = "", before: float | None = None, limit: int = 50
-    ) -> list[ConversationRow]:
-        """Return conversations, the one used last first; with `search` only those that hold this text."""
-        ...
-
-    async def find(self, owner: str, conversation: str) -> ConversationRow | None:
-        """Return the conversation with this id, or else with this name."""
-        ...
-
-    async def holder(self, owner: str, turn: str) -> str | None:
-        """Return the id of the conversation that has the turn with this id."""
-        ...
-
-    async def read(self, owner: str, conversation: str) -> Conversation | None:
-        """Return all of the conversation with this id, or else with this name."""
-        ...
 
 
 class StandBy:

@@ -14,15 +14,7 @@ from elbowroom.store.sql.database import Database, reading, writing
 from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from
 from elbowroom.store.sql.finding import keys_of, longest_known, searched
 from elbowroom.store.sql.reading import conversation_row, read_conversation, read_queue, read_turns
-from elbowroom.store.sql.schema import (
-    compactions,
-    conversations,
-    message_parts,
-    messages,
-    queue,
-    step_usage,
-    turns,
-)
+from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
 from elbowroom.store.sql.statements import TAILS, interrupting
 from elbowroom.store.sql.writing import Plan, Tail, growing, with_sure_tails
 

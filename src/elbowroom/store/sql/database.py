@@ -172,7 +172,6 @@ class OnDatabase(Protocol):
     @property
     def database(self) -> Database:
         """Return the database that has the rows."""
-        ...
 
 
 Rows = TypeVar("Rows", bound=OnDatabase)
