@@ -14,7 +14,7 @@ from elbowroom.agents.answer import Answer, AnswerEvent, Notice
 from elbowroom.agents.answering import answer
 from elbowroom.agents.request import own_request
 from elbowroom.agents.turn import Shared
-from elbowroom.context.conversation import TurnEnded
+from elbowroom.context.conversation import ConversationBegun, TurnEnded
 from elbowroom.demo import Script, ToolCall
 from elbowroom.server.state import SHARED, catalog_of, run_settings_of
 from elbowroom.store import Store
@@ -69,8 +69,9 @@ async def test_the_turn_has_ended_before(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_a_stop_leaves_the_answer_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A person who stops the conversation while its reader is told of news ends the news and nothing else."""
     async with answered(tmp_path, monkeypatch) as (shared, kept, _, answering):
-        [turn] = shared.running.of(kept.changes[0].owner)
-        assert await shared.running.cancel(turn.owner, turn.conversation) == 1
+        [begun] = kept.noted(ConversationBegun)
+        assert isinstance(begun, ConversationBegun)
+        assert await shared.running.cancel(begun.owner, begun.conversation) == 1
         said = await answering
         assert (said.steps, "".join(said.text), said.finish_reason) == (1, "I look it up. ", "tool_calls")
         assert (said.is_interrupted, bool(said.usage)) == (False, True)
