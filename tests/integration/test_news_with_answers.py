@@ -71,7 +71,7 @@ async def test_a_stop_leaves_the_answer_whole(tmp_path: Path, monkeypatch: pytes
     async with answered(tmp_path, monkeypatch) as (shared, kept, _, answering):
         [begun] = kept.noted(ConversationBegun)
         assert isinstance(begun, ConversationBegun)
-        assert await shared.running.cancel(begun.owner, begun.id) == 1
+        assert await shared.running.cancel(begun.owner, begun.conversation) == 1
         said = await answering
         assert (said.steps, "".join(said.text), said.finish_reason) == (1, "I look it up. ", "tool_calls")
         assert (said.is_interrupted, bool(said.usage)) == (False, True)
