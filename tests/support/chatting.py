@@ -42,7 +42,7 @@ async def elbowroom_with_studio(
             yield served, studio
             await eventually(lambda: studio.open_requests == 0, "requests are left open upstream")
     before |= {task for task in [asyncio.current_task()] if task}  # a fixture is taken down by a task of its own
-    await eventually(lambda: not asyncio.all_tasks() - before, "tasks are left running")
+    await eventually(lambda: not asyncio.all_tasks() - before, "tasks are left running", seconds=30)
 
 
 async def eventually(holds: Callable[[], object], otherwise: str, seconds: float = 5.0) -> None:

@@ -69,12 +69,14 @@ async def answer(
                     answerer = await _answerer(target, settings)
                     await answerer(target, request, _watched(sink, running), settings, said)
                 is_whole = not said.is_interrupted
-                if request.stream and (news := shared.store.news()):
-                    await sink([Notice("store", text) for text in news])
-                return _noted(said)
         finally:
             recorder.ended("complete" if is_whole else "interrupted", _key_of_answer(said, request, recorder))
-    return _noted(Answer(is_interrupted=True))  # a person has stopped it before it began
+        if not is_whole:
+            said.interrupt(calls_are_out=request.stream)  # also where a person has stopped it before it began
+        if request.stream and (news := shared.store.news()):
+            with running.stoppable():
+                await sink([Notice("store", text) for text in news])
+        return _noted(said)
 
 
 async def relay(target: Target, request: ChatRequest, settings: RunSettings) -> dict[str, Any]:

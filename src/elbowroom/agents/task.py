@@ -2,7 +2,7 @@
 
 A task brings its whole order with it and wants an answer in a form that the client parses. The agent's instructions
 would speak against that form, its tools would lead away from it, and the SDK's Runner has nothing to do without them.
-The history in it is a copy of the conversation, made for this once: it is neither compacted nor remembered. Where it
+The history in it is a copy of the conversation for this one request: it is neither compacted nor remembered. Where it
 is too long, its middle is left out.
 """
 

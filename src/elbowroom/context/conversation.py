@@ -338,19 +338,8 @@ class Conversation:
     messages: tuple[KeptMessage, ...]
 
 
-class Conversations(Protocol):
-    """Where conversations are kept. Every question is answered with all that was noted before. Nothing here raises.
-
-    `owner` is whose they are: another one's are never found.
-    """
-
-    def note(self, changes: Sequence[Change]) -> None:
-        """Take changes in, to be written soon and in this order; what is no JSON is left out, with a warning."""
-        ...
-
-    async def settled(self) -> bool:
-        """Wait until all that was noted before is durable, or cannot be made so; tell whether it is."""
-        ...
+class AskedConversations(Protocol):
+    """The questions about conversations. `owner` is whose they are: another one's are never found."""
 
     async def look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
         """Find the conversation with this name, or where that is empty, the one that has the longest beginning.
@@ -358,21 +347,18 @@ class Conversations(Protocol):
         `keys` are those of a chain. One with a name is found by its name alone. Of several that have the same
         beginning the one that was used last is meant; a beginning without any answer is none.
         """
-        ...
 
     async def turns(self, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
         """Return the turns whose answer, or else whose parent, has one of these keys and that hold more than a reply.
 
         By their parents only those are found that were interrupted before their key was known.
         """
-        ...
 
     async def queue(self) -> list[QueuedMessage]:
         """Return all that waits in the queues of all conversations, in order; called once, when the server starts.
 
         What was taken by a turn that has not ended waits again.
         """
-        ...
 
     async def rows(
         self, owner: str, *, search: str = "", before: float | None = None, limit: int = 50
@@ -381,24 +367,28 @@ class Conversations(Protocol):
 
         With `search` only those whose messages, results of tools too, hold this text, in whatever case.
         """
-        ...
 
     async def find(self, owner: str, conversation: str) -> ConversationRow | None:
         """Return the conversation with this id, or else with this name."""
-        ...
 
     async def holder(self, owner: str, turn: str) -> str | None:
         """Return the id of the conversation that has the turn with this id."""
-        ...
 
     async def read(self, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
-        ...
+
+
+class Conversations(AskedConversations, Protocol):
+    """Where conversations are kept. Every question is answered with all that was noted before. Nothing here raises."""
+
+    def note(self, changes: Sequence[Change]) -> None:
+        """Take changes in, to be written soon and in this order; what is no JSON is left out, with a warning."""
+
+    async def settled(self) -> bool:
+        """Wait until all that was noted before is durable, or cannot be made so; tell whether it is."""
 
     async def delete_turn(self, owner: str, turn: str) -> bool:
         """Delete one turn with all that was said in it; tells whether it was there."""
-        ...
 
     async def delete(self, owner: str, conversation: str) -> bool:
         """Delete one with all that belongs to it; tells whether it was there."""
-        ...

@@ -95,15 +95,12 @@ class LedgerRows(Protocol):
 
     async def keys(self) -> Collection[str]:
         """Return the keys of all entries."""
-        ...
 
     async def find(self, keys: Sequence[str]) -> list[Entry]:
         """Return the entries with these keys, in any order."""
-        ...
 
     async def save(self, entry: Entry, made_from: Sequence[Message]) -> None:
         """Keep an entry; the outputs of tools that these messages refer to are kept as long as it is."""
-        ...
 
 
 def restored(messages: Sequence[Message], chain: Chain, place: int, entry: Entry) -> list[Message]:

@@ -37,15 +37,12 @@ class Memories(Protocol):
 
         Beyond a thousand of one owner and agent the oldest go.
         """
-        ...
 
     async def all(self, owner: str, agent: str) -> list[Memory]:
         """Return everything that is kept, the newest first."""
-        ...
 
     async def delete(self, owner: str, agent: str, memory_id: str) -> bool:
         """Forget one; tells whether it was there."""
-        ...
 
 
 async def memories_of(memories: Memories, owner: str, agents: Iterable[str]) -> list[tuple[str, Memory]]:

@@ -98,7 +98,6 @@ def judge_room(agent: str, tokens: int, tools: int, window: int) -> list[Finding
 
 
 async def _tools_of(subject: Subject, agent: AgentSettings, provider: Provider) -> list[dict[str, Any]]:
-    """Return the descriptions of the tools that the server runs for this agent."""
     without_servers = agent.model_copy(update={"mcp": ()})
     toolbox = SettingsToolbox(lambda: subject.loaded, subject.environ, open_in_memory().memories)
     own = list(await toolbox(Target(agent.id, provider, agent.model, without_servers), Caller()))

@@ -108,11 +108,11 @@ class ClientWords:
 
     @classmethod
     def of(cls, *bodies: Any) -> Self:
-        """Return the words in the bodies of requests, of whatever type; those of the last body are searched first."""
+        """Return the words in the bodies of requests, of any type; those of the last body are searched first."""
         tables = [body if isinstance(body, dict) else {FIELDS[0]: body} for body in bodies]
         return cls([table[name] for table in tables for name in FIELDS if name in table])
 
-    def taken_out_of(self, line: str, names: Sequence[str] = ()) -> str:
+    def removed_from(self, line: str, names: Sequence[str] = ()) -> str:
         """Return the line without repetitions of these words; `names` in it stay.
 
         Every repetition of at least `PIECE + STRIDE` characters is found.

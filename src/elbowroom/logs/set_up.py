@@ -98,7 +98,7 @@ class SafeRecords(logging.Filter):
             record.request = facts.id if facts else ""
             text = self._text(record) if self._verbose else shortened(self._text(record))
             if facts is not None and facts.words is not None and not self._verbose:
-                text = facts.words.taken_out_of(text, facts.names)
+                text = facts.words.removed_from(text, facts.names)
             record.msg, record.args = self._redactor.clean(text), None
             if record.exc_info:
                 record.exc_text = self._redactor.clean(trace(record.exc_info, verbose=self._verbose))

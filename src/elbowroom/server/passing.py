@@ -67,7 +67,6 @@ class _Overflow(ContextOverflow):
 
 
 def _prompts(prompt: Any) -> list[Any]:
-    """Return the single prompts, each a text or a list of tokens."""
     if isinstance(prompt, str) or _is_tokens(prompt):
         return [prompt]
     if isinstance(prompt, list) and prompt and all(isinstance(one, str) or _is_tokens(one) for one in prompt):
@@ -87,7 +86,7 @@ async def _size(prompt: Any, counter: Counter) -> int:
 
 
 def add_passed_routes(app: web.Application, base: str, end: str) -> None:
-    """Add the routes; `base` and `end` are what may stand around a route."""
+    """Add the routes; `base` is the prefix and `end` the suffix of each route."""
     app.router.add_post(f"{base}embeddings{end}", embeddings)
     app.router.add_post(f"{base}completions{end}", completions)
 

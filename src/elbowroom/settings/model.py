@@ -28,7 +28,7 @@ DEFAULT_TOKEN = SecretRef("env:ELBOWROOM_TOKEN")
 DEFAULT_API_KEY = SecretRef("env:LM_API_TOKEN")
 DEFAULT_URLS = {"lmstudio": "http://127.0.0.1:1234", "ollama": "http://127.0.0.1:11434"}
 FIELDS_OF_REQUESTS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
-STORE_URL_FORM = re.compile(r"sqlite\+aiosqlite://(/:memory:|/(/|[A-Za-z]:[/\\])[^?\0]*[^?/\\\0])?")
+STORE_URL_FORM = re.compile(r"sqlite(\+aiosqlite)?://(/:memory:|/(/|[A-Za-z]:[/\\])[^?\0]*[^?/\\\0])?")
 ClientTools = Literal["pass", "slim", "drop"]
 Notices = Literal["auto", "event", "content", "comment", "off"]
 SAME_AGENT = "same"
@@ -160,9 +160,8 @@ def _bare_host(value: str) -> str:
 def _checked_store_url(value: str) -> str:
     if value and not STORE_URL_FORM.fullmatch(value):
         raise ValueError(
-            "an empty text, or sqlite+aiosqlite:/// with the full path of a file after it, such as "
-            "sqlite+aiosqlite:////home/me/elbowroom.db or sqlite+aiosqlite:///C:/elbowroom/elbowroom.db, "
-            "or sqlite+aiosqlite:///:memory:"
+            "an empty text, or sqlite:/// with the full path of a file after it, such as "
+            "sqlite:////home/me/elbowroom.db or sqlite:///C:/elbowroom/elbowroom.db, or sqlite:///:memory:"
         )
     return value
 

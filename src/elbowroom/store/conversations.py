@@ -5,10 +5,18 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from elbowroom.context.conversation import Change, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
+from elbowroom.context.conversation import (
+    AskedConversations,
+    Change,
+    Conversation,
+    ConversationRow,
+    KeptTurn,
+    Known,
+    QueuedMessage,
+)
 from elbowroom.store.base import StoreUnavailable
 from elbowroom.store.changes import Batch, Deleted, TurnDeleted, WaitingChanges
-from elbowroom.store.stand_by import Answering, StandBy
+from elbowroom.store.stand_by import StandBy
 from elbowroom.store.write_behind import WriteBehindStore
 
 if TYPE_CHECKING:
@@ -178,7 +186,7 @@ class WriteBehindConversations:
             except StoreUnavailable:
                 self._next_start = time.monotonic() + AGAIN_SECONDS
 
-    async def _ask(self, question: Callable[[Answering], Awaitable[Answer]]) -> Answer:
+    async def _ask(self, question: Callable[[AskedConversations], Awaitable[Answer]]) -> Answer:
         """Answer a question from the database where all that was noted before it is written, else from both."""
         batches = self._waiting.batches()
         await self._flush()
@@ -193,7 +201,7 @@ class WriteBehindConversations:
         return await self._ask_both(question, None)
 
     async def _ask_both(
-        self, question: Callable[[Answering], Awaitable[Answer]], stored: "SqlConversations | None"
+        self, question: Callable[[AskedConversations], Awaitable[Answer]], stored: "SqlConversations | None"
     ) -> Answer:
         """Answer a question from the database, where it can be read, together with what waits."""
         while True:

@@ -25,7 +25,7 @@ def inspect_file(path: Path) -> Inspection:
     """Return the state of the file; reading is given up after some seconds. For threads."""
     if not path.exists():
         return Inspection("absent")
-    # Without a log beside it nobody writes the file; opened any other way, SQLite would leave an empty one behind.
+    # Without a log beside it nobody writes the file; opened any other way, SQLite would create an empty one.
     way = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{way}", uri=True, timeout=1.0)) as connection:

@@ -4,47 +4,14 @@ import asyncio
 import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
+from elbowroom.store.base import TrackedTasks
 from elbowroom.store.changes import Batch, Deleted
 
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlConversations, SqlStore
-
-
-class Answering(Protocol):
-    """Answers what is asked about conversations; all methods are those of `Conversations`, but may raise."""
-
-    async def look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
-        """Find the conversation with this name, or where that is empty, the one that has the longest beginning."""
-        ...
-
-    async def turns(self, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
-        """Return the turns that hold more than a reply and whose answer, or else whose parent, has one of the keys."""
-        ...
-
-    async def queue(self) -> list[QueuedMessage]:
-        """Return all messages that wait in the queues of all conversations, in order."""
-        ...
-
-    async def rows(
-        self, owner: str, *, search: str = "", before: float | None = None, limit: int = 50
-    ) -> list[ConversationRow]:
-        """Return conversations, the one used last first; with `search` only those that hold this text."""
-        ...
-
-    async def find(self, owner: str, conversation: str) -> ConversationRow | None:
-        """Return the conversation with this id, or else with this name."""
-        ...
-
-    async def holder(self, owner: str, turn: str) -> str | None:
-        """Return the id of the conversation that has the turn with this id."""
-        ...
-
-    async def read(self, owner: str, conversation: str) -> Conversation | None:
-        """Return all of the conversation with this id, or else with this name."""
-        ...
 
 
 class StandBy:
@@ -63,6 +30,7 @@ class StandBy:
         self._deleted: set[str] = set()
         self._taken = 0
         self._taking = asyncio.Lock()
+        self._tasks = TrackedTasks()
         self._users = 0
         self._is_dropped = False
         self._closing: asyncio.Task[None] | None = None
@@ -71,9 +39,13 @@ class StandBy:
     async def over(cls, stored: "SqlConversations | None") -> "StandBy":
         """Open one in which no change has happened yet."""
         sql = await asyncio.to_thread(importlib.import_module, "elbowroom.store.sql")
-        stand_by = cls(await sql.SqlStore.open(None), stored)
-        await stand_by._changed.number_apart()
-        return stand_by
+        memory = await sql.SqlStore.open(None)
+        try:
+            await memory.conversations.number_apart()
+        except BaseException:
+            await memory.aclose()
+            raise
+        return cls(memory, stored)
 
     @contextmanager
     def used(self) -> Iterator[None]:
@@ -97,12 +69,8 @@ class StandBy:
             await self._closing
 
     async def take(self, batches: Sequence[Batch]) -> None:
-        """Let the changes of new batches happen."""
-        async with self._taking:
-            for batch in batches:
-                if batch.number > self._taken:
-                    await self._take(batch)
-                    self._taken = batch.number
+        """Let the changes of new batches happen, each once, also when the caller is cancelled."""
+        await self._tasks.run(self._take_new(batches))
 
     async def look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
         """Find the conversation with this name, or where that is empty, the one that has the longest beginning."""
@@ -157,6 +125,13 @@ class StandBy:
             return found
         stored = await self.stored.read(owner, conversation) if self.stored else None
         return stored if stored and self._is_stored(stored.row.id) else None
+
+    async def _take_new(self, batches: Sequence[Batch]) -> None:
+        async with self._taking:
+            for batch in batches:
+                if batch.number > self._taken:
+                    await self._take(batch)
+                    self._taken = batch.number
 
     async def _take(self, batch: Batch) -> None:
         if self.stored:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from elbowroom.store.sql import SqlStore
 
 FILE_NAME: Final = "elbowroom.db"
-SCHEME: Final = "sqlite+aiosqlite://"
+SCHEMES: Final = ("sqlite://", "sqlite+aiosqlite://")
+"""The second is what earlier versions took."""
 IN_MEMORY: Final = frozenset({"", "/:memory:"})
 
 
@@ -70,7 +71,9 @@ def database_path(settings: StoreSettings, environ: Mapping[str, str]) -> Path |
     """Return the database's file, or None where everything is kept in memory."""
     if not settings.url:
         return data_dir(environ) / FILE_NAME
-    place = settings.url.removeprefix(SCHEME)
+    place = settings.url
+    for scheme in SCHEMES:
+        place = place.removeprefix(scheme)
     return None if place in IN_MEMORY else Path(place.removeprefix("/"))
 
 

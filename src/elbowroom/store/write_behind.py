@@ -43,23 +43,18 @@ class Backlog(Protocol[Item]):
 
     def waiting(self) -> Sequence[Item]:
         """Return the items that are not written, in the order in which they are to be."""
-        ...
 
     async def write(self, store: "SqlStore", item: Item) -> None:
         """Write an item. Raises StoreUnavailable."""
-        ...
 
     def written(self, item: Item) -> None:
         """Note that an item has been written."""
-        ...
 
     def refused(self, item: Item) -> None:
         """Note that an item could not be written: it waits after all others, in case only this one is refused."""
-        ...
 
     def trim(self) -> None:
         """Drop items that are too many to be held."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +238,7 @@ class WriteBehindStore:
 
     def failed(self, sql: "SqlStore", error: StoreUnavailable) -> None:
         """Note that reading failed: the database is closed, and opened and checked anew with the next try."""
-        if self._sql is sql:
+        if self._sql is sql and not self._is_closed:
             self._fails(error)
             self._sql = None
             self._closing = self.tasks.start(sql.aclose())

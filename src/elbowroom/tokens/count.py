@@ -43,13 +43,11 @@ class Counter(Protocol):
 
     async def count_text(self, text: str) -> TokenCount:
         """Return the size of a bare text."""
-        ...
 
     async def count_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
     ) -> TokenCount:
         """Return the size of the whole prompt: messages, tools and what the chat template puts around them."""
-        ...
 
 
 @runtime_checkable
@@ -58,7 +56,6 @@ class StreamingCounter(Counter, Protocol):
 
     async def stream(self) -> StreamCounter:
         """Return a counter for an answer that grows."""
-        ...
 
 
 Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]], Mapping[str, Any]], Awaitable[str]]
@@ -79,4 +76,3 @@ class RenderingCounter(Counter, Protocol):
 
     async def prompt_renderer(self) -> PromptRenderer:
         """Return the template. Raises CannotCount where the engine uses another one."""
-        ...

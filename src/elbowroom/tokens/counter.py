@@ -10,14 +10,7 @@ from math import ceil
 from typing import Any, Final
 
 from elbowroom.tokens.anchoring import IN_ORDER, Key, Usage, UsageAnchors, conversation_keys
-from elbowroom.tokens.count import (
-    CannotCount,
-    Counter,
-    PromptRenderer,
-    RenderingCounter,
-    StreamingCounter,
-    TokenCount,
-)
+from elbowroom.tokens.count import CannotCount, Counter, PromptRenderer, RenderingCounter, StreamingCounter, TokenCount
 from elbowroom.tokens.families import Family, FamilyCounter, family_of
 from elbowroom.tokens.file_counter import INLINE_CHARACTERS
 from elbowroom.tokens.files import StreamCounter

@@ -133,7 +133,6 @@ class Changes:
         return f"{verb.capitalize()} {shown}{where}: {lines:+d} lines, version {version_of(data)} now."
 
     def _to_rename(self, path: str, if_match: str) -> tuple[Parts, str]:
-        """Return the path on disk and the version of the file to rename."""
         with self.vault.file(path) as (folder, name):
             if is_note(name):
                 content = self._matching(path, if_match)

@@ -110,7 +110,6 @@ def _patched_key(note: Note, target: str, operation: Operation, text: str) -> st
 
 
 def _as_lines(note: Note, text: str) -> list[str]:
-    """Return a text as lines with the note's own line ends."""
     lines = [line.rstrip("\r\n") for line in split_lines(text)]
     while lines and not lines[-1].strip():
         lines.pop()

@@ -129,7 +129,6 @@ def with_links_updated(text: str, source: Parts, renaming: Renaming, targets: Me
 
 
 def _replaced(line: str, pattern: re.Pattern[str], new: Callable[[re.Match[str]], str]) -> str:
-    """Return a line with each match outside code replaced."""
     if "`" not in line:
         return pattern.sub(new, line)
     return "".join(part if is_code else pattern.sub(new, part) for part, is_code in _with_code(line))

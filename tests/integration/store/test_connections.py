@@ -133,3 +133,39 @@ async def test_only_the_owner_can_read_what_is_made(tmp_path: Path) -> None:
     assert modes == {"elbowroom.db": 0o600, "elbowroom.db-wal": 0o600, "elbowroom.db-shm": 0o600}
     assert os.stat(path.parent).st_mode & 0o777 == 0o700
     await database.aclose()
+
+
+ENDLESS = text("WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n")
+
+
+async def begun_searches(database: Database, how_many: int) -> list[asyncio.Task[int | None]]:
+    """Begin searches that never end by themselves, and wait until one is under way."""
+    has_begun = threading.Event()
+
+    def search(connection: Connection) -> int | None:
+        has_begun.set()
+        found: int | None = connection.scalar(ENDLESS)
+        return found
+
+    searches = [asyncio.create_task(database.search(search)) for _ in range(how_many)]
+    await asyncio.to_thread(has_begun.wait, 60)
+    return searches
+
+
+async def test_a_search_that_nobody_waits_for_ends(database: Database) -> None:
+    """Searches take no thread that reads, and the next one runs as soon as the callers of all before are gone."""
+    searches = await begun_searches(database, READERS + 2)
+    assert await database.read(lambda connection: connection.scalar(COUNT)) == 0
+    for search in searches:
+        search.cancel()
+    async with asyncio.timeout(60):
+        assert await database.search(lambda connection: connection.scalar(COUNT)) == 0
+
+
+async def test_closing_ends_a_search(database: Database) -> None:
+    """A search that is under way or waits does not keep the database open; its caller learns that."""
+    searches = await begun_searches(database, 2)
+    async with asyncio.timeout(60):
+        await database.aclose()
+        results = await asyncio.gather(*searches, return_exceptions=True)
+    assert all(isinstance(result, StoreUnavailable) for result in results)

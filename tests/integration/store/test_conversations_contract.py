@@ -460,3 +460,17 @@ async def test_what_is_said_in_a_deleted_turn_is_lost(conversations: Conversatio
     assert await conversations.delete_turn(ME, "u")
     conversations.note([ReplyGrew("u.1", "text", " two"), *turn("v", "c", "c.2", "c.5")])
     assert (await messages_of(conversations, "c"))[4:] == turn_messages("v")
+
+
+PANGRAM = "Съешь же ещё этих мягких французских булок, да выпей чаю"
+
+
+async def test_search_for_many_different_letters(conversations: Conversations) -> None:
+    """However long the text is, and however many letters it has, it is found as a whole and in any case."""
+    odd = "".join(letter for letter in map(chr, range(0xA0, 0x500)) if letter.lower().upper() == letter)
+    for name, text in (("c", PANGRAM), ("d", odd), ("e", PANGRAM[:30]), ("f", "x" * 60_000)):
+        conversations.note(begun(name, text))
+    await conversations.settled()
+    for search, found in ((PANGRAM.upper(), "c"), (odd.lower(), "d"), ("X" * 60_000, "f")):
+        assert [row.id for row in await conversations.rows(ME, search=search)] == [found]
+    assert await conversations.rows(ME, search=PANGRAM + "!") == []

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -400,6 +401,29 @@ async def test_questions_while_what_waits_is_being_written(path: Path) -> None:
             assert said == [user("What is in the note?"), *turn_messages("d-t")]
         assert await conversations.settled()
         assert not conversations._store.is_failing
+
+
+@pytest.mark.parametrize("can_be_read", [False, True])
+async def test_questions_that_are_cancelled_while_what_waits_is_looked_through(
+    path: Path, *, can_be_read: bool
+) -> None:
+    """Wherever a question is cancelled, the next answer has each word once, and no thread stays."""
+    if not can_be_read:
+        put_a_folder_at(path)
+    async with write_behind_conversations(path, Patience(opening=5, again=3600, closing=5)) as conversations:
+        await conversations.rows(ME)
+        if can_be_read:
+            await conversations.refuse_writes()
+        for number in range(60):
+            name = f"c{number}"
+            conversations.note(whole(name))
+            question = asyncio.create_task(conversations.read(ME, name))
+            for _ in range(number):
+                await asyncio.sleep(0.0005)
+            question.cancel()
+            await asyncio.gather(question, return_exceptions=True)
+            assert await messages_of(conversations, name) == [user("What is in the note?"), *turn_messages(f"{name}-t")]
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("store")] == []
 
 
 async def test_closing_tells_what_could_not_be_written(path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,7 @@
 """What the rows of the ledger promise: in a file, in memory, and where the file cannot be opened."""
 
 import asyncio
+import threading
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -156,6 +157,36 @@ async def test_last_use_is_written_once_an_hour(path: Path) -> None:
             assert len([line for line in statements if line.startswith("UPDATE")]) == written
             clock.now += 1
     assert query(path, "SELECT last_used FROM ledger_entries") == [(clock.now - 1,)]
+
+
+class SlowlyChanged(dict[str, float]):
+    """Keys of entries; a thread that reads changes them slowly, so that a save comes in between if it can."""
+
+    def __init__(self, keys: dict[str, float]) -> None:
+        super().__init__(keys)
+        self.is_changing, self.is_saved = threading.Event(), threading.Event()
+
+    def __or__(self, other: Any) -> dict[str, float]:  # type: ignore[override]
+        changed: dict[str, float] = dict(self) | other
+        if threading.current_thread().name.startswith("store-reader"):
+            self.is_changing.set()
+            self.is_saved.wait(0.5)
+        return changed
+
+
+async def test_using_an_entry_while_another_is_saved(path: Path) -> None:
+    """An entry that is saved is found from then on, also where another is used at the same moment."""
+    clock, (used, _), (saved, made_from) = Clock(), compaction(conversation(1)), compaction(conversation(2))
+    async with sql_store(path, clock=clock) as sql:
+        await save_entry(sql, used)
+        clock.now += HOUR
+        sql.ledger._last_used = keys = SlowlyChanged(sql.ledger._last_used)
+        using = asyncio.create_task(sql.ledger.find([used.key]))
+        await asyncio.to_thread(keys.is_changing.wait, 60)
+        await save_entry(sql, saved, made_from)
+        keys.is_saved.set()
+        await using
+        assert set(sql.ledger.keys()) == {used.key, saved.key}
 
 
 async def test_entries_that_nobody_used_go_at_the_next_start(path: Path) -> None:

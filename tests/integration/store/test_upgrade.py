@@ -4,6 +4,7 @@ import logging
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -183,6 +184,30 @@ async def test_a_file_of_version_4_loses_nothing(tmp_path: Path) -> None:
     async with file_store(path) as store, file_store(None) as memory:
         await fill(memory)
         assert await all_of(store) == await all_of(memory)
+
+
+async def test_long_conversations_of_version_4_are_taken_over_soon(tmp_path: Path) -> None:
+    """Many compactions of one long conversation take time for what they refer to, not for each message again."""
+    path = tmp_path / "elbowroom.db"
+    write(path, VERSION_4)
+    length = 20_000
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for table in ("ledger_entries", "archived_messages", "tool_output_uses"):
+            connection.execute(f"DELETE FROM {table}")
+        messages = [(f"k{number}", f"k{number - 1}") for number in range(length)]
+        connection.executemany("INSERT INTO archived_messages VALUES (?, ?, '{}', 0)", messages)
+        compacted = [(f"k{number}", time.time()) for number in range(0, length, 40)]
+        connection.executemany("INSERT INTO ledger_entries VALUES (?, '[]', 1, 1, 1, 'plan', 0, ?)", compacted)
+        uses = [("k100", "early"), ("k15000", "late"), ("k15000", "late too"), ("nobody", "lost")]
+        connection.executemany("INSERT INTO tool_output_uses VALUES ('archived_messages', ?, ?)", uses)
+    began = time.monotonic()
+    async with sql_store(path):
+        pass
+    assert time.monotonic() - began < 10
+    counted = "SELECT place, id, count(*) FROM tool_output_uses GROUP BY place, id ORDER BY id"
+    assert query(path, counted) == [
+        ("ledger_entries", "early", 497), ("ledger_entries", "late", 125), ("ledger_entries", "late too", 125),
+    ]  # fmt: skip
 
 
 async def fill(store: Store) -> None:

@@ -51,7 +51,7 @@ async def test_a_turn_does_not_wait_for_work_that_has_given_way() -> None:
     background.begin("key", POOL, compacting(release))
     job = background._jobs["key"]
     await eventually(lambda: job.is_compacting, "nothing is compacted")
-    assert background.taken_up(["key"]) is job
+    assert background.claim(["key"]) is job
     job.give_way()
     with admission.running.chat((*POOL, "other")):
         async with admission.admitted(POOL, capacity=100, tokens=100, prompt=1, priority=Priority.CHAT):

@@ -1,6 +1,8 @@
 """Notices on the wire: in ASCII whatever they say, and never left open."""
 
 import json
+from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 from chatting import chunks_of, split_frames
@@ -29,6 +31,15 @@ def test_comment_is_ascii() -> None:
     """A tool's name of any letters does not break the stream."""
     frames = FrameEncoder("m", "comment").events([Notice("tight", "taken by buscar_a\u00f1o")])
     assert b": taken by buscar_a\\xf1o\n\n" in frames
+
+
+def test_every_kind_is_documented() -> None:
+    """The list of kinds that clients may meet names all of them, and no other."""
+    text = (Path(__file__).parents[3] / "docs" / "compaction.md").read_text(encoding="utf-8")
+    listed = text.partition("`kind` is one of ")[2].partition(".")[0]
+    assert {kind.strip() for kind in listed.replace("\n", " ").split(",")} == set(
+        get_args(get_type_hints(Notice)["kind"])
+    )
 
 
 def test_progress_is_an_update_of_the_open_status() -> None:

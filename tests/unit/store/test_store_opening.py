@@ -14,9 +14,8 @@ from elbowroom.settings.model import StoreSettings
 from elbowroom.store import database_path, open_store
 
 TAKES = (
-    "it takes an empty text, or sqlite+aiosqlite:/// with the full path of a file after it, such as "
-    "sqlite+aiosqlite:////home/me/elbowroom.db or sqlite+aiosqlite:///C:/elbowroom/elbowroom.db, "
-    "or sqlite+aiosqlite:///:memory:."
+    "it takes an empty text, or sqlite:/// with the full path of a file after it, such as "
+    "sqlite:////home/me/elbowroom.db or sqlite:///C:/elbowroom/elbowroom.db, or sqlite:///:memory:."
 )
 
 
@@ -28,6 +27,10 @@ def names_in(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("url", "path"),
     [
+        ("sqlite:////srv/chats.db", Path("/srv/chats.db")),
+        ("sqlite:///C:/data/chats.db", Path("C:/data/chats.db")),
+        ("sqlite:///:memory:", None),
+        ("sqlite://", None),
         ("sqlite+aiosqlite:////srv/chats.db", Path("/srv/chats.db")),
         ("sqlite+aiosqlite:////srv/with space/100%/#1.db", Path("/srv/with space/100%/#1.db")),
         ("sqlite+aiosqlite:///C:/data/chats.db", Path("C:/data/chats.db")),
@@ -37,7 +40,7 @@ def names_in(folder: Path) -> list[str]:
     ],
 )
 def test_the_url_names_a_file_or_memory(tmp_path: Path, url: str, path: Path | None) -> None:
-    """What stands after the third slash is the file, letter for letter."""
+    """What stands after the third slash is the file, letter for letter; the scheme of earlier versions works on."""
     settings = load(tmp_path, f"[store]\nurl = '{url}'\n").settings.store
     assert settings.url == url
     assert database_path(settings, {}) == path
@@ -47,7 +50,9 @@ def test_the_url_names_a_file_or_memory(tmp_path: Path, url: str, path: Path | N
     "url",
     [
         "postgresql+asyncpg://me@localhost/chats",
-        "sqlite:////srv/chats.db",
+        "sqlite+pysqlite:////srv/chats.db",
+        "sqlite:///chats.db",
+        "sqlite://host/chats.db",
         "sqlite+aiosqlite:///chats.db",
         "sqlite+aiosqlite:///~/chats.db",
         "sqlite+aiosqlite:////srv/",

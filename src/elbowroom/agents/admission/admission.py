@@ -81,7 +81,7 @@ class Admission:
             return
         priority = job.priority if job is not None else Priority.CHAT
         if job is not None and priority is Priority.BACKGROUND:
-            on_wait = job.has_to_wait
+            on_wait = job.pause
         pool_key = (provider.id, info.id)
         async with self.admitted(
             pool_key, capacity=window, tokens=tokens, prompt=prompt, priority=priority, on_wait=on_wait

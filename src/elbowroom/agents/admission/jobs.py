@@ -43,8 +43,8 @@ class Job:
         if self.task is not None:
             self.task.cancel()
 
-    def leave_out(self) -> None:
-        """End the work since its conversation goes on without it, unless another turn waits for it."""
+    def cancel_unless_awaited(self) -> None:
+        """Cancel the work, which its conversation no longer needs, unless another turn waits for it."""
         if not self.waiting:
             self.cancel()
 
@@ -58,7 +58,7 @@ class Job:
         self.is_compacting = not self.is_flushing and not self.outcome.done()
         self._is_in_the_way = False
 
-    async def has_to_wait(self, before: int) -> None:
+    async def pause(self, before: int) -> None:
         """Note that others have the model: a turn that waits stops waiting, and compacts by itself at its own rank."""
         self.is_compacting = False
         if self.waiting:
@@ -117,8 +117,8 @@ class Background:
         self._jobs[key] = job
         job.task = asyncio.create_task(self._run(job, pool, work))
 
-    def taken_up(self, keys: Iterable[str]) -> Job | None:
-        """Return the job that compacts a conversation which goes on now, if one does; end all its other jobs."""
+    def claim(self, keys: Iterable[str]) -> Job | None:
+        """Return the job that is compacting the conversation with these keys, or None; cancel its other jobs."""
         found = None
         for key in keys:
             if (job := self._jobs.get(key)) is None:

@@ -94,11 +94,11 @@ class Ticket:
         self._is_prefilling = False
 
     def grow(self, to_tokens: int, *, insists: bool = True) -> bool:
-        """Hold this many tokens altogether; return False, and hold what it held, where there is no room for them.
+        """Hold this many tokens in all. Return False, and change nothing, where there is no room for them.
 
-        It goes before everyone who waits. Alone in the pool it always may, and holds the whole pool at most. One who
-        `insists` has others give back what they do not need, and asks background work that is in its way to leave, so
-        that a later try may succeed.
+        A ticket that grows goes before all that wait. A ticket alone in the pool may always grow, to the whole pool at
+        most. With `insists` other tickets give back the tokens that they do not need, and background work in the way
+        is asked to end, so that a later try may succeed.
         """
         return self._pool.grow(self, to_tokens, insists=insists)
 

@@ -35,15 +35,12 @@ class KeptQueue(Protocol):
 
     def note(self, changes: Sequence[Change]) -> None:
         """Take changes in, to be written soon and in this order."""
-        ...
 
     async def settled(self) -> bool:
         """Wait until all that was noted before is durable or has failed to become so; tell whether it is."""
-        ...
 
     async def queue(self) -> list[QueuedMessage]:
         """Return all waiting messages in order, also those that an unended turn has taken."""
-        ...
 
 
 class QueueFull(RequestError):
@@ -215,7 +212,7 @@ class MessageQueue:
         return sorted(items, key=lambda item: self._numbers[item.id])
 
     def _cut(self, conversation: str, is_meant: Callable[[QueuedMessage], bool]) -> list[QueuedMessage]:
-        """Take the meant messages out of those that wait, and return them."""
+        """Remove the meant messages from the waiting ones, and return them."""
         waiting = self._waiting.get(conversation, [])
         cut = [item for item in waiting if is_meant(item)]
         if len(cut) == len(waiting):
@@ -296,7 +293,7 @@ class Intake:
         """Tell whether a message was taken in that no model has begun to answer."""
         return self._live is not None and bool(self._live.unread)
 
-    async def leave_out(self, error: ElbowroomError) -> bool:
+    async def put_unread_back(self, error: ElbowroomError) -> bool:
         """Put messages back that may have caused a failure; tell whether there were any.
 
         Of several messages the later half goes back, and a next step may take it in. A single one is left out of all

@@ -125,7 +125,7 @@ T = TypeVar("T")
 def fitting(memories: Sequence[Memory], max_tokens: int, size_of: SizeOf) -> tuple[Memory, ...]:
     """Return the newest memories whose lines have at most `max_tokens` together, the newest first.
 
-    One that does not fit is left out whole, and older ones that are shorter take its place.
+    A memory that does not fit is left out, and shorter older ones take its place.
     """
     chosen: list[Memory] = []
     room, misfits = max_tokens, 0

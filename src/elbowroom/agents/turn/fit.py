@@ -58,7 +58,7 @@ class PromptFit:
         except Exception:  # noqa: BLE001  # the next decision meets the same error and tells it
             return
         if not isinstance(decision, Compact):
-            job.leave_out()  # after this turn's answer the work would be done once more
+            job.cancel_unless_awaited()  # after this turn's answer the work would be done once more
             return
         outcome = await self.compactor.await_job(job)
         if isinstance(outcome, Compaction):

@@ -160,14 +160,14 @@ class History:
         whole: list[Message] = []
         before = None
         for message in messages:
-            if whole and self._goes_on(before, message):
+            if whole and self._continues(before, message):
                 whole[-1] = {**whole[-1], "content": whole[-1]["content"] + message["content"]}
             else:
                 whole.append(message)
             before = message
         return whole
 
-    def _goes_on(self, before: Message | None, message: Message) -> bool:
+    def _continues(self, before: Message | None, message: Message) -> bool:
         """Tell whether a message is a piece that continues the message before it.
 
         Messages are compared by identity: the client may have said the very same.

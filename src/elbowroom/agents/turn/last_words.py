@@ -89,7 +89,6 @@ class LastWords:
         await stream.close()
 
     async def _body(self, messages: Sequence[Message]) -> tuple[dict[str, Any], PromptSize | None]:
-        """Return the body, and its size where it is counted."""
         shape = replace(self.shape, tools=())
         whole = shape.body(shape.with_instructions(messages))
         body = {name: value for name, value in without_answer_fields(whole).items() if name not in OF_TOOLS}

@@ -143,7 +143,7 @@ class ManagedStep:
                     self._note_use(size.count.tokens)
         except ElbowroomError as error:
             failure = error
-        return await self._goes_on(size, watch, failure, has_said=self._visible > said)
+        return await self._needs_another_request(size, watch, failure, has_said=self._visible > said)
 
     def _entered(self, prompt: int, tokens: int) -> AbstractAsyncContextManager[Ticket | None]:
         return self.shared.admission.entered(
@@ -206,7 +206,7 @@ class ManagedStep:
             if not used.is_counted and not is_guess:
                 self.shared.observations.prompt_counted(self.name, prompt, used.prompt)
 
-    async def _goes_on(
+    async def _needs_another_request(
         self, size: PromptSize, watch: StreamWatch | None, failure: ElbowroomError | None, *, has_said: bool
     ) -> bool:
         """Tell whether the reply has to go on in another request, after a request that has said something or not.
@@ -305,11 +305,11 @@ class LiveFill:
         self._answer: StreamWatch | Unwatched | None = None
 
     def begin(self, answer: "StreamWatch | Unwatched") -> None:
-        """Let this answer grow after the prompt that was sent."""
+        """Add this answer to the fill from now on; it follows the prompt that was sent."""
         self._answer = answer
 
     def end(self) -> None:
-        """Let the answer be over."""
+        """Note that the answer has ended."""
         self._answer = None
 
     def now(self) -> ContextFill | None:

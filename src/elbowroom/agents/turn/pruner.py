@@ -211,7 +211,7 @@ class PruningAgent:
         """Return the body, and apart from it the fields that some servers refuse."""
         extras: dict[str, Any] = {}
         conversation = self._conversation
-        if conversation is not None and _goes_on(conversation, messages):
+        if conversation is not None and _begins_with(conversation, messages):
             body = self._appended(conversation, messages)
             history, is_thinking_off = self._history, self._history.facts.thinking_switch == "at the end"
         else:
@@ -299,7 +299,7 @@ class PruningAgent:
         return self._provider.id, self._info.id
 
 
-def _goes_on(conversation: Conversation, messages: Sequence[Message]) -> bool:
+def _begins_with(conversation: Conversation, messages: Sequence[Message]) -> bool:
     """Tell whether these messages begin as the conversation does."""
     return bool(messages) and messages[0] == conversation.history[0]
 

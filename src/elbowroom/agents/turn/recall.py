@@ -45,7 +45,6 @@ class KeptTurns(Protocol):
 
     async def hidden(self, chain: Chain, place: int) -> list[KeptTurn]:
         """Return the turns after a place in the chain that hold more than the client has seen."""
-        ...
 
 
 class Recall:

@@ -370,7 +370,7 @@ class ReplyStream(ReplyReader):
             self._answer.usages.append(self.usage)
 
     def end_for_length(self) -> None:
-        """Let the reply be one that ended for want of room."""
+        """Note that the reply ended because the window is full."""
         self._answer.upstream_finish = "length"
 
     async def close(self) -> Reply:
@@ -383,7 +383,7 @@ class ReplyStream(ReplyReader):
         return self.reply
 
     def _say(self, event: Said) -> None:
-        """Let the client see a piece, without remote images where there is a guard."""
+        """Show the client a piece, without remote images where there is a guard."""
         if self._guard is None:
             self._keep(event)
             return

@@ -98,7 +98,7 @@ class Turn:
                 try:
                     reply = await self._reply_to(instructions, own_tools, is_for_client)
                 except ElbowroomError as error:
-                    if not await self.intake.leave_out(error):
+                    if not await self.intake.put_unread_back(error):
                         raise
                     if before is not None and not self.intake.has_unread:
                         self._history.extend_to(self.intake.merged(appended))
@@ -236,7 +236,7 @@ class Turn:
     async def _recalled(self, fit: PromptFit) -> Job | None:
         """Take over earlier compactions; return a compaction of the same conversation that is under way."""
         try:
-            job = self.settings.shared.background.taken_up(self._recall.chain.keys)
+            job = self.settings.shared.background.claim(self._recall.chain.keys)
             await fit.recall_compactions()
         except Exception:  # a chat that nobody remembers goes on as a new one
             log.exception("What was compacted of a conversation with %s cannot be recalled.", self.target.name)

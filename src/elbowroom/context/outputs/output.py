@@ -64,34 +64,28 @@ class ToolOutputs(Protocol):
 
     async def keep(self, owner: str, tool: str, text: str) -> ToolOutputRef:
         """Keep a text, and return where; the same text of one owner is kept once, under the same id."""
-        ...
 
     async def keep_media(self, owner: str, tool: str, mime_type: str, data: bytes) -> ToolOutputRef:
         """Keep what is no text, such as an image, and return where; the same of one owner is kept once."""
-        ...
 
     async def find(self, owner: str, ref_id: str) -> ToolOutputRef | None:
         """Return what is kept under an id, None where nothing is."""
-        ...
 
     def blocks(self, owner: str, ref_id: str, line: int = 1, column: int = 1) -> AsyncIterator[Block]:
-        """Yield the text from the first character at or behind a place, in blocks of at most 65,536 characters.
+        """Yield the text from the first character at or after a place, in blocks of at most 65,536 characters.
 
         A line break is the last character of its line. Nothing is yielded where no text is kept there; where reading
         fails on the way the blocks end, with a line in the log.
         """
-        ...
 
     async def media(self, owner: str, ref_id: str) -> tuple[str, bytes] | None:
         """Return the MIME type and the bytes of what is no text, None where nothing of that kind is kept."""
-        ...
 
     async def in_use(self, owner: str, ids: Collection[str]) -> None:
         """Tell that these ids stand in a prompt: they are referred to for as long as the store keeps what is unused.
 
         It costs next to nothing to say so again and again; ids under which nothing is kept are passed over.
         """
-        ...
 
 
 def ref_to(owner: str, text: str) -> ToolOutputRef:

@@ -298,7 +298,6 @@ def _with_answers_to_results(messages: list[Message]) -> list[Message]:
 
 
 def _with_one_answer_at_end(messages: list[Message]) -> list[Message]:
-    """Join the assistant messages without calls at the end."""
     start = len(messages)
     while start and messages[start - 1].get("role") == "assistant" and not messages[start - 1].get("tool_calls"):
         start -= 1

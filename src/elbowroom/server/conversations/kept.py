@@ -23,7 +23,7 @@ HARMLESS: Final[Mapping[str, str]] = {
 
 
 def add_kept_routes(app: web.Application, base: str, end: str) -> None:
-    """Add all routes; `base` and `end` are what may stand around a route under /v1."""
+    """Add all routes; `base` is the prefix and `end` the suffix of each route under /v1."""
     app.router.add_get(f"{base}tool_outputs/{{ref:[^/]+}}{end}", show_output)
     app.router.add_get("/api/memories", for_own_page(list_memories))
     app.router.add_delete("/api/memories/{id}", for_own_page(forget_memory))

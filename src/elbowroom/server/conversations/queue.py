@@ -23,7 +23,7 @@ class AlreadyTaken(RequestError):
 
 
 def add_queue_routes(app: web.Application, base: str, end: str) -> None:
-    """Add all routes; `base` and `end` are what may stand around a route."""
+    """Add all routes; `base` is the prefix and `end` the suffix of each route."""
     queue = f"{base}conversations/{{id:[^/]+}}/queue"
     app.router.add_post(f"{queue}{end}", add_message)
     app.router.add_get(f"{queue}{end}", list_messages)

@@ -44,7 +44,7 @@ class ConversationRunning(RequestError):
 
 
 def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
-    """Add all routes; `base` and `end` are what may stand around a route."""
+    """Add all routes; `base` is the prefix and `end` the suffix of each route."""
     one = f"{base}conversations/{{id:[^/]+}}"
     app.router.add_get(f"{base}conversations{end}", list_conversations)
     app.router.add_get(f"{one}{end}", show_conversation)
@@ -244,7 +244,7 @@ class Wish:
 
 
 def add_cancel_route(app: web.Application, base: str, end: str) -> None:
-    """Add the route; `base` and `end` are what may stand around it."""
+    """Add the route; `base` is its prefix and `end` its suffix."""
     app.router.add_post(f"{base}conversations/{{id}}/cancel{end}", cancel_conversation)
 
 

@@ -54,8 +54,8 @@ class OutputItems:
             case Notice():
                 pass
 
-    def goes_on(self, said: TextDelta) -> bool:
-        """Add words to the open item if it has words already, as nearly always; tell whether it has."""
+    def append_to_message(self, said: TextDelta) -> bool:
+        """Append words to the open item where it is a message, as nearly always; tell whether it is."""
         if self._open != "message" or said.logprobs is not None:
             return False
         self._text.append(said.text)
@@ -176,7 +176,7 @@ class ResponseEncoder:
         """Return the frames for these events; none where the client is not to see them."""
         frames: list[str] = []
         for event in events:
-            if isinstance(event, TextDelta) and self._items.goes_on(event):
+            if isinstance(event, TextDelta) and self._items.append_to_message(event):
                 frames.append(self._words(event.text))
             elif not isinstance(event, Notice):
                 frames += self._frames(self._items.take(event))

@@ -160,7 +160,7 @@ def _client_calls(said: Sequence[KeptMessage]) -> list[ToolCall]:
 
 
 def add_response_routes(app: web.Application, base: str, end: str) -> None:
-    """Add all routes; `base` and `end` are what may stand around a route."""
+    """Add all routes; `base` is the prefix and `end` the suffix of each route."""
     one = f"{base}responses/{{id:[^/]+}}"
     app.router.add_post(f"{base}responses{end}", create_response)
     app.router.add_post(f"{base}responses/input_tokens{end}", count_response)

@@ -14,15 +14,7 @@ from elbowroom.store.sql.database import Database, reading, writing
 from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from
 from elbowroom.store.sql.finding import keys_of, longest_known, searched
 from elbowroom.store.sql.reading import conversation_row, read_conversation, read_queue, read_turns
-from elbowroom.store.sql.schema import (
-    compactions,
-    conversations,
-    message_parts,
-    messages,
-    queue,
-    step_usage,
-    turns,
-)
+from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
 from elbowroom.store.sql.statements import TAILS, interrupting
 from elbowroom.store.sql.writing import Plan, Tail, growing, with_sure_tails
 
@@ -70,17 +62,17 @@ class SqlConversations:
         """Return all messages that wait in the queues of all conversations, in order."""
         return read_queue(connection)
 
-    @reading
-    def rows(
-        self, connection: Connection, owner: str, *, search: str = "", before: float | None = None, limit: int = 50
+    async def rows(
+        self, owner: str, *, search: str = "", before: float | None = None, limit: int = 50
     ) -> list[ConversationRow]:
         """Return conversations, the one used last first; with `search` only those that hold this text."""
         statement, size = _newest(owner), page_size(limit)
         if before is not None:
             statement = statement.where(conversations.c.updated < before)
         if search:
-            return searched(connection, statement, search, size)
-        return list(map(conversation_row, connection.execute(statement.limit(size))))
+            return await self.database.search(lambda connection: searched(connection, statement, search, size))
+        found = await self.database.read(lambda connection: connection.execute(statement.limit(size)).all())
+        return list(map(conversation_row, found))
 
     @reading
     def find(self, connection: Connection, owner: str, conversation: str) -> ConversationRow | None:

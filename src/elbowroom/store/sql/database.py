@@ -1,4 +1,4 @@
-"""The database: opened and checked once, then asked on threads of its own: one that writes, two that read."""
+"""The database: opened and checked once, then asked on threads of its own: one writes, two read, one searches."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine
 
 from elbowroom.store.base import SCHEMA_VERSION, StoreDamaged, StoreUnavailable
 from elbowroom.store.lock import prepare_file, set_aside
-from elbowroom.store.sql.dialect import check, create_engines, plain_errors
+from elbowroom.store.sql.dialect import check, create_engines, plain_errors, stopped_when
 from elbowroom.store.sql.schema import bring_up_to_date, load_migrations, make_tables, version_of
 
 log = logging.getLogger(__name__)
@@ -32,8 +32,8 @@ Result = TypeVar("Result")
 class Database:
     """An open database that has been found sound, in a file or in memory; made by `open`, given back by `aclose`.
 
-    Everything that is begun is finished, also when its caller is cancelled. `set_aside` is the new name of a damaged
-    file in whose place this one was begun.
+    Everything that is begun is finished, also when its caller is cancelled; only a search is given up. `set_aside` is
+    the new name of a damaged file in whose place this one was begun.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -41,6 +41,7 @@ class Database:
         self.set_aside: Path | None = None
         self._writing = ThreadPoolExecutor(1, "store-writer")
         self._reading = ThreadPoolExecutor(READERS, "store-reader") if path else self._writing
+        self._searching = ThreadPoolExecutor(1, "store-searcher") if path else self._writing
         self._readers: Engine
         self._writer: Engine
         self._next_later = 0.0
@@ -63,6 +64,17 @@ class Database:
     async def read(self, question: Callable[[Connection], Result]) -> Result:
         """Answer a question on a thread that reads, in one transaction. Raises StoreUnavailable."""
         return await self._on(self._reading, partial(_transact, self._readers, question))
+
+    async def search(self, question: Callable[[Connection], Result]) -> Result:
+        """Answer a question that may read all rows, one at a time, so that other questions never wait for it.
+
+        It is given up when the caller is cancelled or the database is closed. Raises StoreUnavailable.
+        """
+        is_given_up = threading.Event()
+        try:
+            return await self._on(self._searching, partial(self._search, question, is_given_up))
+        finally:
+            is_given_up.set()
 
     async def write(self, change: Callable[[Connection], Result]) -> Result:
         """Make a change on the thread that writes, in one transaction: all or nothing. Raises StoreUnavailable."""
@@ -97,6 +109,15 @@ class Database:
         await asyncio.wait([future])  # which cancels nothing
         return future.result()
 
+    def _search(self, question: Callable[[Connection], Result], is_given_up: threading.Event) -> Result:
+        def is_over() -> bool:
+            return self._is_closed or is_given_up.is_set()
+
+        if is_over():
+            raise StoreUnavailable("nobody waits for the search any more")
+        with plain_errors(), self._readers.begin() as connection, stopped_when(connection, is_over):
+            return question(connection)
+
     def _try(self, change: Callable[[Connection], object]) -> None:
         try:
             _transact(self._writer, change)
@@ -121,7 +142,7 @@ class Database:
         with plain_errors():
             if self.path:
                 prepare_file(self.path)
-            self._readers, self._writer = create_engines(self.path, READERS)
+            self._readers, self._writer = create_engines(self.path, READERS + 1)
             with self._readers.begin() as connection:
                 check(connection)
                 version = version_of(connection)
@@ -134,6 +155,7 @@ class Database:
                     bring_up_to_date(connection)
 
     def _close(self) -> None:
+        self._searching.shutdown()
         self._reading.shutdown()
         self._writing.shutdown()
         self._close_engines()
@@ -150,7 +172,6 @@ class OnDatabase(Protocol):
     @property
     def database(self) -> Database:
         """Return the database that has the rows."""
-        ...
 
 
 Rows = TypeVar("Rows", bound=OnDatabase)

@@ -3,7 +3,7 @@
 import errno
 import logging
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -51,6 +51,8 @@ REFUSED: Final = (DataError, IntegrityError, InterfaceError, OverflowError)
 OF_THE_DRIVER: Final = (RuntimeError, OverflowError)
 """What else the driver raises: no thread could be started, a number is too large for a column."""
 PRIMARY_CODE: Final = 0xFF
+STEPS_BETWEEN_LOOKS: Final = 10_000
+"""After how many steps of SQLite a search looks whether it is still wanted; these take less than a millisecond."""
 MOST_VARIABLES: Final = 500
 """How many values one statement may carry; SQLite's oldest limit is 999."""
 WAL_RESET_FIXED: Final = (3, 51, 3)
@@ -108,6 +110,17 @@ def content_bytes(connection: Connection) -> int:
 def number_from(connection: Connection, table: Table, first: int) -> None:
     """Let the numbers that an empty table gives out begin here."""
     connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table.name, first - 1))
+
+
+@contextmanager
+def stopped_when(connection: Connection, is_over: Callable[[], bool]) -> Iterator[None]:
+    """End statements with an error once this is true."""
+    driver: Any = connection.connection.driver_connection
+    driver.set_progress_handler(is_over, STEPS_BETWEEN_LOOKS)
+    try:
+        yield
+    finally:
+        driver.set_progress_handler(None, 0)
 
 
 @contextmanager

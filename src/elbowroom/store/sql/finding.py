@@ -117,6 +117,8 @@ def _is_answer(row: Row[*tuple[Any, ...]]) -> bool:
 
 ESCAPE: Final = "!"
 SEARCHED: Final = ("text", "content")
+MOST_SEARCHED: Final = 16
+"""How many characters SQL looks for, whose expressions have bounds; the whole text is looked for in what that finds."""
 PARTS_A_LOOK: Final = 20
 """How many parts that may hold a text are read at once."""
 next_part: Final = message_parts.alias()
@@ -167,10 +169,11 @@ def _parts_that_may_hold(search: str) -> Select[Any, Any]:
 def _content_like(search: str) -> ColumnElement[bool]:
     """Tell in SQL whether the JSON of a part looks as if it held a text: true for all that do, and for few others."""
     content: ColumnElement[Any] = func.lower(CONTENT)
-    for letter in sorted(set(search.lower())):
+    beginning = search.lower()[:MOST_SEARCHED]
+    for letter in sorted(set(beginning)):
         if not letter.isascii() and len(letter.upper()) == 1 and letter.upper() != letter:
             content = func.replace(content, body(letter.upper()), body(letter))
-    return content.like(f"%{_escaped(body(search.lower()))}%", escape=ESCAPE)
+    return content.like(f"%{_escaped(body(beginning))}%", escape=ESCAPE)
 
 
 def _escaped(text: str) -> str:

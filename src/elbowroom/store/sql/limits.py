@@ -69,7 +69,7 @@ class ToolOutputLimits:
 
     @reading
     def _excess(self, connection: Connection) -> float:
-        return (connection.scalar(select(func.sum(tool_outputs.c.size))) or 0) - self._limits.most_bytes
+        return _output_bytes(connection) - self._limits.most_bytes
 
     @writing
     def _delete_some(self, connection: Connection, condition: ColumnElement[bool], excess: float) -> bool:
@@ -123,8 +123,7 @@ class ConversationLimits:
 
     @reading
     def _excess(self, connection: Connection) -> float:
-        outputs = connection.scalar(select(func.sum(tool_outputs.c.size))) or 0
-        most = self._limits.most_bytes
+        outputs, most = _output_bytes(connection), self._limits.most_bytes
         return content_bytes(connection) - max(0, outputs - most * SHARE_OF_OUTPUTS) - most
 
     async def _delete_some(self, condition: ColumnElement[bool]) -> bool:
@@ -146,6 +145,10 @@ class ConversationLimits:
         elif found is not None:
             _delete_rest(connection, found)
         return found is not None
+
+
+def _output_bytes(connection: Connection) -> int:
+    return int(connection.scalar(select(func.sum(tool_outputs.c.size))) or 0)  # a sum may be a Decimal
 
 
 def _delete_output(connection: Connection, owner: str, ref_id: str) -> None:

@@ -116,7 +116,8 @@ def _place() -> Tuple:
 
 
 def _value(line: int, column: int) -> Tuple:
-    return tuple_(literal(line), literal(column))
+    own = tool_output_chunks.c
+    return tuple_(literal(line, own.line.type), literal(column, own.column.type))
 
 
 def _chunks(rows: Result[Any]) -> Sequence[Chunk]:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -36,7 +37,8 @@ class SqlLedger:
         self.database = database
         self._limits = limits
         self._clock = clock
-        self._last_used: dict[str, float] = {}  # replaced where keys come or go, for others may be reading it
+        self._last_used: dict[str, float] = {}  # replaced where it changes, for others may be reading it
+        self._replacing = threading.Lock()
 
     async def load(self) -> None:
         """Read the keys of all entries; nothing is found before."""
@@ -72,7 +74,8 @@ class SqlLedger:
         ]
         used = [row.key for row in rows if abs(now - self._last_used.get(row.key, now)) >= self._limits.touch_seconds]
         if used:
-            self._last_used = self._last_used | dict.fromkeys(used, now)
+            with self._replacing:
+                self._last_used = self._last_used | dict.fromkeys(self._last_used.keys() & used, now)
             self.database.write_later(partial(_touch, used, now))
         return [entry for row in rows if (entry := _entry(row))]
 
@@ -82,7 +85,8 @@ class SqlLedger:
             connection.execute(delete(ledger_entries).where(ledger_entries.c.key == entry.key))
             connection.execute(insert(ledger_entries).values(**_values(packed, now)))
             replace_uses(connection, ledger_entries.name, entry.key, packed.refs)
-        self._last_used = self._last_used | {entry.key: now}
+        with self._replacing:
+            self._last_used = self._last_used | {entry.key: now}
 
     def _delete_unused(self) -> None:
         own, uses = ledger_entries.c, tool_output_uses.c
@@ -95,7 +99,8 @@ class SqlLedger:
             lost = (uses.place == ledger_entries.name) & uses.key.not_in(select(own.key))
             connection.execute(delete(tool_output_uses).where(lost))
             left = set(connection.scalars(select(own.key)))
-        self._last_used = {key: used for key, used in self._last_used.items() if key in left}
+        with self._replacing:
+            self._last_used = {key: used for key, used in self._last_used.items() if key in left}
 
 
 def replace_uses(connection: Connection, place: str, key: str, ids: Iterable[str]) -> None:

@@ -23,15 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from elbowroom.store.sql.schema import (
-    compactions,
-    conversations,
-    message_parts,
-    messages,
-    queue,
-    step_usage,
-    turns,
-)
+from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
 
 COUNTERS: Final = ("input_tokens", "output_tokens", "cache_creation_tokens", "cache_read_tokens")
 FILL: Final = ("fill_tokens", "fill_window", "fill_trigger", "fill_stop_at")

@@ -7,15 +7,7 @@ from typing import Any, Final
 from elbowroom.context import conversation as kinds
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.store.base import encoded, owner_key
-from elbowroom.store.changes import (
-    UNSOUND,
-    Deleted,
-    KeptChange,
-    TurnDeleted,
-    check,
-    is_sound_id,
-    left_out,
-)
+from elbowroom.store.changes import UNSOUND, Deleted, KeptChange, TurnDeleted, check, is_sound_id, left_out
 from elbowroom.store.message_parts import REPLY_FIELDS, Part, body, split
 from elbowroom.store.sql import statements as sql
 from elbowroom.store.sql.schema import LARGEST_PART

@@ -90,7 +90,6 @@ def _chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _token_text(value: object) -> str:
-    """Return the text of a token that is given as a string, or as an object with its `content`."""
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) else ""

@@ -66,7 +66,6 @@ def build_tokenizer(header: GgufHeader, *, fast: bool = True) -> Tokenizer:
 def _engine(
     header: GgufHeader, vocabulary: GgufVocabulary, specials: tuple[SpecialToken, ...], *, fast: bool
 ) -> tuple[TokenizerKind, FastBpe | LibraryEngine, bool]:
-    """Return the kind, the engine and whether a BOS token is added."""
     model, pre = vocabulary.model, vocabulary.pre
     if model == "gemma4" or (model == "gpt2" and pre in SENTENCEPIECE_MERGES):
         adds_bos = model == "gemma4" or pre in ALWAYS_ADDS_BOS or bool(vocabulary.adds_bos)

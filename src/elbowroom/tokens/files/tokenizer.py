@@ -13,11 +13,9 @@ class Engine(Protocol):
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of one text."""
-        ...
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

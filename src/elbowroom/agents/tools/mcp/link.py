@@ -176,7 +176,6 @@ def quieten_foreign_loggers() -> None:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the first error of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -374,7 +373,7 @@ def _server(
 
 
 def _revealed(field: str, secrets: Mapping[str, SecretRef], folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the values behind the references; one whose variable is not set is left out."""
+    """Return the values to which the references point; one whose variable is not set is left out."""
     values = {}
     for name, secret in secrets.items():
         try:

@@ -159,7 +159,6 @@ class OutputKeeper:
         return note_on(ref, count)
 
     def _ref_of(self, message: Message) -> str | None:
-        """Return the id of the output that this message shows."""
         known = self._refs.get(text_of(message))
         return known.id if known else None
 

@@ -229,7 +229,6 @@ class Search:
         return not whole or in_front + len(_text(self._data[begin:line_end])) > self._width
 
     def _excerpt(self, line_begin: int, begin: int, line_end: int) -> tuple[Hit, int]:
-        """Return the hit in a long line, and where its text ends."""
         most = min(EXCERPT, self._width)
         most_before = min(EXCERPT_BEFORE, most // 4)
         before = _text(self._data[_boundary(self._data, max(line_begin, begin - 4 * most_before)) : begin])

@@ -123,7 +123,7 @@ def _outcome(found: Found, hits: Sequence[Hit]) -> str:
     since = f" from line {found.place[0]} on" if found.place != (1, 1) else ""
     if not found.is_complete:
         places += f" up to line {search.place[0]} of {ref.lines}, where the time for a search was up"
-    on = _goes_on(found, len(hits))
+    on = _place_to_go_on(found, len(hits))
     if on is None:
         return f"{places}{since}; the output has {ref.lines} {'line' if ref.lines == 1 else 'lines'}"
     line, column = on
@@ -131,8 +131,8 @@ def _outcome(found: Found, hits: Sequence[Hit]) -> str:
     return f"{places}{since}; {len(hits)} shown. To go on: the same call with {place}"
 
 
-def _goes_on(found: Found, shown: int) -> tuple[int, int] | None:
-    """Return the place of the first hit that is not shown, or else where the search has to go on; None at the end."""
+def _place_to_go_on(found: Found, shown: int) -> tuple[int, int] | None:
+    """Return the place of the first hit that is not shown, or else where the search continues; None at the end."""
     search = found.search
     if shown < len(search.hits):
         hit = search.hits[shown]
