@@ -74,8 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="elbowroom",
-        description="An OpenAI-compatible server for local models that never silently loses context.",
+        prog="elbowroom", description="An OpenAI-compatible server for local models that never silently loses context."
     )
     parser.add_argument("--version", action="version", version=f"elbowroom {__version__}")
     file = argparse.ArgumentParser(add_help=False)

@@ -29,13 +29,7 @@ EXCERPT: Final = 300
 MOST_WORDS: Final = 2000
 """Characters that are shown of an upstream's sentence."""
 MARKUP: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
-LOST_MODEL: Final = (
-    "model is unloaded",
-    "model has crashed",
-    "model unloaded",
-    "channel error",
-    "no models loaded",
-)
+LOST_MODEL: Final = ("model is unloaded", "model has crashed", "model unloaded", "channel error", "no models loaded")
 
 
 @dataclass(frozen=True, slots=True)

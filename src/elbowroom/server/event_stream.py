@@ -16,11 +16,7 @@ from elbowroom.server.middleware import unexpected
 from elbowroom.server.state import TIMING
 
 log = logging.getLogger(__name__)
-HEADERS: Final = {
-    "Content-Type": "text/event-stream",
-    "Cache-Control": "no-cache",
-    "X-Accel-Buffering": "no",
-}
+HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 CROWDED_BYTES: Final = 16 * 1024
 """Less than this, unread and new together, is written without waiting: a paused transport goes on at this mark."""
 Event_contra = TypeVar("Event_contra", contravariant=True)

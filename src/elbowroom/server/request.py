@@ -28,13 +28,7 @@ OPEN_WEBUI_USER: Final = "X-OpenWebUI-User-Id"
 OPEN_WEBUI_JWT: Final = "X-OpenWebUI-User-Jwt"
 OPEN_WEBUI_CHAT: Final = "X-OpenWebUI-Chat-Id"
 AWAITED_TASKS: Final = frozenset(
-    {
-        "context_compaction",
-        "function_calling",
-        "image_prompt_generation",
-        "moa_response_generation",
-        "query_generation",
-    }
+    {"context_compaction", "function_calling", "image_prompt_generation", "moa_response_generation", "query_generation"}
 )
 """Tasks of Open WebUI for whose answers its chat or its user waits."""
 TASK_PROMPT: Final = "### Task:"

@@ -22,14 +22,7 @@ class LiveSettings:
     The constructor raises SettingsError for wrong settings; later a wrong or missing file is logged once and ignored.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        environ: Mapping[str, str],
-        flags: Flags,
-        *,
-        must_exist: bool = False,
-    ) -> None:
+    def __init__(self, path: Path, environ: Mapping[str, str], flags: Flags, *, must_exist: bool = False) -> None:
         self._path = path
         self._environ = environ
         self._flags = flags

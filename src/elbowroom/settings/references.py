@@ -11,14 +11,7 @@ if TYPE_CHECKING:
 VAULT: Final = "vault"
 """All vault tools that the settings allow."""
 VAULT_READERS: Final = ("vault.list", "vault.read", "vault.outline", "vault.search", "vault.count")
-VAULT_WRITERS: Final = (
-    "vault.create",
-    "vault.append",
-    "vault.patch",
-    "vault.rename",
-    "vault.delete",
-    "vault.undo",
-)
+VAULT_WRITERS: Final = ("vault.create", "vault.append", "vault.patch", "vault.rename", "vault.delete", "vault.undo")
 VAULT_TOOLS: Final = frozenset({VAULT, *VAULT_READERS, *VAULT_WRITERS})
 TOOL_OUTPUT_CACHE: Final = "tool_output_cache"
 """Both tools that read the results of earlier calls."""

@@ -105,10 +105,7 @@ class TokenCounter:
         return self.family.counted(tokens)
 
     async def count_chat(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Message] = (),
-        arguments: Mapping[str, Any] | None = None,
+        self, messages: Sequence[Message], tools: Sequence[Message] = (), arguments: Mapping[str, Any] | None = None
     ) -> TokenCount:
         """Return the size of the whole prompt: messages, tools, and what the chat template makes of them.
 
@@ -215,11 +212,7 @@ class TokenCounter:
         return TokenCount(anchored.tokens, counted.method, bound, anchored.tokens - tokens, keys[-1])
 
     def _with_media(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Message],
-        arguments: Mapping[str, Any],
-        count: TokenCount,
+        self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any], count: TokenCount
     ) -> TokenCount:
         """Add the tokens of pictures to a count of text, by the model's rule and corrected by earlier reports."""
         tokens = count.tokens + self._images.count(self.model, messages, self._image_rule)

@@ -154,15 +154,7 @@ def text_from(reply: str | dict[str, str], name: str) -> str:
 LONGEST_REPLY: Final = 128 * 2**20
 BUFFERED: Final = 2**20
 """Bytes of a reply that are buffered."""
-ENVIRONMENT: Final = (
-    "PATH",
-    "LD_LIBRARY_PATH",
-    "DYLD_LIBRARY_PATH",
-    "PYTHONHOME",
-    "PYTHONPATH",
-    "SYSTEMROOT",
-    "TEMP",
-)
+ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "SYSTEMROOT", "TEMP")
 """The environment variables that the worker gets: enough to start Python, no tokens and keys."""
 
 

@@ -62,11 +62,7 @@ def limit_resources(memory: int) -> None:
         import resource
     except ImportError:  # Windows
         return
-    for kind, limit in (
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_CORE, 0),
-    ):
+    for kind, limit in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
         _, hardest = resource.getrlimit(kind)
         with contextlib.suppress(OSError, ValueError):  # macOS knows some limits only by name
             resource.setrlimit(kind, (limit if hardest < 0 else min(limit, hardest), hardest))

@@ -3,11 +3,4 @@
 from elbowroom.agents.conversations.queue import STEER, Intake, MessageQueue
 from elbowroom.agents.conversations.recording import HANDED_OVER, Recording, TurnRecorder
 
-__all__ = [
-    "HANDED_OVER",
-    "STEER",
-    "Intake",
-    "MessageQueue",
-    "Recording",
-    "TurnRecorder",
-]
+__all__ = ["HANDED_OVER", "STEER", "Intake", "MessageQueue", "Recording", "TurnRecorder"]

@@ -90,9 +90,7 @@ def _as_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     details = usage.get("completion_tokens_details")
     reasoning = details.get("reasoning_tokens") if isinstance(details, Mapping) else None
     return Usage(
-        prompt,
-        completion if isinstance(completion, int) else 0,
-        reasoning if isinstance(reasoning, int) else None,
+        prompt, completion if isinstance(completion, int) else 0, reasoning if isinstance(reasoning, int) else None
     )
 
 

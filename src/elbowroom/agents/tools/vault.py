@@ -170,10 +170,7 @@ WRITERS: Final = (
         lambda c, a: c.rename(a.path, a.new_path, a.if_match),
     ),
     VaultTool(
-        "vault.delete",
-        "Move a note to the vault's trash.",
-        DeleteArguments,
-        lambda c, a: c.delete(a.path, a.if_match),
+        "vault.delete", "Move a note to the vault's trash.", DeleteArguments, lambda c, a: c.delete(a.path, a.if_match)
     ),
     VaultTool("vault.undo", "Take back your last change to the notes.", ToolArguments, lambda c, a: c.undo()),
 )

@@ -4,10 +4,4 @@ from elbowroom.agents.turn.state import RunSettings, Shared
 from elbowroom.agents.turn.stream import ReplyStream, read_reply
 from elbowroom.agents.turn.turn import Turn
 
-__all__ = [
-    "ReplyStream",
-    "RunSettings",
-    "Shared",
-    "Turn",
-    "read_reply",
-]
+__all__ = ["ReplyStream", "RunSettings", "Shared", "Turn", "read_reply"]

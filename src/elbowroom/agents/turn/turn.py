@@ -123,10 +123,7 @@ class Turn:
             self._running.phase = phase
 
     async def _reply_to(
-        self,
-        instructions: str | None,
-        own_tools: Sequence[dict[str, Any]],
-        is_for_client: Callable[[str], bool],
+        self, instructions: str | None, own_tools: Sequence[dict[str, Any]], is_for_client: Callable[[str], bool]
     ) -> Reply:
         tools = [*own_tools, *self.request.tools]
         shape = self._shape(instructions, tools, step=self.answer.steps + 1)

@@ -199,8 +199,7 @@ def _tool_demands() -> Asking[dict[str, bool]]:
         "portable_ids": (yield from _refuses(ASK, *long_id)),
         "drops_text_beside_calls": (
             yield from _any(
-                _loses("RemarkWord", ASK, remark, RESULT),
-                _loses("RemarkWord", ASK, remark, RESULT, ANSWER, ASK_AGAIN),
+                _loses("RemarkWord", ASK, remark, RESULT), _loses("RemarkWord", ASK, remark, RESULT, ANSWER, ASK_AGAIN)
             )
         ),
     }

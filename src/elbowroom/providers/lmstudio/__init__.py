@@ -3,9 +3,4 @@
 from elbowroom.providers.lmstudio.files import find_home
 from elbowroom.providers.lmstudio.provider import LMStudio, find_model, find_owner
 
-__all__ = [
-    "LMStudio",
-    "find_home",
-    "find_model",
-    "find_owner",
-]
+__all__ = ["LMStudio", "find_home", "find_model", "find_owner"]

@@ -4,10 +4,4 @@ from elbowroom.server.conversations.kept import add_kept_routes
 from elbowroom.server.conversations.queue import add_queue_routes
 from elbowroom.server.conversations.routes import add_cancel_route, add_conversation_routes, add_live_route
 
-__all__ = [
-    "add_cancel_route",
-    "add_conversation_routes",
-    "add_kept_routes",
-    "add_live_route",
-    "add_queue_routes",
-]
+__all__ = ["add_cancel_route", "add_conversation_routes", "add_kept_routes", "add_live_route", "add_queue_routes"]

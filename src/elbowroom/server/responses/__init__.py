@@ -2,6 +2,4 @@
 
 from elbowroom.server.responses.routes import add_response_routes
 
-__all__ = [
-    "add_response_routes",
-]
+__all__ = ["add_response_routes"]

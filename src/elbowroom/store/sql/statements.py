@@ -93,11 +93,7 @@ BEGIN_TURN: Final = _inserting(
 )
 ADD: Final = _inserting(
     messages,
-    {
-        "conversation": _conversation_of_turn(),
-        "key": literal(None, messages.c.key.type),
-        "parent": literal(""),
-    },
+    {"conversation": _conversation_of_turn(), "key": literal(None, messages.c.key.type), "parent": literal("")},
     and_(_is_there(turns, "turn"), ~_is_there(messages, "id")),
 )
 HAS_MORE: Final = (

@@ -3,9 +3,4 @@
 from elbowroom.tokens.families.counter import FamilyCounter
 from elbowroom.tokens.families.families import Family, Format, family_of
 
-__all__ = [
-    "Family",
-    "FamilyCounter",
-    "Format",
-    "family_of",
-]
+__all__ = ["Family", "FamilyCounter", "Format", "family_of"]

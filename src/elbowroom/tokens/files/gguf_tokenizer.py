@@ -100,11 +100,7 @@ def _finished(tokenizer: LibraryTokenizer, specials: Iterable[SpecialToken]) -> 
     for control in (False, True):
         tokens = [
             AddedToken(
-                token.text,
-                normalized=False,
-                special=control,
-                lstrip=token.strips_left,
-                rstrip=token.strips_right,
+                token.text, normalized=False, special=control, lstrip=token.strips_left, rstrip=token.strips_right
             )
             for token in specials
             if (token.type is not TokenType.USER_DEFINED) is control

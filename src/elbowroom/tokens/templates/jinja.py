@@ -64,10 +64,7 @@ class ChatTemplates(Environment):
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationBlock, loopcontrols], **settings)
         self.filters["tojson"] = to_json
         self.globals.update(
-            raise_exception=raise_exception,
-            strftime_now=strftime_now,
-            namespace=PlainNamespace,
-            dict=make_dict,
+            raise_exception=raise_exception, strftime_now=strftime_now, namespace=PlainNamespace, dict=make_dict
         )
 
     def getattr(self, obj: Any, attribute: str) -> Any:

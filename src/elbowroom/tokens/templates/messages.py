@@ -143,10 +143,7 @@ def fit_message(message: Message, able: Capabilities) -> Message:
     if "tool_calls" in message:
         fit = arguments_as_object if able.object_arguments else arguments_as_text
         result["tool_calls"] = [
-            {
-                **call,
-                "function": {**call["function"], "arguments": fit(call["function"]["arguments"])},
-            }
+            {**call, "function": {**call["function"], "arguments": fit(call["function"]["arguments"])}}
             for call in message["tool_calls"]
         ]
     return result
@@ -343,8 +340,7 @@ def for_deepseek_v4(messages: list[Message]) -> list[Message]:
             end += 1
         places = [place for place in range(at, end) if adapted[place]["role"] == "tool"]
         in_order = sorted(
-            (adapted[place] for place in places),
-            key=lambda result: order.get(result.get("tool_call_id", ""), 0),
+            (adapted[place] for place in places), key=lambda result: order.get(result.get("tool_call_id", ""), 0)
         )
         for place, result in zip(places, in_order, strict=True):
             adapted[place] = result

@@ -276,9 +276,7 @@ MUSE: Final = Family(
     marks=ReasoningMarks(" to=self<|message|>", "<|eom|><|start|>assistant to=user<|message|>"),
 )
 FUNCTIONARY: Final = Family(
-    (">>>all", ">>>${recipient}"),
-    opening="<|start_header_id|>assistant<|end_header_id|>\n\n>>>all\n",
-    marks=NO_MARKS,
+    (">>>all", ">>>${recipient}"), opening="<|start_header_id|>assistant<|end_header_id|>\n\n>>>all\n", marks=NO_MARKS
 )
 KIMI_K2: Final = Family(
     ("<|tool_calls_section_begin|>", "<|tool_call_begin|>"),
@@ -301,10 +299,7 @@ LFM2: Final = Family(
 )
 LFM2_5: Final = Family(("List of tools: [",), adapt=with_thinking, opening=CHATML, marks=THINK_TAGS)
 GIGACHAT: Final = Family(
-    ("<|role_sep|>", "<|message_sep|>"),
-    ("<|function_call|>",),
-    opening="assistant<|role_sep|>\n",
-    marks=NO_MARKS,
+    ("<|role_sep|>", "<|message_sep|>"), ("<|function_call|>",), opening="assistant<|role_sep|>\n", marks=NO_MARKS
 )
 MINIMAX_M3: Final = Family(
     ("]<]minimax[>[", "<tool_call>", "<invoke name="), marks=ReasoningMarks("<mm:think>", "</mm:think>")

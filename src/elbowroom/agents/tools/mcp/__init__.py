@@ -2,6 +2,4 @@
 
 from elbowroom.agents.tools.mcp.servers import McpServers
 
-__all__ = [
-    "McpServers",
-]
+__all__ = ["McpServers"]

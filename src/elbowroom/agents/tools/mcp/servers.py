@@ -34,11 +34,7 @@ class McpConnection:
     """One server. If it cannot be reached, the log says so once, and the background tries again."""
 
     def __init__(
-        self,
-        settings: McpServerSettings,
-        folder: Path,
-        environ: Mapping[str, str],
-        first_pause: float = FIRST_PAUSE,
+        self, settings: McpServerSettings, folder: Path, environ: Mapping[str, str], first_pause: float = FIRST_PAUSE
     ) -> None:
         self.settings = settings
         self._folder = folder

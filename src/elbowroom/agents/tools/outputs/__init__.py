@@ -2,7 +2,4 @@
 
 from elbowroom.agents.tools.outputs.keeper import NOTHING, OutputKeeper
 
-__all__ = [
-    "NOTHING",
-    "OutputKeeper",
-]
+__all__ = ["NOTHING", "OutputKeeper"]
