@@ -2,14 +2,12 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chatting import AGENT, MODEL
-from command_line import PATIENCE, environment
+from command_line import run
 from serving import settings_for
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
@@ -25,17 +23,9 @@ async def count(
     """Run the command with this LM Studio; return the exit code and what it says to stdout and stderr."""
     settings = folder / "settings.toml"
     settings.write_text(settings_for(studio.base_url, agents=AGENT), encoding="utf-8")
-    command = [sys.executable, "-m", "elbowroom", "count", "--config", str(settings), "--model", model, file]
-    done = await asyncio.to_thread(
-        subprocess.run,
-        command,
-        env=environment(folder, **variables),
-        input=stdin,
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+    command = ("count", "--config", str(settings), "--model", model, file)
+    done = await asyncio.to_thread(run, folder, *command, stdin=stdin, **variables)
+    return done.returncode, done.stdout, done.stderr
 
 
 def write(folder: Path, content: bytes | str | dict[str, Any] | list[Any]) -> str:

@@ -48,7 +48,7 @@ async def answer_to(curl: Curl) -> tuple[int, Any]:
 
 async def test_the_curl_it_prints_is_answered(tmp_path: Path) -> None:
     """The command on the screen, run as it stands, gets an answer from the demo's agent."""
-    async with running(tmp_path, "demo", "--port", "0") as program:
+    async with running(tmp_path, "demo", "--port", "0", is_fresh=True) as program:
         status, answer = await answer_to(await printed_curl(program))
         assert status == 200
         assert answer["choices"][0]["finish_reason"] == "stop"

@@ -40,7 +40,7 @@ def write_settings(folder: Path, text: str) -> str:
 
 async def test_it_starts_in_an_empty_home_without_any_file(tmp_path: Path) -> None:
     """With nothing configured it serves, says where, names the missing file, and makes but its store and its log."""
-    async with running(tmp_path, "serve", "--port", "0") as program, aiohttp.ClientSession() as http:
+    async with running(tmp_path, "serve", "--port", "0", is_fresh=True) as program, aiohttp.ClientSession() as http:
         address = await program.address()
         assert f"elbowroom {__version__}, settings: {tmp_path}" in program.said
         assert "settings.toml (not there: defaults are used)" in program.said

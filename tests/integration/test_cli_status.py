@@ -24,7 +24,7 @@ from elbowroom.server.state import SHARED
 async def status(home: Path, served: Served, *arguments: str, **variables: str) -> tuple[int, str, str]:
     """Run the command for a server by that server's settings file; return exit code, output and errors."""
     ported = ["--config", str(served.settings), "--port", str(served.port)]
-    done = await asyncio.to_thread(run, home, "status", *ported, *arguments, PYTHONUTF8="1", **variables)
+    done = await asyncio.to_thread(run, home, "status", *ported, *arguments, **variables)
     return done.returncode, done.stdout, done.stderr
 
 

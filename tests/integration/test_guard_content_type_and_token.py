@@ -1,11 +1,10 @@
 """The last two gates: what a body claims to be, and the token."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
+from command_line import run
 from raw_http import ask, request_bytes
 from serving import Served, serve, settings_for
 
@@ -179,9 +178,7 @@ def test_an_open_address_without_a_token_does_not_start(tmp_path: Path) -> None:
     """`--host 0.0.0.0` without a token ends with an error that says what is missing, before anything listens."""
     settings = tmp_path / "settings.toml"
     settings.write_text("", encoding="utf-8")
-    command = [sys.executable, "-m", "elbowroom", "serve", "--host", "0.0.0.0", "--port", "0"]
-    environment = {"ELBOWROOM_CONFIG": str(settings), "HOME": str(tmp_path), "PATH": "/usr/bin"}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    ended = run(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0", ELBOWROOM_CONFIG=str(settings))
     assert ended.returncode != 0
     assert "token" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -1,12 +1,18 @@
-"""The real program in a process of its own: `python -m elbowroom`, with an environment of its own."""
+"""The real program in a process of its own: `python -m elbowroom`, with an environment of its own.
+
+Where forks are to be had a command is forked from a process that has loaded the program; with `is_fresh` it is started.
+"""
 
 import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+from forks import Forked, can_fork, forked
 
 PATIENCE = 60.0
 """Seconds that a test waits for what takes one: only a program that hangs gets there."""
@@ -18,23 +24,40 @@ def environment(home: Path, **variables: str) -> dict[str, str]:
     return {**kept, "HOME": str(home), "USERPROFILE": str(home), "APPDATA": str(home), **variables}
 
 
-def run(home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(
+    home: Path, *arguments: str, stdin: bytes = b"", is_fresh: bool = False, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command that ends by itself and return its exit code and what it said."""
-    return subprocess.run(
-        [sys.executable, "-m", "elbowroom", *arguments],
-        env=environment(home, **variables),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=PATIENCE,
-        check=False,
-    )
+    if is_fresh or not can_fork(variables):
+        done = subprocess.run(
+            [sys.executable, "-m", "elbowroom", *arguments],
+            env=environment(home, **variables),
+            input=stdin,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return subprocess.CompletedProcess(done.args, done.returncode, _text(done.stdout), _text(done.stderr))
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        given.write(stdin)
+        files = (given, out, errors)
+        for file in files:
+            file.seek(0)
+        process = Forked(arguments, environment(home, **variables), [file.fileno() for file in files])
+        code = process.wait(PATIENCE)
+        out.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(arguments, code, _text(out.read()), _text(errors.read()))
+
+
+def _text(said: bytes) -> str:
+    return said.decode().replace("\r\n", "\n")
 
 
 class Program:
     """A running elbowroom; `said` is everything it has written so far, to stdout and stderr alike."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | Forked) -> None:
         self.process = process
         self.said = ""
 
@@ -70,17 +93,22 @@ class Program:
 
 
 @asynccontextmanager
-async def running(home: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> AsyncIterator[Program]:
+async def running(
+    home: Path, *arguments: str, variables: Mapping[str, str] | None = None, is_fresh: bool = False
+) -> AsyncIterator[Program]:
     """Start a command that goes on, and see to it that it ends."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "elbowroom", *arguments),
-        env=environment(home, **(variables or {})),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
+    own, process = environment(home, **(variables or {})), None
+    if is_fresh or not can_fork(variables or {}):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "elbowroom", *arguments),
+            env=own,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+    program = Program(process or await forked(arguments, own))
     try:
-        yield Program(process)
+        yield program
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
+        if program.process.returncode is None:
+            program.process.kill()
+            await program.process.communicate()

@@ -82,13 +82,15 @@ FACES = frozenset(module for module, path in SOURCES.items() if path.name == "__
 
 
 @cache
+def tree_of(module: str) -> ast.Module:
+    """Return the syntax tree of a source file."""
+    return ast.parse(SOURCES[module].read_text(encoding="utf-8"))
+
+
+@cache
 def imports() -> tuple[Import, ...]:
     """Return everything that any source file imports, wherever in the file it does."""
-    return tuple(
-        found
-        for module, path in SOURCES.items()
-        for found in imports_below(module, ast.parse(path.read_text(encoding="utf-8")), is_late=False)
-    )
+    return tuple(found for module in SOURCES for found in imports_below(module, tree_of(module), is_late=False))
 
 
 def imports_below(module: str, node: ast.AST, *, is_late: bool) -> Iterator[Import]:
@@ -111,18 +113,21 @@ def offered(face: str) -> frozenset[str]:
     return frozenset(f"{face}.{name}" for name in names)
 
 
+@cache
 def imported_module(name: str) -> str:
     """Return the module of ours that an imported name stands in, or that it is."""
     package = name.rpartition(".")[0]
     return name if name in SOURCES and not (package in FACES and name in offered(package)) else package
 
 
+@cache
 def room_of(module: str) -> str:
     """Return the room of a dotted name below `elbowroom`, or the package's own name for the package itself."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "elbowroom"
 
 
+@cache
 def face_of(module: str) -> str | None:
     """Return the innermost sub-package that a module stands in, or None for one that stands directly in its room."""
     if module in FACES:
@@ -216,8 +221,8 @@ def test_functions_stay_short() -> None:
     """Half of all functions have at most 8 lines, nine tenths at most 20."""
     sizes = sorted(
         (node.end_lineno or node.lineno) - node.lineno + 1
-        for path in SOURCES.values()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for module in SOURCES
+        for node in ast.walk(tree_of(module))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )
     assert sizes[len(sizes) // 2] <= 8

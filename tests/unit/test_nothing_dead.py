@@ -48,20 +48,14 @@ def read_fields(sources: Iterable[ast.Module], models: Mapping[str, type[BaseMod
     What a name holds is told by annotations, by loops over a list of tables and by assignments from a table; a name
     means the same everywhere.
     """
-    trees = list(sources)
-    held = held_sections(trees, models)
-    loads = [
-        node
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
-    ]
+    nodes = [node for source in sources for node in ast.walk(source)]
+    held = held_sections(nodes, models)
+    loads = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)]
     return {(section, node.attr) for node in loads for section in held.get(last_name(node.value), ())}
 
 
-def held_sections(trees: Iterable[ast.Module], models: Mapping[str, type[BaseModel]]) -> Mapping[str, set[str]]:
+def held_sections(nodes: Iterable[ast.AST], models: Mapping[str, type[BaseModel]]) -> Mapping[str, set[str]]:
     """Return for each name the classes of settings that it may hold."""
-    nodes = [node for tree in trees for node in ast.walk(tree)]
     held: dict[str, set[str]] = defaultdict(set)
     for model in models.values():
         for name, field in model.model_fields.items():
@@ -72,10 +66,11 @@ def held_sections(trees: Iterable[ast.Module], models: Mapping[str, type[BaseMod
             held[name] |= annotated(node.annotation, models)
         elif isinstance(node, Function) and node.returns is not None:
             held[node.name] |= annotated(node.returns, models)
-    for node in nodes * 2:  # twice: a loop over what an assignment has named
+    moves = [node for node in nodes if isinstance(node, ast.For | ast.comprehension | ast.Assign)]
+    for node in moves * 2:  # twice: a loop over what an assignment has named
         if isinstance(node, ast.For | ast.comprehension):
             held[last_name(node.target)] |= held[last_name(node.iter)]
-        elif isinstance(node, ast.Assign):
+        else:
             held[last_name(node.targets[0])] |= held[last_name(node.value)]
     held.pop("", None)
     held.pop("self", None)

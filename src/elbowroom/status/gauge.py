@@ -6,6 +6,7 @@ import time
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from typing import Any, Final, Literal, TextIO
 
 from elbowroom.status.asking import CONVERSATIONS, Fields, Snapshot
@@ -55,9 +56,9 @@ class Terminal:
             line = line.encode("ascii", "replace").decode()
         if width(line) <= columns:
             return line
-        while line and width(line) > columns - len(ELLIPSIS):
-            line = line[:-1]
-        return f"{line.rstrip()}{ELLIPSIS}"
+        widths = accumulate(_columns(character) for character in line)
+        kept = sum(1 for _ in takewhile(lambda used: used <= columns - len(ELLIPSIS), widths))
+        return f"{line[:kept].rstrip()}{ELLIPSIS}"
 
 
 def width(text: str) -> int:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from output_pages import SmallBlocks, read_back
 
@@ -33,7 +33,6 @@ async def kept(text: str, block: int, width: int, max_bytes: int) -> tuple[Serve
 
 
 @given(texts, st.integers(1, 40), st.integers(1, 50), st.integers(160, 700))
-@settings(deadline=None, max_examples=60)
 def test_every_output_can_be_put_together_from_its_pages(text: str, block: int, width: int, tokens: int) -> None:
     """Following the notes alone, a reader gets every character, whatever it is and wherever the pages are cut."""
 
@@ -55,7 +54,6 @@ async def test_a_long_output_is_read_back_byte_for_byte(ending: str) -> None:
 
 
 @given(texts, st.integers(0, 900), st.integers(200, 900), st.integers(0, 60), st.integers(0, 60))
-@settings(deadline=None, max_examples=60)
 def test_no_page_takes_more_than_it_may(text: str, tokens: int, max_bytes: int, offset: int, column: int) -> None:
     """Tokens and bytes bound a page, the notes in it included; only the sentence that nothing fits has its own size."""
 
@@ -72,7 +70,6 @@ def test_no_page_takes_more_than_it_may(text: str, tokens: int, max_bytes: int, 
 
 
 @given(texts, st.sampled_from(["a", "b|é", "^", "x$"]), st.integers(0, 900), st.integers(250, 900), st.integers(0, 3))
-@settings(deadline=None, max_examples=60)
 def test_no_search_tells_more_than_it_may(text: str, pattern: str, tokens: int, max_bytes: int, context: int) -> None:
     """What is bound for pages is bound for searches, with lines around what they find."""
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.agents.request import own_request, parse_chat_request, tool_name
@@ -75,7 +75,6 @@ def test_error_shows_what_was_sent_but_not_all_of_it() -> None:
     assert raised.value.param == "messages"
 
 
-@settings(deadline=None, max_examples=50)
 @given(
     st.dictionaries(
         st.sampled_from(KEYS), JSON | st.lists(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4), max_size=3)
@@ -91,7 +90,6 @@ def test_any_json_is_taken_or_refused(body: Any) -> None:
     assert all(isinstance(message["role"], str) for message in request.messages)
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.fixed_dictionaries({"type": st.just("function") | JSON, "function": JSON}))
 def test_tool_names(tool: dict[str, Any]) -> None:
     """A tool that was taken has a name, or is of another kind."""

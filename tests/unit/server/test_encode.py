@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from chatting import chunks_of, split_frames
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.agents.answer import Answer, AnswerEvent, ToolCall
@@ -32,7 +32,6 @@ def stream_of(
     return b"".join([*sent, encoder.end(answer)])
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(EVENTS, max_size=3), ANY_TEXT)
 def test_any_events_make_a_clean_stream(batches: list[list[AnswerEvent]], model: str) -> None:
     """Whatever is said, frames are ASCII lines of JSON that hold it, with one role, one finish and one [DONE]."""
@@ -53,7 +52,6 @@ def test_any_events_make_a_clean_stream(batches: list[list[AnswerEvent]], model:
     )
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(ANY_TEXT | st.sampled_from(["data: ", "a data: [DONE]\n\n", "\ndata: {}"]), max_size=8))
 def test_any_text_reaches_readers_that_cut_at_the_mark(texts: list[str]) -> None:
     """For a client that shows text only, `data: ` stands once in each frame, and the text stays what it was."""
@@ -64,7 +62,6 @@ def test_any_text_reaches_readers_that_cut_at_the_mark(texts: list[str]) -> None
     assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks_of(stream)) == "".join(texts)
 
 
-@settings(deadline=None, max_examples=50)
 @given(EVENTS)
 def test_any_events_make_a_completion(events: list[AnswerEvent]) -> None:
     """The whole answer holds the same, and the text of it is JSON."""

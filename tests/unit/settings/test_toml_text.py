@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from cases import cases
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.settings.toml_text import rewritten
@@ -164,7 +164,6 @@ FILES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(first=FILES, second=FILES)
 def test_any_content_can_be_made_of_any_other(first: dict[str, Any], second: dict[str, Any]) -> None:
     """Whatever the file said, it says what was wanted afterwards, and again what it said at first."""
@@ -174,7 +173,6 @@ def test_any_content_can_be_made_of_any_other(first: dict[str, Any], second: dic
     assert rewritten(text, first) == text
 
 
-@settings(max_examples=40, deadline=None)
 @given(server=st.dictionaries(NAMES, VALUES, max_size=3), place=st.sampled_from(["server", "compaction", "vault"]))
 def test_every_comment_outside_survives(server: dict[str, Any], place: str) -> None:
     """A change of one table leaves each comment that is not on a line of that table."""

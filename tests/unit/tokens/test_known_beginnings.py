@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 
+import pytest
 from cases import case
 
 from elbowroom.tokens.files.segments import LONG, Beginning, KnownBeginnings, PartlyRead, SegmentCounter
@@ -57,9 +58,10 @@ def prompt(chance: random.Random, messages: int) -> str:
     )
 
 
-def test_prompts_that_begin_alike_are_counted_as_new_ones() -> None:
+@pytest.mark.parametrize("seeds", [10, pytest.param(30, marks=pytest.mark.long)])
+def test_prompts_that_begin_alike_are_counted_as_new_ones(seeds: int) -> None:
     """Whatever stands behind a known beginning, even half a special token, the count is the tokenizer's own."""
-    for seed in range(30):
+    for seed in range(seeds):
         with case(seed):
             chance = random.Random(seed)
             letters = tokenizer()

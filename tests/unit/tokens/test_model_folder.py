@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from model_folders import CHATML, byte_level_tokenizer, marked_tokenizer, write_folder
 from text_samples import samples
-from transformers import PreTrainedTokenizerFast
 
 from elbowroom.tokens.errors import UnreadableModelFile, UnsupportedTokenizer
 from elbowroom.tokens.files.folder import read_model_folder
@@ -17,6 +16,8 @@ CONFIG = {"bos_token": None, "eos_token": {"content": "<|im_end|>"}, "chat_templ
 
 def test_ids_are_those_of_transformers(tmp_path: Path) -> None:
     """Every text gets the ids that the Hugging Face library gives it, and no token is added."""
+    from transformers import PreTrainedTokenizerFast  # takes a second in each process that collects tests
+
     folder = write_folder(tmp_path / "model", byte_level_tokenizer(), CONFIG)
     tokenizer = read_model_folder(folder).tokenizer
     oracle = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]

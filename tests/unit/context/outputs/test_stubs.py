@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.context.outputs.stubs import (
@@ -143,7 +143,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.text(max_size=80), VALUES, max_size=20))
 def test_arguments_stay_an_object(value: dict[str, object]) -> None:
     """Whatever they were: a JSON object within the bound, the same for the same; short ones are untouched."""
