@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from chatting import AGENT, MODEL
-from command_line import run
+from command_line import run_with_input
 from serving import settings_for
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
@@ -24,7 +24,7 @@ async def count(
     settings = folder / "settings.toml"
     settings.write_text(settings_for(studio.base_url, agents=AGENT), encoding="utf-8")
     command = ("count", "--config", str(settings), "--model", model, file)
-    done = await asyncio.to_thread(run, folder, *command, stdin=stdin, **variables)
+    done = await asyncio.to_thread(run_with_input, stdin, folder, *command, **variables)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -24,11 +24,14 @@ def environment(home: Path, **variables: str) -> dict[str, str]:
     return {**kept, "HOME": str(home), "USERPROFILE": str(home), "APPDATA": str(home), **variables}
 
 
-def run(
-    home: Path, *arguments: str, stdin: bytes = b"", is_fresh: bool = False, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def run(home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command that ends by itself and return its exit code and what it said."""
-    if is_fresh or not can_fork(variables):
+    return run_with_input(b"", home, *arguments, **variables)
+
+
+def run_with_input(stdin: bytes, home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that reads this."""
+    if not can_fork(variables):
         done = subprocess.run(
             [sys.executable, "-m", "elbowroom", *arguments],
             env=environment(home, **variables),
