@@ -10,14 +10,14 @@ import msgspec
 from elbowroom.tokens.counter import TokenCounter
 
 
-class TextDelta(msgspec.Struct, frozen=True):
+class TextDelta(msgspec.Struct, frozen=True, gc=False):
     """A piece of the answer; `logprobs` as the upstream sent them, where the client asked for them."""
 
     text: str
     logprobs: Any = None
 
 
-class ReasoningDelta(msgspec.Struct, frozen=True):
+class ReasoningDelta(msgspec.Struct, frozen=True, gc=False):
     """A piece of the model's thinking, under the field name that its upstream uses."""
 
     text: str

@@ -42,6 +42,9 @@ class EventReader:
 
         Raises StreamCut where a single event grows beyond the limit.
         """
+        if self._is_one_event(received):
+            self._at_start = False
+            return [ServerSentEvent(received[6:-2])]
         self._check_size()
         if self._at_start:
             self._rest += received
@@ -56,6 +59,18 @@ class EventReader:
         lines = bytes(self._rest) + received[:end]
         self._rest[:] = received[end:]
         return self._read_lines(lines)
+
+    def _is_one_event(self, received: bytes) -> bool:
+        """Tell whether this is a whole event of one line and nothing else, as an engine writes each of them."""
+        return (
+            received[:6] == b"data: "
+            and received.find(b"\n") == len(received) - 2
+            and received[-1:] == b"\n"
+            and received[-3:-2] != b"\r"
+            and not self._rest
+            and not self._data
+            and self._name is None
+        )
 
     def close(self) -> list[ServerSentEvent]:
         """Return the last event where the stream ended without the blank line after it."""
@@ -166,14 +181,8 @@ class ChunkReader:
             chunk = _PLAIN.decode(event.data)
         except (ValueError, RecursionError):
             return self._read_any(event)
-        return self._read_plain(chunk) if event.name != "error" else self._read_any(event)
-
-    def read_whole(self, completion: dict[str, Any]) -> list[StreamEvent]:
-        """Return the events of an answer that came in one piece, from an upstream that does not stream."""
-        self.done = True
-        return self._read_chunk(completion, "message")
-
-    def _read_plain(self, chunk: _PlainChunk) -> list[StreamEvent]:
+        if event.name == "error":
+            return self._read_any(event)
         if self.model is None:
             self.model = chunk.model
         delta = chunk.choices[0].delta if chunk.choices else None
@@ -189,6 +198,11 @@ class ChunkReader:
         if events:
             self.has_output = True
         return events
+
+    def read_whole(self, completion: dict[str, Any]) -> list[StreamEvent]:
+        """Return the events of an answer that came in one piece, from an upstream that does not stream."""
+        self.done = True
+        return self._read_chunk(completion, "message")
 
     def _read_any(self, event: ServerSentEvent) -> list[StreamEvent]:
         if event.data.strip() == DONE:
@@ -293,7 +307,7 @@ class ChatAnswer:
         self._response = response
         self._window = window
         self._comes_whole = response.content_type in WHOLE_TYPES
-        self._has_ended = False
+        self._has_begun = self._has_ended = False
         self._failure: ElbowroomError | None = None
         self._body = WatchedBody(response)
         self._events = EventReader()
@@ -346,7 +360,8 @@ class ChatAnswer:
                     raise
                 self._failure = failure
                 return said
-        if self._chunks.has_output:
+        if self._chunks.has_output and not self._has_begun:
+            self._has_begun = True
             self._body.wait_at_most(SILENCE_SECONDS)
         if self._chunks.done or not received:
             self._end()

@@ -76,7 +76,9 @@ class FrameEncoder:
                 case Notice():
                     frames.append(self._notice(event))
         said = "".join(frames)
-        return (self._beginning() + said).encode("ascii") if said else b""
+        if said and not self._has_begun:
+            said = self._beginning() + said
+        return said.encode("ascii")
 
     def end(self, answer: Answer) -> bytes:
         """Return the last frames: the finish_reason, the usage where it is wanted, and [DONE].

@@ -1,5 +1,6 @@
 """Reads the replies of models: sends a request, gathers what comes, and hands each piece of an answer to the client."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
 from typing import Any, Final
@@ -84,8 +85,7 @@ class StreamWatch:
 
     def keep_text(self, text: str) -> str:
         """Return the part of the next visible piece that belongs to the answer: all, or less where the answer stops."""
-        is_harmless = self._bytes < self._harmless
-        verdict = "go on" if is_harmless else self._verdict()
+        verdict: StreamVerdict = "go on" if self._bytes < self._harmless else self._verdict()
         if verdict == "go on" and self._finder is None:
             self._text.append(text)
             return text
@@ -243,20 +243,27 @@ async def read_reply(
     prompt has been read. Raises ElbowroomError: EmptyReply where the reader does not accept an empty reply.
     """
     reader.begin(body)
-    is_prefilling = True
     try:
-        async with aclosing(provider.stream(body, info)) as stream:
-            async for events in stream:
-                if is_prefilling and ticket is not None:
-                    is_prefilling = False
-                    ticket.first_token()
-                await reader.take(events)
-                if reader.has_enough:
-                    break
+        # In a task of its own: each piece wakes all coroutines that wait for each other there, and above are many.
+        await asyncio.create_task(_read(reader, provider, body, info, ticket))
     except EmptyReply:
         if not reader.accept_empty():
             raise
     await reader.end()
+
+
+async def _read(
+    reader: ReplyReader, provider: Provider, body: Mapping[str, Any], info: ModelInfo, ticket: Ticket | None
+) -> None:
+    is_prefilling = True
+    async with aclosing(provider.stream(body, info)) as stream:
+        async for events in stream:
+            if is_prefilling and ticket is not None:
+                is_prefilling = False
+                ticket.first_token()
+            await reader.take(events)
+            if reader.has_enough:
+                break
 
 
 class ReplyStream(ReplyReader):
@@ -334,7 +341,10 @@ class ReplyStream(ReplyReader):
             self.has_enough = self.watch.is_stopped
         if text != event.text:
             event = TextDelta(text)
-        if event.text or event.logprobs is not None:
+        if self._guard is None and event.text:  # nearly always
+            self.reply.text.append(event.text)
+            self._unseen.append(event)
+        elif event.text or event.logprobs is not None:
             self._say(event)
 
     def take_thought(self, event: ReasoningDelta) -> None:
