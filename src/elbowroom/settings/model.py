@@ -79,6 +79,7 @@ class ToolOutputSettings(Section):
     clear_after_turns: Whole = Field(8, ge=1)
     truncation_threshold: Whole = Field(10000, ge=0)
     max_history_summary_tokens: Whole = Field(500, ge=0)
+    preserve_errors_verbatim: bool = True
     kinds: dict[str, ToolKind] = Field(default_factory=dict)
 
 
@@ -94,6 +95,7 @@ class OwnToolOutput(Section):
     clear_after_turns: Whole | None = Field(None, ge=1)
     truncation_threshold: Whole | None = Field(None, ge=0)
     max_history_summary_tokens: Whole | None = Field(None, ge=0)
+    preserve_errors_verbatim: bool | None = None
     kinds: dict[str, ToolKind] = Field(default_factory=dict)
 
     def over(self, common: ToolOutputSettings) -> ToolOutputSettings:
