@@ -179,8 +179,13 @@ class WriteBehindConversations:
     def _has_written(self, _: asyncio.Task[None]) -> None:
         self._writing = None
         self._write_in_time()
-        if self._timer is None and self._writing is None and self._waiting:
+        if self._waiting and not self._will_write:
             self._timer = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._write_soon)
+
+    @property
+    def _will_write(self) -> bool:
+        """Tell whether writing has begun or has its time."""
+        return self._timer is not None or self._writing is not None
 
     async def _flush(self) -> None:
         if self._waiting:
