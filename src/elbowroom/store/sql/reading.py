@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, Row, func, select
 
 from elbowroom.context.conversation import (
     CompactionDetails,
@@ -15,6 +15,7 @@ from elbowroom.context.conversation import (
     KeptCompaction,
     KeptMessage,
     KeptTurn,
+    Overview,
     QueuedMessage,
     StepUsage,
     Totals,
@@ -37,14 +38,20 @@ def read_conversation(connection: Connection, row: Row[Any]) -> Conversation:
     """Return all of a conversation."""
     own = messages.c.conversation == row.id
     turns_by_id = {turn.id: turn for turn in connection.execute(select(turns).where(turns.c.conversation == row.id))}
-    of_it = select(compactions).where(compactions.c.conversation == row.id).order_by(compactions.c.number)
-    return Conversation(
-        conversation_row(row),
-        tuple(_compaction(one) for one in connection.execute(of_it)),
-        tuple(
-            _kept_message(row, turns_by_id, *said) for said in _said(connection, own) if _has_place(said, turns_by_id)
-        ),
-    )
+    return Conversation(conversation_row(row), _compactions(connection, row), _kept(connection, row, own, turns_by_id))
+
+
+def read_overview(connection: Connection, row: Row[Any]) -> Overview:
+    """Return what a conversation is, without what was said in it."""
+    count = connection.scalar(select(func.count()).where(messages.c.conversation == row.id)) or 0
+    return Overview(conversation_row(row), _compactions(connection, row), count)
+
+
+def kept_messages(connection: Connection, row: Row[Any], condition: ColumnElement[bool]) -> Sequence[KeptMessage]:
+    """Return those messages of a conversation that this is true of, in order."""
+    theirs = select(messages.c.turn).where(condition, messages.c.turn != "")
+    turns_by_id = {turn.id: turn for turn in connection.execute(select(turns).where(turns.c.id.in_(theirs)))}
+    return _kept(connection, row, condition, turns_by_id)
 
 
 def read_turns(connection: Connection, conversation: str, keys: set[str]) -> list[KeptTurn]:
@@ -104,6 +111,13 @@ def _said(connection: Connection, condition: ColumnElement[bool]) -> Iterator[tu
         yield row, message, reasoning
 
 
+def _kept(
+    connection: Connection, row: Row[Any], condition: ColumnElement[bool], turns_by_id: dict[str, Row[Any]]
+) -> tuple[KeptMessage, ...]:
+    said = (each for each in _said(connection, condition) if _has_place(each, turns_by_id))
+    return tuple(_kept_message(row, turns_by_id, *each) for each in said)
+
+
 def _has_place(said: tuple[Row[Any], Message, str], turns_by_id: dict[str, Row[Any]]) -> bool:
     return said[0].key is not None or said[0].turn in turns_by_id
 
@@ -116,6 +130,11 @@ def _kept_message(
     return KeptMessage(
         row.id, row.number, row.turn, key or "", parent, decoded_text(agent), row.status, message, reasoning, row.at
     )
+
+
+def _compactions(connection: Connection, row: Row[Any]) -> tuple[KeptCompaction, ...]:
+    of_it = select(compactions).where(compactions.c.conversation == row.id).order_by(compactions.c.number)
+    return tuple(map(_compaction, connection.execute(of_it)))
 
 
 def _compaction(row: Row[Any]) -> KeptCompaction:
