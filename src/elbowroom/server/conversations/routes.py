@@ -2,25 +2,25 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
 from elbowroom.agents.running import ConversationStatus, RunningAnswer
-from elbowroom.context.branch import never_shown
-from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, Conversations
+from elbowroom.context.conversation import LARGEST_PAGE, ConversationRow, Conversations, PageWanted
 from elbowroom.errors import Forbidden, NotFound, RequestError
 from elbowroom.server.conversations.encode import (
     FORMS,
-    MessagePage,
     describe_compaction,
     describe_fill,
     describe_message,
     describe_row,
+    json_of_list,
     listing,
+    message_list,
     send_export,
 )
 from elbowroom.server.encode import to_json
@@ -34,6 +34,7 @@ USUAL_MESSAGES: Final = 50
 LONGEST_SEARCH: Final = 400
 LIVE: Final = "/api/live"
 PATIENCE_SECONDS: Final = 1.0
+Found = TypeVar("Found")
 
 
 class ConversationRunning(RequestError):
@@ -71,22 +72,28 @@ async def list_conversations(request: web.Request) -> web.Response:
 
 
 async def show_conversation(request: web.Request) -> web.Response:
-    """Show a conversation with its sizes, what it has used and how it was compacted."""
-    conversation, queue = await _read(request), request.app[SHARED].queue
+    """Show a conversation with its sizes, what it has used and how it was compacted.
+
+    With `limit` the last of its messages come along.
+    """
+    kept, queue = await _asked(request, _conversations(request).overview), request.app[SHARED].queue
     await queue.load()
-    return _answer(
-        {
-            **_described_row(request, conversation.row),
-            "compactions": [describe_compaction(compaction) for compaction in conversation.compactions],
-            "message_count": len(conversation.messages),
-            "queue_length": len(queue.waiting(conversation.row.id)),
-        }
-    )
+    shown = {
+        **_described_row(request, kept.row),
+        "compactions": [describe_compaction(compaction) for compaction in kept.compactions],
+        "message_count": kept.message_count,
+        "queue_length": len(queue.waiting(kept.row.id)),
+    }
+    if "limit" not in request.query:
+        return _answer(shown)
+    wanted = replace(_wanted(request), is_backward=True)
+    last = await _page(request, wanted)
+    return _json(f'{to_json(shown).removesuffix("}")},"messages":{await asyncio.to_thread(json_of_list, last)}}}')
 
 
 async def delete_conversation(request: web.Request) -> web.Response:
     """Delete a conversation with all that belongs to it. Raises ConversationRunning where it is being answered."""
-    row = await _row(request)
+    row = await _asked(request, _conversations(request).find)
     if _status(request, row).status == "running":
         raise ConversationRunning(
             f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
@@ -102,29 +109,49 @@ async def delete_conversation(request: web.Request) -> web.Response:
 
 async def list_messages(request: web.Request) -> web.Response:
     """List the messages as they were said, also those that were compacted since or that no client has seen."""
-    page = MessagePage(
-        after=request.query.get("after", ""),
+    return _json(await asyncio.to_thread(json_of_list, await _page(request, _wanted(request))))
+
+
+def _wanted(request: web.Request) -> PageWanted:
+    """Return which messages are asked for. Raises RequestError that names the parameter at fault."""
+    after, before = (request.query.get(name, "") for name in ("after", "before"))
+    if after and before:
+        raise RequestError("after and before cannot be given together: a page goes one way.", param="before")
+    return PageWanted(
         limit=_whole_number(request, "limit", USUAL_MESSAGES, LARGEST_PAGE),
+        cursor=after or before,
+        is_backward=_is_newest_first(request) != bool(before),
         is_latest=_choice(request, "branch", ("latest", "all")) == "latest",
         with_hidden=_choice(request, "hidden", ("true", "false")) == "true",
     )
-    conversation = await _read(request)
-    return _answer(await asyncio.to_thread(page.of, conversation))
+
+
+def _is_newest_first(request: web.Request) -> bool:
+    return _choice(request, "order", ("asc", "desc")) == "desc"
+
+
+async def _page(request: web.Request, wanted: PageWanted) -> dict[str, Any]:
+    """Return the messages that are asked for, as a list object."""
+    page = await _asked(request, lambda owner, named: _conversations(request).page(owner, named, wanted))
+    if not page.is_known:
+        name = "before" if request.query.get("before") else "after"
+        raise RequestError(f"There is no message {wanted.cursor!r} among those that are asked for.", param=name)
+    return await asyncio.to_thread(message_list, page, wanted, newest_first=_is_newest_first(request))
 
 
 async def show_message(request: web.Request) -> web.Response:
     """Show one message with its place."""
-    conversation, wanted = await _read(request), request.match_info["message"]
-    message = await asyncio.to_thread(_described, conversation, wanted)
-    if message is None:
-        raise NotFound(f"There is no message {wanted!r} in the conversation {conversation.row.id!r}.")
-    return _answer(message)
+    wanted = request.match_info["message"]
+    page = await _asked(request, lambda owner, named: _conversations(request).message(owner, named, wanted))
+    if not page.messages:
+        raise NotFound(f"There is no message {wanted!r} in the conversation {request.match_info['id']!r}.")
+    return _answer(describe_message(page.messages[0], is_hidden=bool(page.hidden)))
 
 
 async def export_conversation(request: web.Request) -> web.StreamResponse:
     """Answer with all of a conversation as a file."""
     form = _choice(request, "format", tuple(FORMS))
-    return await send_export(request, await _read(request), form)
+    return await send_export(request, await _asked(request, _conversations(request).read), form)
 
 
 def first_page(rows: Sequence[ConversationRow], limit: int) -> list[ConversationRow]:
@@ -149,15 +176,9 @@ def owner_asking(request: web.Request) -> str:
     return caller.owner
 
 
-async def _row(request: web.Request) -> ConversationRow:
-    row = await _conversations(request).find(owner_asking(request), conversation_name(request.match_info["id"]))
-    if row is None:
-        raise _unknown(request)
-    return row
-
-
-async def _read(request: web.Request) -> Conversation:
-    found = await _conversations(request).read(owner_asking(request), conversation_name(request.match_info["id"]))
+async def _asked(request: web.Request, question: Callable[[str, str], Awaitable[Found | None]]) -> Found:
+    """Return the answer to a question about the caller's conversation that the address names. Raises NotFound."""
+    found = await question(owner_asking(request), conversation_name(request.match_info["id"]))
     if found is None:
         raise _unknown(request)
     return found
@@ -179,16 +200,13 @@ def _unknown(request: web.Request) -> NotFound:
     return NotFound(f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's.")
 
 
-def _described(conversation: Conversation, wanted: str) -> dict[str, Any] | None:
-    """Return the message with this id."""
-    hidden = never_shown(conversation.messages)
-    found = (kept for kept in conversation.messages if kept.id == wanted)
-    return next((describe_message(kept, is_hidden=kept.id in hidden) for kept in found), None)
-
-
 def _answer(value: dict[str, Any]) -> web.Response:
+    return _json(to_json(value))
+
+
+def _json(text: str) -> web.Response:
     headers = {hdrs.CACHE_CONTROL: "no-store", "X-Content-Type-Options": "nosniff"}
-    return web.json_response(value, dumps=to_json, headers=headers)
+    return web.json_response(text=text, headers=headers)
 
 
 def _whole_number(request: web.Request, name: str, usual: int, most: int) -> int:
