@@ -1,11 +1,11 @@
 """Pages of messages: read alone they are the same as cut from all that is kept, whatever happens between two pages."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 import store_fixtures
-from stored_conversations import AGENT, ME, begun, moments, said, turn, user
+from stored_conversations import AGENT, ME, moments, said, turn, user
 
 from elbowroom.context.branch import ConversationTree, never_shown
 from elbowroom.context.conversation import (
@@ -74,9 +74,8 @@ def random_talk(seed: int) -> list[Change]:
     """Return a conversation with branches, edits, cut answers and system messages that take each other's place."""
     dice = random.Random(seed)
     changes: list[Change] = [ConversationBegun("c", ME, "", AGENT, next(moments)), system("s0", "seed")]
-    keys, number = ["seed"], 0
-    for _ in range(dice.randrange(1, 14)):
-        number += 1
+    keys = ["seed"]
+    for number in range(1, dice.randrange(2, 15)):
         parent = dice.choice(keys) if dice.random() < 0.25 else keys[-1]
         said, key = Heard("c", f"u{number}", parent, user(f"question {number}"), next(moments)), f"a{number}"
         changes.append(said)
