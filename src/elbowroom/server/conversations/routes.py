@@ -44,8 +44,20 @@ class ConversationRunning(RequestError):
     code = "conversation_running"
 
 
+class SearchReplaced(RequestError):
+    """A search has been ended, because the same caller has begun another."""
+
+    status = 409
+    code = "search_replaced"
+
+
+SEARCHES: web.AppKey[dict[str, "asyncio.Future[list[ConversationRow]]"]] = web.AppKey("SEARCHES", dict)
+"""The searches that are under way, by their owners."""
+
+
 def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
+    app[SEARCHES] = {}
     one = f"{base}conversations/{{id:[^/]+}}"
     app.router.add_get(f"{base}conversations{end}", list_conversations)
     app.router.add_get(f"{one}{end}", show_conversation)
@@ -61,14 +73,34 @@ async def list_conversations(request: web.Request) -> web.Response:
     if len(search) > LONGEST_SEARCH:
         raise RequestError(f"The search is longer than the {LONGEST_SEARCH} characters it may have.", param="q")
     limit = _whole_number(request, "limit", USUAL_ROWS, MOST_ROWS)
-    kept, owner, before = _conversations(request), owner_asking(request), _moment(request, "before")
-    rows = await kept.rows(owner, search=search, before=before, limit=limit + 1)
+    before = _moment(request, "before")
+    rows = await _rows(request, search, before, limit + 1)
     page = first_page(rows, limit)
     if rows and not page:  # more than a page of them has the same time: no cursor could tell them apart
-        rows = await kept.rows(owner, search=search, before=before, limit=LARGEST_PAGE)
+        rows = await _rows(request, search, before, LARGEST_PAGE)
         page = [row for row in rows if row.updated == rows[0].updated]
     data = [_described_row(request, row) for row in page]
     return _answer(listing(data, has_more=len(page) < len(rows), following=repr(page[-1].updated) if page else ""))
+
+
+async def _rows(request: web.Request, search: str, before: float | None, limit: int) -> list[ConversationRow]:
+    """Return the caller's conversations; a search ends one of the same caller that is still under way."""
+    owner, searches = owner_asking(request), request.app[SEARCHES]
+    asking = _conversations(request).rows(owner, search=search, before=before, limit=limit)
+    if not search:
+        return await asking
+    if older := searches.get(owner):
+        older.cancel()
+    own = searches[owner] = asyncio.ensure_future(asking)
+    try:
+        return await own
+    except asyncio.CancelledError:
+        if searches.get(owner) is own:  # it is the client that has left
+            raise
+        raise SearchReplaced("A newer search of yours has taken the place of this one.") from None
+    finally:
+        if searches.get(owner) is own:
+            del searches[owner]
 
 
 async def show_conversation(request: web.Request) -> web.Response:

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from itertools import count
+from itertools import islice
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select, union_all
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, or_, select, union_all
 
 from elbowroom.context.conversation import ConversationRow
 from elbowroom.store.changes import is_sound_id
@@ -13,6 +13,7 @@ from elbowroom.store.message_parts import UNREADABLE, Part, body, text_in_part
 from elbowroom.store.sql.dialect import MOST_VARIABLES, batched
 from elbowroom.store.sql.reading import conversation_row
 from elbowroom.store.sql.schema import conversations, message_parts, messages, turns
+from elbowroom.store.sql.text_index import SEARCHED, found_in_index
 
 FIRST_LOOK: Final = 20
 """How many keys from the end are asked for first: mostly all but the last one or two are known."""
@@ -116,7 +117,6 @@ def _is_answer(row: Row[*tuple[Any, ...]]) -> bool:
 
 
 ESCAPE: Final = "!"
-SEARCHED: Final = ("text", "content")
 MOST_SEARCHED: Final = 16
 """How many characters SQL looks for, whose expressions have bounds; the whole text is looked for in what that finds."""
 PARTS_A_LOOK: Final = 20
@@ -134,15 +134,18 @@ CONTENT: Final = message_parts.c.content.concat(func.coalesce(next_part.c.conten
 
 def searched(connection: Connection, candidates: Select[Any], search: str, limit: int) -> list[ConversationRow]:
     """Return the first of the candidates that hold a text."""
+    with connection.execute(candidates.where(_may_hold(connection, search))) as rows:
+        return list(islice((conversation_row(row) for row in rows if _holds(connection, row.id, search)), limit))
+
+
+def _may_hold(connection: Connection, search: str) -> ColumnElement[bool]:
+    """Tell in SQL of which conversations the index says that they may hold a text, or their newest messages do."""
+    number, found = found_in_index(connection, search)
     own = messages.c.conversation == conversations.c.id
-    statement = candidates.where(_parts_that_may_hold(search).where(own).correlate(conversations).exists())
-    found: list[ConversationRow] = []
-    for start in count(0, limit):
-        rows = connection.execute(statement.limit(limit).offset(start)).all()
-        found += [conversation_row(row) for row in rows if _holds(connection, row.id, search)]
-        if len(found) >= limit or len(rows) < limit:
-            break
-    return found[:limit]
+    newer = _parts_that_may_hold(search).where(own, messages.c.number > number).correlate(conversations).exists()
+    if found is None:
+        return newer
+    return or_(conversations.c.id.in_(select(messages.c.conversation).where(messages.c.number.in_(found))), newer)
 
 
 def _holds(connection: Connection, conversation: str, search: str) -> bool:

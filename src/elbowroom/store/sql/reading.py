@@ -22,6 +22,7 @@ from elbowroom.context.conversation import (
 )
 from elbowroom.context.transcript import Message
 from elbowroom.store.base import decoded_text
+from elbowroom.store.changes import is_sound_id
 from elbowroom.store.message_parts import REPLY_FIELDS, UNREADABLE, Part, joined
 from elbowroom.store.sql.dialect import batched
 from elbowroom.store.sql.schema import compactions, message_parts, messages, queue, turns
@@ -56,8 +57,10 @@ def kept_messages(connection: Connection, row: Row[Any], condition: ColumnElemen
 
 def read_turns(connection: Connection, conversation: str, keys: set[str]) -> list[KeptTurn]:
     """Return the turns that hold more than a reply and whose answer, or else whose parent, has one of the keys."""
-    of_it = select(turns).where(turns.c.conversation == conversation, turns.c.has_more)
-    meant = [turn for turn in connection.execute(of_it) if _is_meant(turn, keys)]
+    # Written so, the index of keys is used, and not all turns of a conversation are read.
+    of_it = select(turns).where(turns.c.conversation.concat("") == conversation, turns.c.has_more)
+    with_keys = (of_it.where(turns.c.key.in_(some)) for some in batched(["", *filter(is_sound_id, keys)]))
+    meant = [turn for statement in with_keys for turn in connection.execute(statement) if _is_meant(turn, keys)]
     found: dict[str, list[Message]] = defaultdict(list)
     for some in batched([turn.id for turn in meant]):
         for row, message, _ in _said(connection, messages.c.turn.in_(some)):
