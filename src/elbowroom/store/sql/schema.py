@@ -126,6 +126,7 @@ conversations: Final = Table(
     Column("fill_stop_at", Integer, comment="tokens"),
 )
 Index("conversations_by_owner", conversations.c.owner, conversations.c.updated)
+Index("conversations_by_name", conversations.c.owner, conversations.c.name)
 Index("conversations_by_update", conversations.c.updated)
 
 turns: Final = Table(

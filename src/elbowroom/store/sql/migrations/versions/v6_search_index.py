@@ -8,7 +8,8 @@ down_revision = "5"
 
 
 def upgrade() -> None:
-    """Add the tables, and let deleted parts of messages leave the index."""
+    """Add the tables, let deleted parts of messages leave the index, and let conversations be found by their names."""
+    op.create_index("conversations_by_name", "conversations", ["owner", "name"])
     op.create_table("search_progress", sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False))
     op.create_table(
         "search_leaving",
