@@ -10,7 +10,6 @@ from sqlalchemy.dialects import sqlite
 from stored_conversations import ME, whole
 
 from elbowroom.context.conversation import PageWanted
-from elbowroom.store.base import Limits
 from elbowroom.store.sql import SqlConversations, SqlStore, statements
 
 Question = Callable[[SqlConversations], Coroutine[Any, Any, Any]]
@@ -21,7 +20,8 @@ NOTHING_KEPT = ("SCAN CONSTANT ROW", "SCAN path", "SCAN (subquery")
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
     """A store in a file, with two conversations."""
-    store = await SqlStore.open(tmp_path / "elbowroom.db", Limits(retention_days=90))
+    store = await SqlStore.open(tmp_path / "elbowroom.db")
+    await store._tasks.finished()  # limits and the index ask questions of their own
     await store.conversations.write([*whole("c", name="chat"), *whole("d")])
     try:
         yield store
