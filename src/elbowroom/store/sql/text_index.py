@@ -7,9 +7,11 @@ a search reads the messages themselves, as it does those that are not in the ind
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, bindparam, column, delete, insert, select, table, update
+from sqlalchemy import Connection, Row, Select, and_, bindparam, column, delete, insert, literal, select, table, update
 from sqlalchemy.exc import OperationalError
 
 from elbowroom.store.base import StoreUnavailable
@@ -30,7 +32,7 @@ PAD: Final = "\ue000"
 LAST_LETTER: Final = "\U0010ffff"
 LONGEST_TEXT: Final = 400_000
 """Characters of a text that is put in the index; a longer one counts as found, and is then read."""
-CHARACTERS_A_STEP: Final = 100_000
+CHARACTERS_A_STEP: Final = 40_000
 MESSAGES_A_STEP: Final = 200
 """How much is put in the index in a transaction: a chat that wants to write waits some hundredths of a second."""
 PAUSE_SECONDS: Final = 0.05
@@ -44,10 +46,14 @@ MAKE_INDEX: Final = (
 MAKE_TERMS: Final = "CREATE VIRTUAL TABLE IF NOT EXISTS search_terms USING fts5vocab('search_index', 'row')"
 MISSING: Final = ("no such module", "no such tokenizer", "error in tokenizer", "unrecognized", "no such table")
 """What SQLite says where it cannot use the index."""
-entries: Final = table("search_index", column("rowid"), column("search_index"), column("text"))
+entries: Final = table("search_index", column("rowid"), column("search_index"), column("text"), column("rank"))
 terms: Final = table("search_terms", column("term"))
 PUT: Final = insert(entries).values(rowid=bindparam("number"), text=bindparam("said"))
 TAKE: Final = PUT.values(search_index="delete")
+SET: Final = insert(entries).values(search_index=bindparam("name"), rank=bindparam("value"))
+NO_MERGES: Final = {"automerge": 0, "crisismerge": 1000}
+PAGES_MERGED: Final = 48
+"""How many pages of the index are put in order with each transaction; left to itself it would do many at once."""
 CLEAR: Final = insert(entries).values(search_index="delete-all")
 
 
@@ -151,46 +157,65 @@ def _take_out(connection: Connection) -> bool:
     numbers = connection.scalars(select(own.number).distinct().order_by(own.number).limit(MESSAGES_A_STEP)).all()
     size = 0
     for number in numbers:
-        rows = connection.execute(select(search_leaving).where(own.number == number).order_by(own.position))
-        said = _indexed(rows)
+        rows = connection.execute(LEAVING.where(own.number == number))
+        said = _indexed(rows) or ""
         connection.execute(TAKE, {"number": number, "said": said})
         connection.execute(delete(search_leaving).where(own.number == number))
         if (size := size + len(said)) > CHARACTERS_A_STEP:
             break
+    if numbers:
+        connection.execute(SET, {"name": "merge", "value": PAGES_MERGED})
     return bool(numbers)
+
+
+LEAVING: Final = select(search_leaving.c.kind, search_leaving.c.content, literal("complete").label("status")).order_by(
+    search_leaving.c.position
+)
 
 
 def _put_in(connection: Connection) -> bool:
     """Put the next messages in, up to one that still grows; tell whether there were any."""
-    own, last = messages.c, connection.scalar(select(search_progress.c.number))
-    following = select(own.number, own.id, own.status).where(own.number > (last or 0)).order_by(own.number)
+    last = connection.scalar(select(search_progress.c.number))
     given: list[dict[str, Any]] = []
     size = 0
-    for row in connection.execute(following.limit(MESSAGES_A_STEP)).all():
-        if row.status == "streaming" or size > CHARACTERS_A_STEP:
-            break
-        said = _indexed(connection.execute(PARTS, {"message": row.id}))
-        given.append({"number": row.number, "said": said})
-        size += len(said)
+    with connection.execute(FOLLOWING, {"last": last or 0}) as rows:
+        for number, parts in groupby(rows, key=attrgetter("number")):
+            said = _indexed(parts)
+            if said is None or size > CHARACTERS_A_STEP or len(given) == MESSAGES_A_STEP:
+                break
+            given.append({"number": number, "said": said})
+            size += len(said)
     if given:
         if last is None:  # what is in the index is from before it was given up
             connection.execute(CLEAR)
+            connection.execute(SET, [{"name": name, "value": value} for name, value in NO_MERGES.items()])
         connection.execute(PUT, given)
+        connection.execute(SET, {"name": "merge", "value": PAGES_MERGED})
         reached = {"number": given[-1]["number"]}
         connection.execute(insert(search_progress) if last is None else update(search_progress), reached)
     return bool(given)
 
 
-PARTS: Final = (
-    select(message_parts.c.kind, message_parts.c.content)
-    .where(message_parts.c.message == bindparam("message"), message_parts.c.kind.in_(SEARCHED))
-    .order_by(message_parts.c.position)
+FOLLOWING: Final = (
+    select(messages.c.number, messages.c.status, message_parts.c.kind, message_parts.c.content)
+    .join_from(
+        messages,
+        message_parts,
+        and_(message_parts.c.message == messages.c.id, message_parts.c.kind.in_(SEARCHED)),
+        isouter=True,
+    )
+    .where(messages.c.number > bindparam("last"))
+    .order_by(messages.c.number, message_parts.c.position)
 )
 
 
-def _indexed(rows: Iterable[Row[Any]]) -> str:
-    """Return the text of a message as it is put in the index, and given again to take it out."""
-    parts = [Part(row.kind, row.content) for row in rows]
+def _indexed(rows: Iterable[Row[Any]]) -> str | None:
+    """Return the text of a message as it is put in the index, and given again to take it out; None while it grows."""
+    parts = []
+    for row in rows:
+        if row.status == "streaming":
+            return None
+        parts.append(Part(row.kind, row.content))
     said = _plain("\n".join([_text(parts), *(text_in_part(part) for part in parts if part.kind == "content")]))
     return said + PAD * (LETTERS - 1) if len(said) <= LONGEST_TEXT else PAD * LETTERS
 
