@@ -11,6 +11,7 @@ from stored_conversations import ME, whole
 
 from elbowroom.context.conversation import PageWanted
 from elbowroom.store.sql import SqlConversations, SqlStore, statements
+from elbowroom.store.sql.conversations import _named, _newest
 
 Question = Callable[[SqlConversations], Coroutine[Any, Any, Any]]
 NOTHING_KEPT = ("SCAN CONSTANT ROW", "SCAN path", "SCAN (subquery")
@@ -87,6 +88,15 @@ async def test_questions_use_indexes(store: SqlStore, question: Question) -> Non
     assert await question(store.conversations) is not None
     assert asked
     assert costly(await plans(store, asked)) == []
+
+
+async def test_a_name_is_found_by_the_index_of_names(store: SqlStore) -> None:
+    """An owner's other conversations are not gone through, and a list goes through no more than its page."""
+    named, newest = _named(ME, "chat"), _newest(ME).limit(21)
+    given = {"dialect": sqlite.dialect(), "compile_kwargs": {"literal_binds": True}}
+    for statement, index in ((named, "conversations_by_name (owner=? AND name=?)"), (newest, "conversations_by_owner")):
+        [step, *_] = [step for _, step in await plans(store, [(str(statement.compile(**given)), {})])]
+        assert index in step
 
 
 async def test_what_is_written_is_found_by_indexes(store: SqlStore) -> None:

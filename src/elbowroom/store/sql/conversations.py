@@ -57,7 +57,7 @@ class SqlConversations:
     def look_up(self, connection: Connection, owner: str, name: str, keys: Sequence[str]) -> Known | None:
         """Find the conversation with this name, or where that is empty, the one that has the longest beginning."""
         if name:
-            row = connection.execute(_newest(owner).where(conversations.c.name == encoded(name))).first()
+            row = connection.execute(_named(owner, name)).first()
             found = row.id if row else None
         else:
             found = longest_known(connection, owner_key(owner), keys)
@@ -245,8 +245,14 @@ def _found(connection: Connection, owner: str, conversation: str) -> Row[Any] | 
     own = select(conversations).where(conversations.c.owner == owner_key(owner), conversations.c.id == conversation)
     if is_sound_id(conversation) and (row := connection.execute(own).first()):
         return row
-    named = _newest(owner).where(conversations.c.name == encoded(conversation))
-    return connection.execute(named).first() if conversation else None
+    return connection.execute(_named(owner, conversation)).first() if conversation else None
+
+
+def _named(owner: str, name: str) -> Select[Any]:
+    """Select those with this name, the one used last first; ordered so, the index of names is used."""
+    own = conversations.c
+    named = select(conversations).where(own.owner == owner_key(owner), own.name == encoded(name))
+    return named.order_by((own.updated + 0).desc(), own.id.desc())
 
 
 def _newest(owner: str) -> Select[Any]:
