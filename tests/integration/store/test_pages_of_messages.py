@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import store_fixtures
-from stored_conversations import AGENT, ME, moments, said, turn, user
+from stored_conversations import AGENT, ME, begun, moments, said, turn, user
 
 from elbowroom.context.branch import ConversationTree, never_shown
 from elbowroom.context.conversation import (
@@ -23,7 +23,7 @@ from elbowroom.context.conversation import (
 )
 
 conversations = store_fixtures.conversations
-LIMITS = (1, 2, 3, 7, 200)
+LIMITS = (1, 3, 200)
 
 
 def expected(kept: Conversation, wanted: PageWanted) -> list[KeptMessage]:
@@ -75,7 +75,7 @@ def random_talk(seed: int) -> list[Change]:
     dice = random.Random(seed)
     changes: list[Change] = [ConversationBegun("c", ME, "", AGENT, next(moments)), system("s0", "seed")]
     keys = ["seed"]
-    for number in range(1, dice.randrange(2, 15)):
+    for number in range(1, dice.randrange(4, 9)):
         parent = dice.choice(keys) if dice.random() < 0.25 else keys[-1]
         said, key = Heard("c", f"u{number}", parent, user(f"question {number}"), next(moments)), f"a{number}"
         changes.append(said)
@@ -101,3 +101,72 @@ async def test_pages_are_cut_from_all(conversations: Conversations, limit: int) 
     assert kept is not None
     for wanted in every_kind(limit):
         assert await walked(conversations, wanted) == expected(kept, wanted), wanted
+
+
+def chat(first: int, last: int) -> list[Change]:
+    """Return questions with their answers, all said at the same moment."""
+    changes: list[Change] = [ConversationBegun("c", ME, "", AGENT, 1.0)] if first == 0 else []
+    for number in range(first, last):
+        parent = f"a{number - 1}" if number else "seed"
+        changes.append(Heard("c", f"u{number}", parent, user(f"question {number}"), 1.0))
+        changes += [TurnBegun(f"t{number}", "c", f"u{number}", AGENT, 1.0), ReplyBegun(f"t{number}", f"r{number}", 1.0)]
+        changes += [ReplyGrew(f"r{number}", "text", "yes"), TurnEnded(f"t{number}", "complete", f"a{number}", 1.0)]
+    return changes
+
+
+@pytest.mark.parametrize("is_latest", [True, False])
+@pytest.mark.parametrize("is_backward", [True, False])
+async def test_a_conversation_that_grows_between_pages(
+    conversations: Conversations, is_latest: bool, is_backward: bool
+) -> None:
+    """Forward each message comes once, also those that come in meanwhile; backward each that was there at first."""
+    conversations.note(chat(0, 4))
+    met: list[str] = []
+    size, has_more = 4, True
+    while has_more:
+        page = await conversations.page(ME, "c", PageWanted(3, met[-1] if met else "", is_backward, is_latest))
+        assert page is not None
+        met += [kept.id for kept in (page.messages[::-1] if is_backward else page.messages)]
+        has_more = page.has_more
+        if size < 7:
+            conversations.note(chat(size, size + 1))
+            size += 1
+    asked = [f"c-u{number}" for number in (reversed(range(4)) if is_backward else range(7))]
+    assert [one for one in met if one.startswith("c-u")] == asked
+    assert len(met) == len(set(met)) == 2 * len(asked)
+
+
+async def test_what_is_deleted_between_pages(conversations: Conversations) -> None:
+    """A page after a deletion lacks what was deleted and nothing else; a cursor that was deleted is unknown."""
+    conversations.note(chat(0, 4))
+    page = await conversations.page(ME, "c", PageWanted(2, "", is_backward=True))
+    assert page is not None
+    assert [kept.id for kept in page.messages] == ["c-u3", "r3"]
+    assert await conversations.delete_turn(ME, "t3")
+    page = await conversations.page(ME, "c", PageWanted(2, "c-u3", is_backward=True))
+    assert page is not None
+    assert [kept.id for kept in page.messages] == ["c-u2", "r2"]
+    page = await conversations.page(ME, "c", PageWanted(2, "r3", is_backward=True))
+    assert page is not None
+    assert (page.is_known, page.messages) == (False, ())
+    assert await conversations.delete(ME, "c")
+    assert await conversations.page(ME, "c", PageWanted(2)) is None
+    assert await conversations.overview(ME, "c") is None
+    assert await conversations.message(ME, "c", "c-u2") is None
+
+
+async def test_what_a_conversation_is(conversations: Conversations) -> None:
+    """Its row and the number of its messages are told without them, and one of them without the others."""
+    conversations.note([*begun("c"), *turn("t", "c", "c.1", "c.2")])
+    whole, found = await conversations.read(ME, "c"), await conversations.overview(ME, "c")
+    assert whole is not None
+    assert found is not None
+    assert (found.row, found.compactions, found.message_count) == (whole.row, whole.compactions, 4)
+    for kept in whole.messages:
+        page = await conversations.message(ME, "c", kept.id)
+        assert page is not None
+        assert page.messages == (kept,)
+        assert bool(page.hidden) == (kept.id in never_shown(whole.messages))
+    page = await conversations.message(ME, "c", "nothing")
+    assert page is not None
+    assert not page.messages

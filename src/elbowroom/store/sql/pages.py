@@ -15,6 +15,7 @@ from sqlalchemy import (
     Connection,
     Integer,
     Row,
+    Select,
     String,
     and_,
     bindparam,
@@ -24,6 +25,7 @@ from sqlalchemy import (
     or_,
     select,
 )
+from sqlalchemy.types import TypeEngine
 
 from elbowroom.context.branch import ConversationTree, never_shown
 from elbowroom.context.conversation import KeptMessage, MessagePage, PageWanted
@@ -107,9 +109,11 @@ def _read_in_order(
     statement = select(own.number, own.turn).where(own.conversation == conversation.id).limit(size)
     if cursor is not None:
         statement = statement.where(own.number < cursor.number if wanted.is_backward else own.number > cursor.number)
-    rows = connection.execute(statement.order_by(own.number.desc() if wanted.is_backward else own.number)).all()
-    numbers = {row.number for row in rows} | ({cursor.number} if cursor is not None else set())
-    found = _kept(connection, conversation, *_divided([*rows, *([cursor] if cursor is not None else [])]))
+    ordered = statement.order_by(own.number.desc() if wanted.is_backward else own.number)
+    rows: list[Row[Any]] = list(connection.execute(ordered))
+    meant = [*rows, cursor] if cursor is not None else rows
+    numbers = {row.number for row in meant}
+    found = _kept(connection, conversation, *_divided(meant))
     return [kept for kept in found if kept.number in numbers], len(rows) < size
 
 
@@ -222,8 +226,8 @@ def _turns_at(key: Any, conversation: Any) -> tuple[ColumnElement[bool], ...]:
 
 def _path() -> CTE:
     """Return the places of a branch from its end back, numbered by `depth` from 0; an answer stands for its turn."""
-    conversation, own = bindparam("conversation"), messages.c
-    first = select(
+    conversation, own = bindparam("conversation", type_=String()), messages.c
+    first: Select[Any] = select(
         literal(0).label("depth"),
         *(bindparam(f"end_{name}", type_=kind).label(name) for name, kind in PLACE.items()),
     )
@@ -240,7 +244,12 @@ def _path() -> CTE:
     return path.union_all(answers.where(goes_on), sent.where(goes_on))
 
 
-PLACE: Final = {"turn": String(), "number": BigInteger(), "key": String(), "parent": String()}
+PLACE: Final[dict[str, TypeEngine[Any]]] = {
+    "turn": String(),
+    "number": BigInteger(),
+    "key": String(),
+    "parent": String(),
+}
 
 
 def _given(conversation: str, end: Place, most: int) -> dict[str, Any]:

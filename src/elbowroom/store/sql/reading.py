@@ -3,6 +3,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select
@@ -61,6 +62,7 @@ def read_turns(connection: Connection, conversation: str, keys: set[str]) -> lis
     of_it = select(turns).where(turns.c.conversation.concat("") == conversation, turns.c.has_more)
     with_keys = (of_it.where(turns.c.key.in_(some)) for some in batched(["", *filter(is_sound_id, keys)]))
     meant = [turn for statement in with_keys for turn in connection.execute(statement) if _is_meant(turn, keys)]
+    meant.sort(key=attrgetter("began"))
     found: dict[str, list[Message]] = defaultdict(list)
     for some in batched([turn.id for turn in meant]):
         for row, message, _ in _said(connection, messages.c.turn.in_(some)):

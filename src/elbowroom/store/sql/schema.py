@@ -7,7 +7,6 @@ import importlib
 from typing import Final
 
 from sqlalchemy import (
-    DDL,
     BigInteger,
     Boolean,
     Column,
@@ -25,6 +24,7 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
+    text,
 )
 
 from elbowroom.store.base import SCHEMA_VERSION, VERSION_TABLE, StoreUnavailable
@@ -240,7 +240,7 @@ search_leaving: Final = Table(
     Column("kind", String, nullable=False),
     Column("content", Text, nullable=False, comment="as the deleted part had it"),
 )
-LEAVING: Final = DDL(
+LEAVING: Final = text(
     "CREATE TRIGGER message_parts_leave_the_index AFTER DELETE ON message_parts "
     "WHEN old.kind IN ('text', 'content') BEGIN "
     "INSERT OR IGNORE INTO search_leaving SELECT messages.number, old.position, old.kind, old.content "

@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, and_, bindparam, column, delete, insert, literal, select, table, update
+from sqlalchemy import Connection, Select, and_, bindparam, column, delete, insert, literal, select, table, update
 from sqlalchemy.exc import OperationalError
 
 from elbowroom.store.base import StoreUnavailable
@@ -209,7 +209,7 @@ FOLLOWING: Final = (
 )
 
 
-def _indexed(rows: Iterable[Row[Any]]) -> str | None:
+def _indexed(rows: Iterable[Any]) -> str | None:
     """Return the text of a message as it is put in the index, and given again to take it out; None while it grows."""
     parts = []
     for row in rows:
