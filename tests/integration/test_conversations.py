@@ -269,17 +269,16 @@ async def test_queue(served: Served) -> None:
 async def test_messages_from_the_end(served: Served) -> None:
     """`order=desc` and `before` go backward; with `limit` a conversation shows its last messages."""
     await milk(store_of(served))
-    all_of = {"branch": "all"}
-    newest = await get(served, f"/{FIRST}/messages", order="desc", limit=2, **all_of)
+    newest = await get(served, f"/{FIRST}/messages", order="desc", limit=2, branch="all")
     assert [item["number"] for item in newest["data"]] == [5, 4]
     assert (newest["has_more"], newest["next"], newest["last_id"]) == (True, newest["data"][1]["id"], newest["next"])
-    older = await get(served, f"/{FIRST}/messages", order="desc", limit=9, after=newest["next"], **all_of)
+    older = await get(served, f"/{FIRST}/messages", order="desc", limit=9, after=newest["next"], branch="all")
     assert ([item["number"] for item in older["data"]], older["has_more"]) == ([3, 2, 1], False)
-    before = await get(served, f"/{FIRST}/messages", limit=2, before=newest["next"], **all_of)
+    before = await get(served, f"/{FIRST}/messages", limit=2, before=newest["next"], branch="all")
     assert ([item["number"] for item in before["data"]], before["next"]) == ([2, 3], before["data"][0]["id"])
-    newer = await get(served, f"/{FIRST}/messages", order="desc", limit=2, before=before["next"], **all_of)
+    newer = await get(served, f"/{FIRST}/messages", order="desc", limit=2, before=before["next"], branch="all")
     assert [item["number"] for item in newer["data"]] == [4, 3]
-    shown = await get(served, f"/{FIRST}", limit=2, **all_of)
+    shown = await get(served, f"/{FIRST}", limit=2, branch="all")
     assert [item["number"] for item in shown["messages"]["data"]] == [4, 5]
     assert {**shown, "messages": None} == {**await get(served, f"/{FIRST}"), "messages": None}
 

@@ -93,9 +93,9 @@ async def test_questions_use_indexes(store: SqlStore, question: Question) -> Non
 async def test_a_name_is_found_by_the_index_of_names(store: SqlStore) -> None:
     """An owner's other conversations are not gone through, and a list goes through no more than its page."""
     named, newest = _named(ME, "chat"), _newest(ME).limit(21)
-    given = {"dialect": sqlite.dialect(), "compile_kwargs": {"literal_binds": True}}
     for statement, index in ((named, "conversations_by_name (owner=? AND name=?)"), (newest, "conversations_by_owner")):
-        [step, *_] = [step for _, step in await plans(store, [(str(statement.compile(**given)), {})])]
+        sql = str(statement.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
+        [step, *_] = [step for _, step in await plans(store, [(sql, {})])]
         assert index in step
 
 
