@@ -9,7 +9,6 @@ from sqlalchemy import Connection, text
 from stored_conversations import ME, OwnConversations, begun, turn, user, write_behind_conversations
 
 from elbowroom.context.conversation import Change, ConversationBegun, Heard, ReplyBegun, ReplyGrew, TurnBegun
-from elbowroom.store.changes import Deleted
 from elbowroom.store.sql import text_index
 
 ALPHABET = [
@@ -132,8 +131,7 @@ async def test_deleted_messages_leave_the_index(kept: OwnConversations) -> None:
     assert await count(kept, "SELECT count(*) FROM search_leaving") == 0
     assert await count(kept, "SELECT count(*) FROM search_terms WHERE term IN ('gan', 'str', 'let')") == 0
     assert await count(kept, "SELECT count(*) FROM search_terms WHERE term = 'ron'") == 1
-    kept._waiting.new.append(Deleted("c"))
-    await index(kept)
+    assert await kept.delete(ME, "c")
     await index(kept)
     assert await count(kept, "SELECT count(*) FROM search_terms") == 0
 
