@@ -12,6 +12,9 @@ from elbowroom.context.conversation import (
     ConversationRow,
     KeptTurn,
     Known,
+    MessagePage,
+    Overview,
+    PageWanted,
     QueuedMessage,
 )
 from elbowroom.store.base import StoreUnavailable
@@ -107,6 +110,18 @@ class WriteBehindConversations:
     async def read(self, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
         return await self._ask(lambda kept: kept.read(owner, conversation))
+
+    async def overview(self, owner: str, conversation: str) -> Overview | None:
+        """Return what the conversation with this id, or else with this name, is."""
+        return await self._ask(lambda kept: kept.overview(owner, conversation))
+
+    async def page(self, owner: str, conversation: str, wanted: PageWanted) -> MessagePage | None:
+        """Return some messages of the conversation with this id, or else with this name."""
+        return await self._ask(lambda kept: kept.page(owner, conversation, wanted))
+
+    async def message(self, owner: str, conversation: str, message: str) -> MessagePage | None:
+        """Return one message, alone on its page, of the conversation with this id, or else with this name."""
+        return await self._ask(lambda kept: kept.message(owner, conversation, message))
 
     async def delete(self, owner: str, conversation: str) -> bool:
         """Delete one with all that belongs to it; tell whether it was there.
