@@ -81,7 +81,6 @@ def create_app(
     app[STARTED] = int(time.time())
 
     def warm_up() -> None:
-        _ = app[SHARED].sdk.begin()
         own_tools.warm_up()
         store.open_soon()
 
