@@ -30,7 +30,7 @@ from elbowroom.server.conversations import (
 from elbowroom.server.guard import HEALTH, RULES, CurrentRules, for_own_page, guard, set_up_cors
 from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
 from elbowroom.server.middleware import add_request_id, report_requests
-from elbowroom.server.models import health, list_models, show_model
+from elbowroom.server.models import AHEAD, TokenizersAhead, health, list_models, show_model
 from elbowroom.server.page import add_page_routes, show_logs
 from elbowroom.server.passing import add_passed_routes
 from elbowroom.server.request import MAX_BODY_BYTES
@@ -78,6 +78,7 @@ def create_app(
     app[SHARED] = Shared.over(
         store, toolbox or own_tools, quiet_seconds=app[TIMING].quiet, conversations=kept, observations=counted
     )
+    app[AHEAD] = TokenizersAhead()
     app[STARTED] = int(time.time())
 
     def warm_up() -> None:
@@ -89,7 +90,13 @@ def create_app(
     async def open_providers(app: web.Application) -> AsyncIterator[None]:
         async with open_session() as http, AsyncExitStack() as closing:
             app[PROVIDERS] = providers = Providers(http, environ)
-            for opened in (providers, store, own_tools, app[SHARED]):  # each is closed before those to its left
+            for opened in (
+                providers,
+                store,
+                own_tools,
+                app[SHARED],
+                app[AHEAD],
+            ):
                 closing.push_async_callback(opened.aclose)
             yield
 
