@@ -90,13 +90,8 @@ def create_app(
     async def open_providers(app: web.Application) -> AsyncIterator[None]:
         async with open_session() as http, AsyncExitStack() as closing:
             app[PROVIDERS] = providers = Providers(http, environ)
-            for opened in (
-                providers,
-                store,
-                own_tools,
-                app[SHARED],
-                app[AHEAD],
-            ):
+            # Each is closed before those to its left.
+            for opened in (providers, store, own_tools, app[SHARED], app[AHEAD]):
                 closing.push_async_callback(opened.aclose)
             yield
 

@@ -1,0 +1,26 @@
+"""What is remembered to save work stays within its bounds, and tells its size."""
+
+from elbowroom.caches import Recent, cache_sizes
+
+
+def test_what_was_used_longest_ago_is_forgotten() -> None:
+    """A cache holds so many values at most; a value that is asked for is used."""
+    cache = Recent[str, int]("of a test", 2)
+    cache.put("one", 1)
+    cache.put("two", 2)
+    assert cache.get("one") == 1
+    cache.put("three", 3)
+    assert [cache.get(key) for key in ("one", "two", "three")] == [1, None, 3]
+    assert cache.values() == [1, 3]
+    assert len(cache) == 2
+
+
+def test_caches_of_one_name_are_counted_together() -> None:
+    """Each model may have its own; one that nobody has any more is counted no more."""
+    one, other = Recent[str, int]("of two models", 9), Recent[str, int]("of two models", 9)
+    one.put("a", 1)
+    other.put("a", 1)
+    other.put("b", 2)
+    assert cache_sizes()["of two models"] == 3
+    del other
+    assert cache_sizes()["of two models"] == 1
