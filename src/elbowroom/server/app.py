@@ -29,7 +29,7 @@ from elbowroom.server.conversations import (
 )
 from elbowroom.server.guard import HEALTH, RULES, CurrentRules, for_own_page, guard, set_up_cors
 from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
-from elbowroom.server.middleware import add_request_id, report_requests
+from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, add_request_id, report_requests
 from elbowroom.server.models import AHEAD, TokenizersAhead, health, list_models, show_model
 from elbowroom.server.page import add_page_routes, show_logs
 from elbowroom.server.passing import add_passed_routes
@@ -79,6 +79,7 @@ def create_app(
         store, toolbox or own_tools, quiet_seconds=app[TIMING].quiet, conversations=kept, observations=counted
     )
     app[AHEAD] = TokenizersAhead()
+    app[LARGE_BODIES] = LargeBodies()
     app[STARTED] = int(time.time())
 
     def warm_up() -> None:
