@@ -15,7 +15,7 @@ _LOADING = threading.Lock()
 
 
 class SdkLoader:
-    """Loads the SDK once, in a thread, when the first request for an agent comes; tried again after a failure.
+    """Loads the SDK once, in a thread, when a client first lists or asks agents; tried again after a failure.
 
     It takes 60 MiB, which a server that answers for raw models only does without.
     """
