@@ -11,7 +11,6 @@ import aiohttp
 import pytest
 from command_line import PATIENCE, run, running
 from serving import settings_for
-from waiting import until
 
 from elbowroom import __version__
 from elbowroom.demo import SimulatedLMStudio
