@@ -270,7 +270,7 @@ async def test_warming_up(tmp_path: Path, model: Path, caplog: pytest.LogCapture
     embedding = ModelInfo("embed", "lmstudio", "embed", kind="embedding", loaded_context=512)
     async with counted(tmp_path, model) as (served, studio):
         provider, ahead = lm_studio(served), TokenizersAhead()
-        rows = [CatalogRow("", "", "", info) for info in [embedding, None, *await provider.models()]]
+        rows = [CatalogRow("", "", "", "", info) for info in [embedding, None, *await provider.models()]]
         assert not studio.rpc_calls
         for _ in range(2):
             await asyncio.gather(*ahead.begin(rows, {"lmstudio": provider}))
