@@ -6,7 +6,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
 Key = TypeVar("Key")
@@ -53,7 +53,7 @@ class Recent(Generic[Key, Value]):
         return list(self._values.values())
 
 
-_EVERY: Final[WeakSet[Recent[object, object]]] = WeakSet()
+_EVERY: Final[WeakSet[Recent[Any, Any]]] = WeakSet()
 
 
 def cache_sizes() -> Mapping[str, int]:

@@ -64,7 +64,7 @@ async def list_models(request: web.Request) -> web.Response:
     rows = await catalog_of(request.app).rows()
     request.app[AHEAD].begin(rows, providers)
     if any(agent.enabled for agent in request.app[SETTINGS].current().settings.agents):
-        request.app[SHARED].sdk.begin()  # an agent is likely to be asked soon
+        _ = request.app[SHARED].sdk.begin()  # an agent is likely to be asked soon
     return web.json_response({"object": "list", "data": [describe(row, request.app[STARTED]) for row in rows]})
 
 
