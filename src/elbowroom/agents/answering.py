@@ -59,6 +59,8 @@ async def answer(
                     await shared.admission.before_task(chat_key(target, request))
                 answer_beside = _relay_stream if target.is_relay else answer_task
                 return _noted(await answer_beside(target, request, sink, settings))
+        if target.agent is not None:
+            _ = shared.sdk.begin()  # which takes a second; all that comes first takes some of it
         recorder = await shared.recording.begin(target, request, keeps=keeps)
         begun(recorder)
         running.belongs_to(recorder.owner, recorder.conversation, request.caller.chat_id, recorder.id)

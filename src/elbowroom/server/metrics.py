@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from elbowroom import __version__
 from elbowroom.agents.running import Phase
 from elbowroom.agents.turn import Shared
+from elbowroom.caches import cache_sizes
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.observations import Observations
 from elbowroom.server.state import SHARED, STARTED
@@ -45,6 +46,7 @@ class StateNow(Collector):
         yield _gauge("waiting_requests", "Requests that wait for room in a model's window.", "model", waiting)
         yield _single("queued_messages", "Messages that wait in the queues of conversations.", self.shared.queue.length)
         yield _single("store_failing", "1 while the store does not work.", float(self.shared.store.is_failing))
+        yield _gauge("cache_entries", "Entries of each cache.", "cache", cache_sizes())
         lag = "Age of the oldest word that is not in the database yet."
         yield _single("store_lag_seconds", lag, self.shared.store.lag)
         yield _single("start_time_seconds", "When the server began, in Unix seconds.", self.started)

@@ -10,11 +10,12 @@ Nothing here does any I/O or knows how counts are made.
 """
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
+
+from elbowroom.caches import Recent
 
 CAPACITY: Final = 4096
 DIGEST_BYTES: Final = 16
@@ -87,15 +88,14 @@ class UsageAnchors:
     """
 
     def __init__(self, *, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
-        self._anchors: OrderedDict[Key, Anchor] = OrderedDict()
+        self._anchors = Recent[Key, Anchor]("usage_anchors", capacity)
 
     def __len__(self) -> int:
         return len(self._anchors)
 
     def observe(self, keys: Sequence[Key], estimate: int, usage: Usage) -> None:
         """Learn from the engine's count of a prompt that was counted here as `estimate`."""
-        self._remember(keys[-1], Anchor(estimate, usage.prompt_tokens - estimate))
+        self._anchors.put(keys[-1], Anchor(estimate, usage.prompt_tokens - estimate))
 
     def observe_answer(
         self,
@@ -117,22 +117,15 @@ class UsageAnchors:
         if reasoning is None:
             return
         difference = usage.prompt_tokens - estimate + usage.completion_tokens - reasoning - answer_estimate
-        self._remember(next_key(keys[-1], answer), Anchor(estimate + answer_estimate, difference))
+        self._anchors.put(next_key(keys[-1], answer), Anchor(estimate + answer_estimate, difference))
 
     def corrected(self, keys: Sequence[Key], estimate: int) -> Anchored:
         """Return the count of a prompt, corrected by the anchor of its longest beginning that has one."""
         for key in reversed(keys):
             anchor = self._anchors.get(key)
             if anchor is not None:
-                self._anchors.move_to_end(key)
                 return Anchored(max(0, estimate + anchor.difference), max(0, estimate - anchor.estimate))
         return Anchored(estimate, estimate)
-
-    def _remember(self, key: Key, anchor: Anchor) -> None:
-        self._anchors[key] = anchor
-        self._anchors.move_to_end(key)
-        while len(self._anchors) > self._capacity:
-            self._anchors.popitem(last=False)
 
 
 def _meaning(message: Mapping[str, Any]) -> list[Any]:
