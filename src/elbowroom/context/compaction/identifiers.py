@@ -165,7 +165,7 @@ def _without_plain_words(line: str) -> Iterator[tuple[int, int]]:
 
 
 def _between_plain_words(line: str) -> Iterator[tuple[int, int]]:
-    """Yield the stretches between plain words with what may belong to them: a figure's unit, or all up to a quote's end."""
+    """Yield the stretches between plain words: with a figure's unit, and to the line's end where a quote begins."""
     at = 0
     while at < len(line):
         if plain := PLAINER_WORDS.match(line, at):
