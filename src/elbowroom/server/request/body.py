@@ -6,6 +6,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from elbowroom.agents.request import ChatRequest, parse_chat_request
+from elbowroom.context.canonical import read_images
 from elbowroom.errors import BodyTooLarge, RequestTimeout
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.server.request.caller import with_caller
@@ -28,8 +29,17 @@ async def read_json(request: web.Request, most: int = MAX_BODY_BYTES) -> Any:
     Raises BodyTooLarge, RequestTimeout, or RequestError where it is no JSON or nested too deeply.
     """
     body = await _read_bytes(request, most)
-    value = parsed(body) if len(body) <= INLINE_BYTES else await asyncio.to_thread(parsed, body)
+    value = parsed(body) if len(body) <= INLINE_BYTES else await asyncio.to_thread(_read_large, body)
     request_facts().heard(value)
+    return value
+
+
+def _read_large(body: bytearray) -> Any:
+    """Return the value of a large body, with its images hashed: both take too long for the event loop."""
+    value = parsed(body)
+    messages = value.get("messages") if isinstance(value, dict) else None
+    if isinstance(messages, list):
+        read_images(messages)
     return value
 
 
