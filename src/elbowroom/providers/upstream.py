@@ -131,14 +131,13 @@ async def _written(body: Mapping[str, Any]) -> bytes:
     messages, rest = body.get("messages"), {name: value for name, value in body.items() if name != "messages"}
     if not isinstance(messages, list | tuple):
         return _json_text(body)
-    parts, size = [], 0
-    for message in messages:
-        parts.append(_json_text(message))
+    parts, size = [_json_text(rest)[:-1], b',"messages":[' if rest else b'"messages":['], 0
+    for place, message in enumerate(messages):
+        parts += (b"," if place else b"", _json_text(message))
         size += len(parts[-1])
         if size > TURN_BYTES:
             size = await asyncio.sleep(0, 0)
-    written = b'"messages":[%b]' % b",".join(parts)
-    return b"{%b,%b" % (written, _json_text(rest)[1:]) if rest else b"{%b}" % written
+    return b"".join((*parts, b"]}"))
 
 
 def _json_text(value: Any) -> bytes:

@@ -94,8 +94,9 @@ def _quickly(text: bytearray | msgspec.Raw, levels: int) -> Any:
             return [_quickly(part, levels - 1) for part in msgspec.json.decode(text, type=list[msgspec.Raw])]
         case b'"':
             return _text(bytes(view).strip()[1:-1])
-    with _collector_off():
-        return msgspec.json.decode(text)
+        case _:
+            with _collector_off():
+                return msgspec.json.decode(text)
 
 
 @contextmanager
