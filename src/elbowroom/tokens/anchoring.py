@@ -19,6 +19,7 @@ from elbowroom.caches import Recent
 
 CAPACITY: Final = 4096
 DIGEST_BYTES: Final = 16
+LONG: Final = 4096
 IN_ORDER: Final = json.JSONEncoder(sort_keys=True, default=str)
 
 Key = bytes
@@ -134,9 +135,18 @@ def _meaning(message: Mapping[str, Any]) -> list[Any]:
     calls = [_mapping(_mapping(call).get("function")) for call in message.get("tool_calls") or ()]
     return [
         message.get("role"),
-        content.strip() if isinstance(content, str) else content,
+        content.strip() if isinstance(content, str) else _short(content),
         [[call.get("name"), _parsed(call.get("arguments"))] for call in calls],
     ]
+
+
+def _short(value: object) -> object:
+    """Return a value with a hash in place of each long text, such as an image: it is made once for a text and kept."""
+    if isinstance(value, str):
+        return value if len(value) <= LONG else [len(value), hash(value)]
+    if isinstance(value, Mapping):
+        return {key: _short(item) for key, item in value.items()}
+    return [_short(item) for item in value] if isinstance(value, list) else value
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -41,10 +41,10 @@ def image_size(data: bytes) -> ImageSize | None:
 
 def size_in_data_url(url: str) -> ImageSize | None:
     """Return the size of the picture in a `data:` URL, None for any other URL."""
-    head, comma, body = url.partition(",")
-    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+    comma = url.find(",")
+    if comma < 0 or not url.startswith("data:") or not url.endswith(";base64", 0, comma):
         return None
-    start = body[: READ_AHEAD * 4 // 3 // 4 * 4]
+    start = url[comma + 1 : comma + 1 + READ_AHEAD * 4 // 3 // 4 * 4]
     try:
         return image_size(base64.b64decode(start + "=" * (-len(start) % 4)))
     except (binascii.Error, ValueError):
