@@ -206,6 +206,6 @@ def _key_of_answer(said: Answer, request: ChatRequest, recorder: TurnRecorder) -
     message = said.as_message()
     if not (message["content"] or said.tool_calls):
         return ""
-    if request.messages[-1].get("role") == "assistant":
+    if request.messages and request.messages[-1].get("role") == "assistant":
         return recorder.chain.continued_by(without_notices(request.messages), message)
     return recorder.chain.followed_by(message)

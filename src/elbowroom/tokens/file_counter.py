@@ -86,8 +86,9 @@ class FileCounter:
     ) -> TokenCount:
         """Return the exact size of the whole prompt; parts that were counted before cost little."""
         model = await self.load()
+        is_known = self._prompts_of(model).of(has_tools=bool(tools)).template.knows(messages)
         text = await self.render(model, messages, tools, arguments)
-        if len(text) <= INLINE_CHARACTERS:
+        if is_known or len(text) <= INLINE_CHARACTERS:
             return TokenCount(model.segments.count_prompt(text), "exact")
         return TokenCount(await asyncio.to_thread(model.segments.count_prompt, text), "exact")
 

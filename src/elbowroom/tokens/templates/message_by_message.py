@@ -9,7 +9,7 @@ Imports Jinja: load it when a template is rendered.
 import marshal
 import secrets
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -68,8 +68,10 @@ class Written:
     size: int
 
 
-Mark = tuple[bytes, int, int]
-"""The hash of the template's variables, the length of a history, and the hash of its last message's text."""
+End = tuple[int, int]
+"""The length of a history, and the hash of its last message's text."""
+Mark = tuple[bytes, End]
+"""The hash of the template's variables, and the end of a history."""
 
 
 class GrowingPrompts:
@@ -84,10 +86,16 @@ class GrowingPrompts:
         self._template = environment.from_string(tree) if tree is not None else None
         self._most_bytes = most_bytes
         self._known: OrderedDict[Mark, Written] = OrderedDict()
+        self._ends = Counter[End]()
         self._lock = threading.Lock()
         self._given_up = 0
         self.size = 0
         """About how many bytes all of them take."""
+
+    def knows(self, messages: Sequence[Mapping[str, Any]]) -> bool:
+        """Tell whether a prompt seems to be known but for the last few of its messages, and so takes little time."""
+        lengths = range(len(messages), max(0, len(messages) - BACK), -1)
+        return any(_end(messages, length) in self._ends for length in lengths)
 
     def pieces(self, variables: Mapping[str, Any], hidden: Mapping[str, Any]) -> list[str] | None:
         """Return what the template renders with both; None where it has to render the whole by itself.
@@ -120,7 +128,7 @@ class GrowingPrompts:
         It is known no longer, since a longer one takes its place.
         """
         for length in range(len(messages), max(0, len(messages) - BACK), -1):
-            mark = _mark(others, messages[:length])
+            mark = (others, _end(messages, length))
             with self._lock:
                 known = self._known.get(mark)
                 if known is not None and known.messages == messages[:length]:
@@ -130,17 +138,19 @@ class GrowingPrompts:
     def _put_in(self, others: bytes, known: Written) -> None:
         if not known.messages or known.size > self._most_bytes:
             return
-        mark = _mark(others, known.messages)
+        mark = (others, _end(known.messages, len(known.messages)))
         with self._lock:
             if mark in self._known:
                 self._drop(mark)
             self._known[mark] = known
+            self._ends[mark[1]] += 1
             self.size += known.size
             while self.size > self._most_bytes:
                 self._drop(next(iter(self._known)))
 
     def _drop(self, mark: Mark) -> Written:
         known = self._known.pop(mark)
+        self._ends -= Counter([mark[1]])
         self.size -= known.size
         return known
 
@@ -150,9 +160,9 @@ def _digest(variables: Mapping[str, Any]) -> bytes:
     return blake2b(marshal.dumps(dict(variables), BY_VALUE), digest_size=16).digest()
 
 
-def _mark(others: bytes, messages: Sequence[Message]) -> Mark:
-    content = messages[-1].get("content")
-    return others, len(messages), hash(content) if isinstance(content, str) else 0
+def _end(messages: Sequence[Mapping[str, Any]], length: int) -> End:
+    content = messages[length - 1].get("content")
+    return length, hash(content) if isinstance(content, str) else 0
 
 
 def _are_plain(messages: Sequence[Message]) -> bool:

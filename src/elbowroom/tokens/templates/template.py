@@ -6,7 +6,7 @@ sandbox does not limit its time and memory; renderer.py does.
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -67,6 +67,10 @@ class ChatTemplate:
             raise TemplateOverran(self.name, cause_of(error)) from None
         except Exception as error:  # noqa: BLE001 - a stranger's program may raise anything
             raise TemplateFailed(self.name, cause_of(error)) from None
+
+    def knows(self, messages: Sequence[Mapping[str, Any]]) -> bool:
+        """Tell whether these messages, but for the last few, were rendered before, so that it takes little time."""
+        return self._growing.knows(messages)
 
     @functools.cached_property
     def _compiled(self) -> "Template":
