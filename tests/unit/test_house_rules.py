@@ -34,7 +34,7 @@ INSIDE = {
     "providers": "base failures | upstream | stream | pass_through | openai_compatible | lmstudio | registry",
     "context": (
         "transcript budget remote_images | canonical seam templates outputs conversation observations "
-        "| ledger memories branch compaction | manager put_back"
+        "| ledger memories branch compaction | chains manager put_back"
     ),
     "store": (
         "base | lock changes packed message_parts inspection | sql | write_behind "

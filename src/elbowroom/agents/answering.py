@@ -208,7 +208,6 @@ def _key_of_answer(said: Answer, request: ChatRequest, recorder: TurnRecorder) -
     message = said.as_message()
     if not (message["content"] or said.tool_calls):
         return ""
-    messages = without_notices(request.messages)
-    if messages and messages[-1].get("role") == "assistant":
-        return recorder.chain.continued_by(messages, message)
+    if request.messages and request.messages[-1].get("role") == "assistant":
+        return recorder.chain.continued_by(without_notices(request.messages), message)
     return recorder.chain.followed_by(message)

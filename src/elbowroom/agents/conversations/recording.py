@@ -14,6 +14,7 @@ from typing import Final
 from elbowroom.agents.answer import ToolCall
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import ChatRequest
+from elbowroom.context.chains import Chains
 from elbowroom.context.conversation import (
     Added,
     Change,
@@ -240,6 +241,7 @@ class Recording:
 
     def __init__(self, conversations: Conversations | None) -> None:
         self.conversations = conversations
+        self.chains = Chains()
         self._patience = OPENING_SECONDS
 
     async def begin(self, target: Target, request: ChatRequest, *, keeps: bool = True) -> TurnRecorder:
@@ -250,7 +252,7 @@ class Recording:
         """
         owner, name = request.caller.keeps_as, request.caller.chat_id
         messages = without_notices(request.messages)
-        chain = Chain.of(owner, target.name, messages)
+        chain = self.chains.of(owner, target.name, messages)
         if self.conversations is None or not keeps:
             return TurnRecorder(None, new_id(owner, name), owner, target.name, chain)
         nodes = archive_of(chain, messages)
@@ -275,7 +277,7 @@ class Recording:
         """
         owner, name = request.caller.keeps_as, request.caller.chat_id
         messages = without_notices(request.messages)
-        chain = Chain.of(owner, target.name, messages)
+        chain = self.chains.of(owner, target.name, messages)
         if self.conversations is None:
             return None
         known = await self._look_up(self.conversations, owner, name, archive_of(chain, messages))
