@@ -96,8 +96,8 @@ def test_differences_from_another_checkout_are_formed_within_a_round() -> None:
 @pytest.mark.parametrize(
     ("costs", "verdict"),
     [
-        pytest.param([(1.0, 2.0), (1.1, 2.2)], "pass", id="at most twice the control"),
-        pytest.param([(1.0, 2.1), (1.1, 2.4)], "MISSED", id="over twice the control"),
+        pytest.param([(1.0, 1.5), (1.1, 1.7)], "pass", id="at most 1.6 times the control"),
+        pytest.param([(1.0, 1.7), (1.1, 2.0)], "MISSED", id="over 1.6 times the control"),
         pytest.param([(1.0, 1.0), (1.6, 1.6)], "void", id="the control itself is unsteady"),
     ],
 )
