@@ -10,11 +10,11 @@ import random
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from client import Connection, Exchange, get, get_json
 from load import Load
-from past import GREETING, LONG_NAME, SYSTEM, YEAR, Past, Said, talk
+from past import GREETING, LONG_NAME, SYSTEM, YEAR, Past, Said, id_of, talk
 from processes import Program
 from servers import AGED, EMPTY, HERE, Checkout, Rig, Server, servers_running
 from upstream import FILE_MODEL, Reply
@@ -26,8 +26,8 @@ TURNS = 3
 """Measured turns of each chat."""
 EARLIER = 9
 """Turns before those; with the system prompt and the question that makes 20 messages."""
-MOST_SECONDS = 12.0
-"""How long a visit goes on; a server that is very slow answers fewer requests."""
+MOST_SECONDS = 8.0
+"""How long chats are opened, and how long they go on; a server that is very slow answers fewer requests."""
 TOGETHER = 6
 """Requests after which a visit looks at the clock."""
 IDLE_STEP, IDLE_SHARE, STEPS = 0.1, 0.05, 3
@@ -38,10 +38,14 @@ PAGES = 5
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The bodies of one visit: those that open its chats, and those that are measured."""
+    """The bodies of one visit: those that open its chats, and those that are measured.
+
+    `known` are the stored conversations that those belong to, one after another; empty where they belong to none.
+    """
 
     opening: list[bytes]
     measured: list[bytes]
+    known: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,8 @@ def returned(visitor: Visitor) -> Asked:
     count = min(visitor.chats * TURNS, visitor.past.conversations)
     numbers = chance.sample(range(visitor.past.conversations), count)
     said = [[SYSTEM, *talk(number, visitor.past.turns)] for number in numbers]
-    return Asked([], [visitor.request(messages, "Another question") for messages in said])
+    bodies = [visitor.request(messages, "Another question") for messages in said]
+    return Asked([], bodies, [id_of(number) for number in numbers])
 
 
 def edited(visitor: Visitor) -> Asked:
@@ -235,19 +240,32 @@ def is_empty(server: Server) -> bool:
 
 async def answered(kind: Kind, server: Server, asked: Asked, upstream: Program) -> Chats:
     """Open the chats, then measure the requests; every answer is checked, those of the opening ones too."""
-    opened = await send_in_turn(server.program.port, asked.opening, 0.0) if asked.opening else []
+    opened = await send_for(server.program.port, asked.opening)
+    measured = asked.measured[: TURNS * len(opened) if asked.opening else None]
     await until_idle(server.program)
     seen = await get_json(upstream.port, "/bench/counts")
     async with collector_off():
-        exchanges = await send_for(server.program.port, asked.measured)
+        exchanges = await send_for(server.program.port, measured)
     await until_idle(server.program)
     after = await get_json(upstream.port, "/bench/counts")
-    sent = [len(body) for body in asked.measured[: len(exchanges)]]
+    sent = [len(body) for body in measured[: len(exchanges)]]
     load = Load("aged", "request", 1, len(exchanges), REPLY)
     answers, broken = sort_out(load, exchanges)
     broken += sort_out(load, opened)[1]
     broken += missed(sent, after["requests"] - seen["requests"], after["bytes"] - seen["bytes"])
+    broken += await forgotten(server, asked, len(exchanges))
     return Chats(server.name, kind.name, tuple(answer.first_token for answer in answers), tuple(broken))
+
+
+async def forgotten(server: Server, asked: Asked, count: int) -> list[str]:
+    """Say which stored conversations have not been gone on with, of some of the first `count` that should have been."""
+    meant = asked.known[: count if server.is_elbowroom else 0]
+    lost = []
+    for conversation in dict.fromkeys((*meant[:1], *meant[-1:])):
+        kept = await get_json(server.program.port, f"/v1/conversations/{conversation}")
+        if REPLY.text() not in json.dumps(kept):
+            lost.append(f"the history of {conversation} was not known again")
+    return lost
 
 
 async def send_for(port: int, bodies: Sequence[bytes]) -> list[Exchange | Exception]:

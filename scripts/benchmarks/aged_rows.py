@@ -2,12 +2,13 @@
 
 import operator
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
-from aged import KINDS, AgedRound, Chats, Kind
+from aged import KINDS, AgedRound, Chats, Kind, Pages
 from figures import MILLI, SHOWN, Row, difference_of, judged, median_of, most_text, spreads_of
 from growth import Growth
 from rounds import Spread
-from servers import AGED, EMPTY
+from servers import AGED, EMPTY, OTHER
 
 PERCENTS = ((50, "p50"), (99, "p99"))
 MOST_TIMES = 1.3
@@ -24,6 +25,7 @@ A_YEAR, NOTHING = "a year of conversations", "empty store"
 PAGE = "first page of a conversation of 50,000 messages over HTTP (ms)"
 
 Values = Mapping[str, Sequence[float]]
+Visited = TypeVar("Visited", Chats, Pages, Growth)
 
 
 def title_of(kind: Kind, percent: str, store: str) -> str:
@@ -40,7 +42,7 @@ def rows_of_aged(rounds: Sequence[AgedRound]) -> list[Row]:
 
 def rows_of_kind(kind: Kind, rounds: Sequence[AgedRound]) -> list[Row]:
     """Return what a request adds to the control's time, with both stores, and how the two compare."""
-    is_broken = any(seen.broken for round_ in rounds for seen in round_.chats if seen.kind == kind.name)
+    is_broken = any(seen.broken for seen in own(seen_in(rounds)) if seen.kind == kind.name)
     rows = []
     for (percent, name), most in zip(PERCENTS, kind.most, strict=True):
         values = values_of(kind, rounds, percent, AGED)
@@ -99,7 +101,7 @@ def row_of_page(rounds: Sequence[AgedRound]) -> Row:
         PAGE,
         {name: [page.seconds * MILLI for page in pages if page.server == f"{name}{AGED}"] for name in SHOWN},
         MOST_PAGE,
-        is_broken=any(page.broken for page in pages),
+        is_broken=any(page.broken for page in own(pages)),
     )
 
 
@@ -108,13 +110,18 @@ def rows_of_growth(seen: Sequence[Growth]) -> list[Row]:
     if not seen:
         return []
     values = {name: [growth.last - growth.first for growth in seen if growth.server == name] for name in SHOWN}
-    return [row_of_values(GROWTH, values, MOST_GROWTH, is_broken=any(growth.broken for growth in seen))]
+    return [row_of_values(GROWTH, values, MOST_GROWTH, is_broken=any(growth.broken for growth in own(seen)))]
 
 
 def row_of_values(title: str, values: Values, most: float, *, is_broken: bool) -> Row:
     """Hold the median of elbowroom's own values against a target."""
     verdict = judged(median_of(values["elbowroom"]), most, is_broken=is_broken)
     return Row(title, spreads_of(values), target=most_text(most), verdict=verdict, difference=difference_of(values))
+
+
+def own(seen: Sequence[Visited]) -> list[Visited]:
+    """Return what the rows are judged by: another checkout that does not work says nothing of this one."""
+    return [visited for visited in seen if not visited.server.startswith(OTHER)]
 
 
 def wrong_answers(rounds: Sequence[AgedRound], growths: Sequence[Growth]) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from past import AGENT, LONG_NAME, OWNER, SYSTEM, Past, talk
+from past import AGENT, LONG_NAME, OWNER, SYSTEM, Past, id_of, talk
 from upstream import WINDOW
 
 AT_ONCE, TURNS_AT_ONCE = 10, 100
@@ -27,6 +27,7 @@ MODULES = (
     "elbowroom.store.opening",
 )
 SECONDS_A_DAY = 86_400.0
+TRIES = 60
 
 
 class Code:
@@ -51,10 +52,18 @@ async def make(folder: Path, past: Past) -> None:
     try:
         for changes in batches(code, past):
             store.conversations.note(changes)
-            if not await store.conversations.settled():
-                raise RuntimeError("The store could not be written.")
+            await written(store)
     finally:
         await store.aclose()
+
+
+async def written(store: Any) -> None:
+    """Wait until all that was noted is on the disk; a busy machine takes long to open the database."""
+    for _ in range(TRIES):
+        if await store.conversations.settled():
+            return
+        await asyncio.sleep(1.0)
+    raise RuntimeError("The store of the past could not be written; its log above says why.")
 
 
 def batches(code: Code, past: Past) -> Iterator[list[Any]]:
@@ -72,7 +81,7 @@ def batches(code: Code, past: Past) -> Iterator[list[Any]]:
 
 def changes_of(code: Code, number: int, name: str, turns: int, at: float) -> Iterator[list[Any]]:
     """Yield what a server notes of a conversation: its beginning, then some turns at a time."""
-    conversation, said = f"conv_{number:024x}", talk(number, turns)
+    conversation, said = id_of(number), talk(number, turns)
     chain = code.Chain.of(OWNER, AGENT, [SYSTEM, *said])
     system = code.archive_of(chain, [SYSTEM])[0]
     changes = [

@@ -41,6 +41,11 @@ class Past:
 YEAR = Past(conversations=10_000, turns=10, long=25_000)
 
 
+def id_of(number: int) -> str:
+    """Return the id of a stored conversation."""
+    return f"conv_{number:024x}"
+
+
 def talk(number: int, turns: int, begin: int = 0) -> list[Said]:
     """Return the turns of a conversation from one on, without the system prompt: a question and an answer each."""
     return [message for turn in range(begin, turns) for message in exchange(number, turn)]
