@@ -1,6 +1,6 @@
 """What is kept of conversations: the changes that are noted, what can be read again, and their store's protocol."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -383,6 +383,9 @@ class Conversations(AskedConversations, Protocol):
 
     def note(self, changes: Sequence[Change]) -> None:
         """Take changes in, to be written soon and in this order; what is no JSON is left out, with a warning."""
+
+    def note_soon(self, hand_on: Callable[[], None]) -> None:
+        """Call this once, a moment later when changes are written, so that it notes what has come until then."""
 
     async def settled(self) -> bool:
         """Wait until all that was noted before is durable, or cannot be made so; tell whether it is."""
