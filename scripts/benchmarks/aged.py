@@ -40,12 +40,14 @@ PAGES = 5
 class Asked:
     """The bodies of one visit: those that open its chats, and those that are measured.
 
-    `known` are the stored conversations that those belong to, one after another; empty where they belong to none.
+    `known` are the stored conversations that those belong to, one after another, each with so many turns; empty where
+    they belong to none.
     """
 
     opening: list[bytes]
     measured: list[bytes]
     known: list[str] = field(default_factory=list)
+    turns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def returned(visitor: Visitor) -> Asked:
     numbers = chance.sample(range(visitor.past.conversations), count)
     said = [[SYSTEM, *talk(number, visitor.past.turns)] for number in numbers]
     bodies = [visitor.request(messages, "Another question") for messages in said]
-    return Asked([], bodies, [id_of(number) for number in numbers])
+    return Asked([], bodies, [id_of(number) for number in numbers], visitor.past.turns)
 
 
 def edited(visitor: Visitor) -> Asked:
@@ -263,7 +265,7 @@ async def forgotten(server: Server, asked: Asked, count: int) -> list[str]:
     lost = []
     for conversation in dict.fromkeys((*meant[:1], *meant[-1:])):
         kept = await get_json(server.program.port, f"/v1/conversations/{conversation}")
-        if REPLY.text() not in json.dumps(kept):
+        if kept.get("usage", {}).get("steps", 0) <= asked.turns:
             lost.append(f"the history of {conversation} was not known again")
     return lost
 
@@ -286,6 +288,6 @@ async def first_page(server: Server) -> Pages:
         connection.close()
         arrived, _data = exchange.reads[-1]
         seconds.append(arrived - exchange.sent_at)
-        if not exchange.reads[0][1].startswith(b"HTTP/1.1 200 "):
-            broken.append(f"the page came with {exchange.reads[0][1][:60]!r}")
+        if b'"messages":{' not in b"".join(data for _, data in exchange.reads):
+            broken.append(f"there are no messages in the page, which begins with {exchange.reads[0][1][:60]!r}")
     return Pages(server.name, percentile_of(seconds, 50) or 0.0, tuple(broken))
