@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil
 from typing import Any, Final
 
 from elbowroom.tokens.anchoring import IN_ORDER, Key, Usage, UsageAnchors, conversation_keys
@@ -17,7 +16,8 @@ from elbowroom.tokens.files import StreamCounter
 from elbowroom.tokens.images import CAUTIOUS_TOKENS, ImageTokens, image_rule_of, images_in
 
 log = logging.getLogger(__name__)
-FAMILIES_KEPT: Final = 3
+FAMILIES_KEPT: Final = 8
+"""Families whose counters stay; families of one vocabulary share it."""
 OFFSETS_KEPT: Final = 256
 TOLERATED_SHARE: Final = 0.05
 TOLERATED_TOKENS: Final = 64
