@@ -19,6 +19,8 @@ FOLDER_FILES: Final = (
     "special_tokens_map.json",
     "chat_template.jinja",
     "chat_template.json",
+    "config.json",
+    *("tokenizer.model", "tekken.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json"),
 )
 MORE_TEMPLATES: Final = "additional_chat_templates/*.jinja"
 
