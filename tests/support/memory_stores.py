@@ -1,5 +1,6 @@
 """Each kind of rows in a database in memory that is asked without threads, for tests of other rooms."""
 
+import asyncio
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
+from elbowroom.context.conversation import Known
 from elbowroom.store.base import LIMITS_IN_MEMORY
 from elbowroom.store.changes import Deleted, KeptChange, TurnDeleted
 from elbowroom.store.outputs import WriteBehindToolOutputs
@@ -49,6 +51,13 @@ class MemoryConversations(SqlConversations):
     def note(self, changes: Sequence[KeptChange]) -> None:
         """Write changes."""
         self._write(changes)
+
+    def expect(self, noting: asyncio.Task[None]) -> None:
+        """Wait for nothing."""
+
+    def remembered(self, owner: str, name: str, keys: Sequence[str], common: int) -> Known | None:
+        """Remember nothing."""
+        return None
 
     async def settled(self) -> bool:
         """Tell that nothing is durable here."""

@@ -36,8 +36,8 @@ INSIDE = {
         "| ledger memories branch compaction | manager put_back"
     ),
     "store": (
-        "base | lock changes packed message_parts inspection | sql | write_behind "
-        "| rows outputs stand_by | conversations | store"
+        "base | lock changes packed message_parts inspection | index | sql | write_behind "
+        "| rows outputs stand_by filling | conversations | store"
     ),
     "agents": (
         "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp | prompt "

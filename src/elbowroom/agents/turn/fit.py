@@ -47,9 +47,9 @@ class PromptFit:
     refusal: ContextOverflow | None = None
     _unshortened: list[Message] | None = None
 
-    async def recall_compactions(self) -> bool:
+    async def recall_compactions(self, *, waits: bool = True) -> bool:
         """Take over what other requests have compacted of this conversation; tell whether there is something."""
-        return await self.recall.recall(self.history, self.manager.budget, self.counter.prompt)
+        return await self.recall.recall(self.history, self.manager.budget, self.counter.prompt, waits=waits)
 
     async def catch_up(self, job: Job) -> None:
         """Wait for a compaction that began after the last answer, where this turn needs one; else end it."""
@@ -140,8 +140,11 @@ class PromptFit:
     async def compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot | None:
         """Compact the history, and take over the outcome.
 
-        Return None where another request with the same messages has compacted them meanwhile: then decide anew.
+        Return None where another request with the same messages has compacted them meanwhile, or an earlier one whose
+        compaction the store had not read before: then decide anew.
         """
+        if self.recall.is_early and await self.recall_compactions():
+            return None
         if self.shape.step > 1 or self.history.is_stopped:
             return await self._flush_then_compact(decision, info)
         lock = self.recall.lock()

@@ -75,6 +75,7 @@ class Recall:
         self._began_with = self.of_client
         self._has_begun = False
         self._beyond: Written | None = None
+        self.is_early = False
         self._chain = chain
 
     @cached_property
@@ -92,14 +93,16 @@ class Recall:
         key = self.chain.keys[-1] if self.chain.keys else self.chain.seed
         return self._notes.locks.setdefault(key, asyncio.Lock())
 
-    async def recall(self, history: History, budget: Budget, size: Measured) -> bool:
+    async def recall(self, history: History, budget: Budget, size: Measured, *, waits: bool = True) -> bool:
         """Put the compaction of the longest beginning in the history's place; tell whether there was one.
+
+        Without `waits` only what can be found without waiting for a store that is being opened.
 
         After it, or everywhere where there was none, the messages are put back that the client never saw. A compaction
         for a much smaller window is taken only where the conversation, whole or with an earlier compaction, would fill
         more than half of this one.
         """
-        found = await self._found(budget, size)
+        found = await self._found(budget, size, waits=waits)
         if found is not None:
             self._place, self._entry = found
         elif self._whole.turns:
@@ -121,10 +124,10 @@ class Recall:
         self._begin(history, expanded(self.of_client, self.chain, self._place, turns))
         return True
 
-    async def _found(self, budget: Budget, size: Measured) -> tuple[int, Entry] | None:
+    async def _found(self, budget: Budget, size: Measured, *, waits: bool) -> tuple[int, Entry] | None:
         much, larger = MUCH_LARGER
         found: list[tuple[int, Entry]] = []
-        async for place, entry in self.recalled():
+        async for place, entry in self.recalled(waits=waits):
             if not self._asks(restored(self.of_client, self.chain, place, entry)):
                 continue
             found.append((place, entry))
@@ -137,9 +140,15 @@ class Recall:
             return found[-1]
         return found[0] if found else None
 
-    async def recalled(self) -> AsyncIterator[tuple[int, Entry]]:
-        """Yield the entries for beginnings of the conversation with their places in its chain, the longest first."""
-        stored = await self._rows.keys()
+    async def recalled(self, *, waits: bool = True) -> AsyncIterator[tuple[int, Entry]]:
+        """Yield the entries for beginnings of the conversation with their places in its chain, the longest first.
+
+        Without `waits` a store that is being opened has none yet, and the recall `is_early`.
+        """
+        stored = self._rows.keys_now()
+        self.is_early = stored is None and not waits
+        if stored is None:
+            stored = await self._rows.keys() if waits else ()
         for place in reversed(range(len(self.chain.keys))):
             key = self.chain.keys[place]
             entry = self._notes.unsaved.get(key)

@@ -10,9 +10,11 @@ from elbowroom.context import conversation as kinds
 from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
 from elbowroom.store.base import StoreUnavailable, encoded, owner_key
 from elbowroom.store.changes import KeptChange, TurnDeleted, is_sound_id, left_out
+from elbowroom.store.index import IndexedConversation
+from elbowroom.store.sql.belonging import known_of, longest_known, page_of_index, some_of_index
 from elbowroom.store.sql.database import Database, reading, writing
 from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from
-from elbowroom.store.sql.finding import keys_of, longest_known, searched
+from elbowroom.store.sql.finding import searched
 from elbowroom.store.sql.reading import conversation_row, read_conversation, read_queue, read_turns
 from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
 from elbowroom.store.sql.statements import TAILS, interrupting
@@ -43,14 +45,26 @@ class SqlConversations:
         await self.database.on_writer(partial(self._write, changes))
 
     @reading
-    def look_up(self, connection: Connection, owner: str, name: str, keys: Sequence[str]) -> Known | None:
-        """Find the conversation with this name, or where that is empty, the one that has the longest beginning."""
+    def look_up(
+        self, connection: Connection, owner: str, name: str, keys: Sequence[str], common: int = 0
+    ) -> Known | None:
+        """Find the conversation with this name or id, or where that is empty, the one with the longest beginning."""
         if name:
-            row = connection.execute(_newest(owner).where(conversations.c.name == encoded(name))).first()
+            row = _named(connection, owner, name) or _found(connection, owner, name)
             found = row.id if row else None
         else:
-            found = longest_known(connection, owner_key(owner), keys)
-        return Known(found, keys_of(connection, found).intersection(keys)) if found else None
+            found = longest_known(connection, owner_key(owner), keys, common)
+        return known_of(connection, found, keys) if found else None
+
+    @reading
+    def indexed(self, connection: Connection, after: tuple[float, str] | None) -> list[IndexedConversation]:
+        """Return some conversations with their keys, those used last first, after the last one of the page before."""
+        return page_of_index(connection, after)
+
+    @reading
+    def indexed_again(self, connection: Connection, ids: Sequence[str]) -> list[IndexedConversation]:
+        """Return these conversations with their keys, as far as they are there."""
+        return some_of_index(connection, ids)
 
     @reading
     def turns(self, connection: Connection, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
@@ -216,8 +230,11 @@ def _found(connection: Connection, owner: str, conversation: str) -> Row[Any] | 
     own = select(conversations).where(conversations.c.owner == owner_key(owner), conversations.c.id == conversation)
     if is_sound_id(conversation) and (row := connection.execute(own).first()):
         return row
-    named = _newest(owner).where(conversations.c.name == encoded(conversation))
-    return connection.execute(named).first() if conversation else None
+    return _named(connection, owner, conversation) if conversation else None
+
+
+def _named(connection: Connection, owner: str, name: str) -> Row[Any] | None:
+    return connection.execute(_newest(owner).where(conversations.c.name == encoded(name))).first()
 
 
 def _newest(owner: str) -> Select[Any]:
