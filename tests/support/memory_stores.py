@@ -1,9 +1,8 @@
 """Each kind of rows in a database in memory that is asked without threads, for tests of other rooms."""
 
-import asyncio
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
@@ -52,7 +51,7 @@ class MemoryConversations(SqlConversations):
         """Write changes."""
         self._write(changes)
 
-    def expect(self, noting: asyncio.Task[None]) -> None:
+    def expect(self, noting: Awaitable[None]) -> None:
         """Wait for nothing."""
 
     def remembered(self, owner: str, name: str, keys: Sequence[str], common: int) -> Known | None:

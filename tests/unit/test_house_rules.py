@@ -37,7 +37,7 @@ INSIDE = {
     ),
     "store": (
         "base | lock changes packed message_parts inspection | index | sql | write_behind "
-        "| rows outputs stand_by filling | conversations | store"
+        "| rows outputs stand_by | conversations | store"
     ),
     "agents": (
         "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp | prompt "

@@ -1,7 +1,6 @@
 """What is kept of conversations: the changes that are noted, what can be read again, and their store's protocol."""
 
-from asyncio import Task
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -397,7 +396,7 @@ class Conversations(AskedConversations, Protocol):
     def remembered(self, owner: str, name: str, keys: Sequence[str], common: int) -> Known | None:
         """Answer as `look_up` does, from memory and at once, or with NONE_KNOWN; None where only the store can tell."""
 
-    def expect(self, noting: Task[None]) -> None:
+    def expect(self, noting: Awaitable[None]) -> None:
         """Let what people ask wait until this task has noted what was said."""
 
     async def settled(self) -> bool:

@@ -16,8 +16,7 @@ from elbowroom.context.conversation import (
 )
 from elbowroom.store.base import StoreUnavailable
 from elbowroom.store.changes import Batch, Deleted, TurnDeleted, WaitingChanges
-from elbowroom.store.filling import fill
-from elbowroom.store.index import ConversationIndex
+from elbowroom.store.index import ConversationIndex, fill
 from elbowroom.store.stand_by import StandBy
 from elbowroom.store.write_behind import WriteBehindStore
 
@@ -55,7 +54,7 @@ class WriteBehindConversations:
         self._replacing = asyncio.Lock()
         self.index = ConversationIndex()
         self._filling: asyncio.Task[None] | None = None
-        self._expected: set[asyncio.Task[None]] = set()
+        self._expected: set[asyncio.Future[None]] = set()
         store.add(self)
         store.when_open(self._has_opened)
 
@@ -69,10 +68,11 @@ class WriteBehindConversations:
         elif self._timer is None and new:
             self._timer = asyncio.get_running_loop().call_later(LATEST_SECONDS, self._write_soon)
 
-    def expect(self, noting: asyncio.Task[None]) -> None:
+    def expect(self, noting: Awaitable[None]) -> None:
         """Let what people ask wait until this task has noted what was said."""
-        self._expected.add(noting)
-        noting.add_done_callback(self._expected.discard)
+        task = asyncio.ensure_future(noting)
+        self._expected.add(task)
+        task.add_done_callback(self._expected.discard)
 
     async def settled(self) -> bool:
         """Write what has been noted; tell whether all of it is on the disk."""

@@ -140,11 +140,8 @@ class PromptFit:
     async def compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot | None:
         """Compact the history, and take over the outcome.
 
-        Return None where another request with the same messages has compacted them meanwhile, or an earlier one whose
-        compaction the store had not read before: then decide anew.
+        Return None where another request with the same messages has compacted them meanwhile: then decide anew.
         """
-        if self.recall.is_early and await self.recall_compactions():
-            return None
         if self.shape.step > 1 or self.history.is_stopped:
             return await self._flush_then_compact(decision, info)
         lock = self.recall.lock()

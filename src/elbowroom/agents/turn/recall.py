@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Protocol
@@ -75,7 +75,6 @@ class Recall:
         self._began_with = self.of_client
         self._has_begun = False
         self._beyond: Written | None = None
-        self.is_early = False
         self._chain = chain
 
     @cached_property
@@ -96,11 +95,9 @@ class Recall:
     async def recall(self, history: History, budget: Budget, size: Measured, *, waits: bool = True) -> bool:
         """Put the compaction of the longest beginning in the history's place; tell whether there was one.
 
-        Without `waits` only what can be found without waiting for a store that is being opened.
-
         After it, or everywhere where there was none, the messages are put back that the client never saw. A compaction
         for a much smaller window is taken only where the conversation, whole or with an earlier compaction, would fill
-        more than half of this one.
+        more than half of this one. Without `waits` only a conversation that does so waits for a store that is opening.
         """
         found = await self._found(budget, size, waits=waits)
         if found is not None:
@@ -127,7 +124,10 @@ class Recall:
     async def _found(self, budget: Budget, size: Measured, *, waits: bool) -> tuple[int, Entry] | None:
         much, larger = MUCH_LARGER
         found: list[tuple[int, Entry]] = []
-        async for place, entry in self.recalled(waits=waits):
+        keys = self._rows.keys_now()
+        if keys is None and not waits and await _is_half_empty(budget, size, self.of_client):
+            keys = ()
+        async for place, entry in self.recalled(keys):
             if not self._asks(restored(self.of_client, self.chain, place, entry)):
                 continue
             found.append((place, entry))
@@ -140,15 +140,9 @@ class Recall:
             return found[-1]
         return found[0] if found else None
 
-    async def recalled(self, *, waits: bool = True) -> AsyncIterator[tuple[int, Entry]]:
-        """Yield the entries for beginnings of the conversation with their places in its chain, the longest first.
-
-        Without `waits` a store that is being opened has none yet, and the recall `is_early`.
-        """
-        stored = self._rows.keys_now()
-        self.is_early = stored is None and not waits
-        if stored is None:
-            stored = await self._rows.keys() if waits else ()
+    async def recalled(self, keys: Collection[str] | None = None) -> AsyncIterator[tuple[int, Entry]]:
+        """Yield the entries for beginnings of the conversation with their places in its chain, the longest first."""
+        stored = await self._rows.keys() if keys is None else keys
         for place in reversed(range(len(self.chain.keys))):
             key = self.chain.keys[place]
             entry = self._notes.unsaved.get(key)

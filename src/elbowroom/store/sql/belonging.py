@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, String, bindparam, case, func, select, tuple_, union_all
+from sqlalchemy import ColumnElement, Connection, Row, Select, String, bindparam, case, func, select, tuple_, union_all
 
 from elbowroom.context.conversation import Known
 from elbowroom.context.transcript import SYSTEM_ROLES
@@ -17,6 +17,12 @@ BETWEEN: Final = ","
 CONVERSATIONS_A_PAGE: Final = 25
 ROLES: Final = ("", "assistant", *SYSTEM_ROLES)
 """Whose messages are told apart; the first stands for all others."""
+
+
+def _plain(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return a column as it is, for which no index is used: thousands of turns may have the same."""
+    return func.coalesce(column, "")
+
 
 _asked: Final = listed("keys")
 """The keys of a history in order; a place counts from 1."""
@@ -39,7 +45,7 @@ _ANSWERED: Final = (
 _INTERRUPTED: Final = (
     select(turns.c.conversation, _place, _place)
     .join_from(_asked, turns, turns.c.parent == _asked.c.value)
-    .where(turns.c.key == "", turns.c.status == "interrupted", _place < bindparam("length"))
+    .where(_plain(turns.c.key) == "", _plain(turns.c.status) == "interrupted", _place < bindparam("length"))
 )
 _held: Final = union_all(_HEARD, _ANSWERED, _INTERRUPTED).subquery()
 _known: Final = (

@@ -2,13 +2,12 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from elbowroom.store.index import ConversationIndex, IndexedConversation
-
-if TYPE_CHECKING:
-    from elbowroom.store.sql import SqlConversations
+from elbowroom.store.index.conversation_index import ConversationIndex
+from elbowroom.store.index.keys import IndexedConversation
 
 MOST_AT_ONCE: Final = 25
 KEYS_AT_ONCE: Final = 500
@@ -17,7 +16,17 @@ REST: Final = 3
 LONGEST_REST: Final = 0.25  # seconds
 
 
-async def fill(index: ConversationIndex, stored: "SqlConversations") -> None:
+class StoredConversations(Protocol):
+    """The part of the database that the index is filled from. Methods raise StoreUnavailable."""
+
+    async def indexed(self, after: tuple[float, str] | None) -> list[IndexedConversation]:
+        """Return some conversations with their keys, those used last first, after the last one of the page before."""
+
+    async def indexed_again(self, ids: Sequence[str]) -> list[IndexedConversation]:
+        """Return these conversations with their keys, as far as they are there."""
+
+
+async def fill(index: ConversationIndex, stored: StoredConversations) -> None:
     """Read until the index has all that it may have, and what is to be read again. Raises StoreUnavailable."""
     generation, after = index.generation, None
     while index.wants_more or index.to_read:
