@@ -13,7 +13,7 @@ from pathlib import Path
 
 from elbowroom import __version__
 from elbowroom.doctor.command import add_doctor
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, WrongSettings
 from elbowroom.logs.set_up import log_to_terminal, logging_to_file
 from elbowroom.settings.fields import expanded, settings_path
 from elbowroom.settings.live import LiveSettings
@@ -100,7 +100,8 @@ def _parser() -> argparse.ArgumentParser:
     count.add_argument("file", metavar="FILE", help="a text, or the JSON of a chat request; - for standard input")
     count.set_defaults(run=_count)
     config = commands.add_parser("config", parents=[file, common], help="show and check the settings")
-    config.add_argument("what", choices=["path", "show", "check"], help="the file; every value; or what is wrong")
+    config.add_argument("what", choices=["path", "show", "check"], help="the file; what is set; or what is wrong")
+    config.add_argument("--all", action="store_true", help="with `show`: the defaults as well")
     config.set_defaults(run=_config)
     autostart = commands.add_parser("autostart", parents=[file, common], help="start the server when you log in")
     autostart.add_argument("what", choices=["on", "off", "status"], help="begin with it; end it; or how it stands")
@@ -208,9 +209,15 @@ def _config(options: argparse.Namespace) -> int:
     if options.what == "path":
         print(path)
         return 0
-    loaded = load_settings(path, os.environ, {}, must_exist=_is_named(options))
+    try:
+        loaded = load_settings(path, os.environ, {}, must_exist=_is_named(options))
+    except WrongSettings as error:
+        for doubt in error.doubts:
+            print(f"Warning: {doubt}", file=sys.stderr)
+        raise
     if options.what == "show":
-        print("\n".join(list_settings(loaded, os.environ)))
+        lines = [*list_settings(loaded, os.environ, defaults=options.all)]
+        print("\n".join(lines) or "Nothing is set; `elbowroom config show --all` lists the defaults.")
     for warning in loaded.warnings:
         print(f"Warning: {warning}", file=sys.stderr)
     if options.what == "check":

@@ -60,14 +60,18 @@ class SettingsError(ElbowroomError):
 
 
 class WrongSettings(SettingsError):
-    """Values that are not accepted; `fields` are pairs of a path, such as `agents[0].model`, and what is wrong."""
+    """Values that are not accepted; `fields` are pairs of a path, such as `agents[0].model`, and what is wrong.
+
+    `doubts` are sentences about keys of the same file that are not known and ignored.
+    """
 
     status = 422
     type = "invalid_request_error"
 
-    def __init__(self, message: str, fields: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, message: str, fields: Sequence[tuple[str, str]], doubts: Sequence[str] = ()) -> None:
         super().__init__(message, param=fields[0][0] if fields else None)
         self.fields = tuple(fields)
+        self.doubts = tuple(doubts)
 
     def as_openai(self) -> dict[str, Any]:
         """Return the OpenAI error object with the fields beside it."""

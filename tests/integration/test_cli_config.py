@@ -39,12 +39,24 @@ def test_path_follows_variable_and_flag(tmp_path: Path) -> None:
     )
 
 
-def test_show_without_a_file_has_the_defaults(tmp_path: Path) -> None:
-    """Every value is there with `(default)`, and the exit code is 0."""
-    answer = run(tmp_path, "config", "show")
+def test_show_all_has_the_defaults(tmp_path: Path) -> None:
+    """With `--all` every value is there, also with `(default)`, and the exit code is 0."""
+    answer = run(tmp_path, "config", "show", "--all")
     assert answer.returncode == 0
     assert "server.port = 2345   (default)" in answer.stdout.splitlines()
     assert "providers[0].base_url = 'http://127.0.0.1:1234'   (default)" in answer.stdout.splitlines()
+
+
+def test_show_has_only_what_was_set(tmp_path: Path, file: Path) -> None:
+    """Without `--all` no default is listed, and where nothing is set that is said."""
+    answer = run(tmp_path, "config", "show", "--config", str(file), ELBOWROOM_SERVER__PORT="1002")
+    assert answer.stdout.splitlines() == [
+        "server.port = 1002   (environment variable ELBOWROOM_SERVER__PORT)",
+        f"agents[0].id = 'writer'   ({file})",
+        f"agents[0].model = 'qwen2.5-7b-instruct'   ({file})",
+    ]
+    nothing = run(tmp_path, "config", "show").stdout
+    assert nothing == "Nothing is set; `elbowroom config show --all` lists the defaults.\n"
 
 
 def test_show_names_sources_and_hides_secrets(tmp_path: Path, file: Path) -> None:
@@ -134,3 +146,66 @@ def test_version(tmp_path: Path) -> None:
     """`--version` is the package's version."""
     answer = run(tmp_path, "--version")
     assert (answer.returncode, answer.stdout) == (0, f"elbowroom {__version__}\n")
+
+
+def test_check_tells_every_mistake_at_once(tmp_path: Path) -> None:
+    """Wrong values, missing ones, wrong names of others, a secret that cannot be read and unknown keys are told."""
+    file = tmp_path / "wrong.toml"
+    file.write_text(
+        """[server]
+prot = 1
+[compaction]
+threshold_ratio = 3
+pruning_agent = "nobody"
+[[providers]]
+id = "lmstudio"
+kind = "lmstudio"
+api_key = "file:missing-key"
+[[agents]]
+id = "one"
+model = "m"
+provider = "elsewhere"
+handoffs = ["two", "one"]
+[[agents]]
+id = "two"
+temperature = 1
+tools = ["vault"]
+""",
+        encoding="utf-8",
+    )
+    answer = run(tmp_path, "config", "check", "--config", str(file))
+    assert answer.returncode == 1
+    told = answer.stderr
+    for mistake in (
+        "compaction.threshold_ratio = 3 is not accepted",
+        "compaction.pruning_agent = 'nobody' is not accepted",
+        "providers[0].api_key = file:missing-key is not accepted",
+        "agents[0].provider = 'elsewhere' is not accepted",
+        "agents[0].handoffs = ['two', 'one'] is not accepted; it takes ids of other enabled agents",
+        "agents[1].model is missing",
+        "agents[1].tools = ['vault'] is not accepted",
+        "Warning: " + f"{file}: server.prot is not a setting of this version (did you mean port?)",
+        "agents[1].temperature is not a setting of this version",
+    ):
+        assert told.count(mistake) == 1, mistake
+    assert "row." not in told
+
+
+def test_a_lost_name_makes_no_second_mistake(tmp_path: Path) -> None:
+    """Where the id of an agent or a provider is wrong, those that name it are not said to be wrong as well."""
+    file = tmp_path / "wrong.toml"
+    file.write_text(
+        """[compaction]
+pruning_agent = "good one"
+[[providers]]
+id = "my studio"
+kind = "lmstudio"
+[[agents]]
+id = "good one"
+model = "m"
+provider = "my studio"
+""",
+        encoding="utf-8",
+    )
+    told = run(tmp_path, "config", "check", "--config", str(file)).stderr.splitlines()
+    assert [line.partition(": ")[2].partition(" ")[0] for line in told] == [f"{file}:", "agents[0].id"]

@@ -46,6 +46,7 @@ class MemoryConversations(SqlConversations):
 
     def __init__(self) -> None:
         super().__init__(InlineDatabase())
+        self.handing_on: list[Callable[[], None]] = []
 
     def note(self, changes: Sequence[KeptChange]) -> None:
         """Write changes."""
@@ -57,6 +58,16 @@ class MemoryConversations(SqlConversations):
     def remembered(self, owner: str, name: str, keys: Sequence[str], common: int) -> Known | None:
         """Remember nothing."""
         return None
+
+    def note_soon(self, hand_on: Callable[[], None]) -> None:
+        """Keep it until `hand_on` is called."""
+        self.handing_on.append(hand_on)
+
+    def hand_on(self) -> None:
+        """Ask for what has come until now, as a store does that writes."""
+        handing_on, self.handing_on = self.handing_on, []
+        for tell in handing_on:
+            tell()
 
     async def settled(self) -> bool:
         """Tell that nothing is durable here."""

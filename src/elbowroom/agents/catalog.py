@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamTimeout
 from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.settings.keys import did_you_mean
 from elbowroom.settings.model import AgentSettings
 
 MOST_NAMED = 20
@@ -30,11 +31,15 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class CatalogRow:
-    """One model of `GET /v1/models`; `info` is None while its provider does not answer or lacks the model."""
+    """One model of `GET /v1/models`; `info` is None while its provider does not answer or lacks the model.
+
+    `model` is its id where its provider lists it.
+    """
 
     id: str
     name: str
     owner: str
+    model: str
     info: ModelInfo | None = None
 
 
@@ -46,28 +51,35 @@ class Catalog:
         self._providers = providers
 
     async def resolve(self, name: str, *, embeds: bool = False) -> Target:
-        """Return what the client's `model` names: an agent's id, its name, `<provider>/<model>`, or a bare model id.
+        """Return what the client's `model` names: an agent's id, its name, `<provider>/<model>`, or a model's own id.
 
-        With `embeds`, models that only make embeddings are found too. Raises ModelNotFound with the list of models,
-        or a provider's error where no provider answers.
+        A model's own id, as LM Studio lists it, has to be that of one provider only. With `embeds`, models that only
+        make embeddings are found too. Raises ModelNotFound with the list of models, or a provider's error where no
+        provider answers.
         """
         if agent := self._agent(name):
             return self._target(agent)
         provider_id, slash, model = name.partition("/")
         if slash and model and (provider := self._providers.get(provider_id)):
             return Target(name, provider, model)
+        row = await self.row(name, embeds=embeds)
+        return Target(row.id, self._providers[row.owner], row.model)
+
+    async def row(self, name: str, *, embeds: bool = False) -> CatalogRow:
+        """Return the row that a name stands for: its id, an agent's name, or the id of a model or a loaded instance.
+
+        Raises ModelNotFound with the list of models, or a provider's error where no provider answers.
+        """
         listed = await self._listed()
         rows = self._rows(listed, embeds=embeds)
-        bare = [row for row in rows if row.id == f"{row.owner}/{name}"]
-        if len(bare) == 1:
-            return Target(bare[0].id, self._providers[bare[0].owner], name)
-        failures = [found for found in listed.values() if isinstance(found, ElbowroomError)]
+        agent = self._agent(name)
+        meant = [row for row in rows if row.id == (agent.id if agent else name)] or _with_model(rows, name)
+        if len(meant) == 1:
+            return meant[0]
+        failures = {key: found for key, found in listed.items() if isinstance(found, ElbowroomError)}
         if failures and len(failures) == len(listed):
-            raise failures[0]
-        there = [row.id for row in rows]
-        named = ", ".join(there[:MOST_NAMED]) or "none: no agent is configured and the providers have no models"
-        more = f" and {len(there) - MOST_NAMED} more" if len(there) > MOST_NAMED else ""
-        raise ModelNotFound(f"There is no model {name!r}. Available: {named}{more}.")
+            raise next(iter(failures.values()))
+        raise ModelNotFound(_not_found(name, rows, meant, list(failures)))
 
     def of_agent(self, agent_id: str) -> Target | None:
         """Return the target of an agent's id; None where there is no such agent, or it is switched off."""
@@ -87,12 +99,14 @@ class Catalog:
     ) -> list[CatalogRow]:
         models = {key: () if isinstance(found, ElbowroomError) else found for key, found in listed.items()}
         rows = [
-            CatalogRow(agent.id, agent.display_name, "elbowroom", _find(models[agent.provider], agent.model))
+            CatalogRow(
+                agent.id, agent.display_name, "elbowroom", agent.model, _find(models[agent.provider], agent.model)
+            )
             for agent in self._agents
         ]
         for provider_id, infos in models.items():
             rows += [
-                CatalogRow(f"{provider_id}/{info.id}", info.name, provider_id, info)
+                CatalogRow(f"{provider_id}/{info.id}", info.name, provider_id, info.id, info)
                 for info in infos
                 if embeds or info.kind != "embedding"
             ]
@@ -116,6 +130,30 @@ async def _models_or_failure(provider: Provider) -> Sequence[ModelInfo] | Elbowr
         return error
     except TimeoutError:
         return UpstreamTimeout(f"The provider {provider.id!r} did not list its models in {LISTING_SECONDS:g} seconds.")
+
+
+def _with_model(rows: Sequence[CatalogRow], name: str) -> list[CatalogRow]:
+    """Return the raw models that have this id at their provider, or else a loaded instance of this id."""
+    raw = [row for row in rows if row.id == f"{row.owner}/{row.model}"]
+    found = [row for row in raw if row.model == name]
+    return found or [
+        replace(row, id=f"{row.owner}/{name}", model=name)
+        for row in raw
+        if row.info and name in (row.info.instances or ())
+    ]
+
+
+def _not_found(name: str, rows: Sequence[CatalogRow], meant: Sequence[CatalogRow], silent: Sequence[str]) -> str:
+    there = [row.id for row in rows]
+    named = ", ".join(there[:MOST_NAMED]) or "none: no agent is configured and the providers have no models"
+    more = f" and {len(there) - MOST_NAMED} more" if len(there) > MOST_NAMED else ""
+    if meant:
+        why = f"{name!r} may mean {' or '.join(row.id for row in meant)}: name one of them."
+    else:
+        spellings = {spelling: row.id for row in reversed(rows) for spelling in (row.model, row.name, row.id)}
+        why = f"There is no model {name!r}{did_you_mean(name, spellings)}."
+    unknown = f" Not known now, since it does not answer: what {' and '.join(map(repr, silent))} has." if silent else ""
+    return f"{why} Available: {named}{more}.{unknown}"
 
 
 def _find(infos: Sequence[ModelInfo], model: str) -> ModelInfo | None:

@@ -1,6 +1,6 @@
 """What is kept of conversations: the changes that are noted, what can be read again, and their store's protocol."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -392,6 +392,9 @@ class Conversations(AskedConversations, Protocol):
 
     def note(self, changes: Sequence[Change]) -> None:
         """Take changes in, to be written soon and in this order; what is no JSON is left out, with a warning."""
+
+    def note_soon(self, hand_on: Callable[[], None]) -> None:
+        """Call this once, a moment later when changes are written, so that it notes what has come until then."""
 
     def remembered(self, owner: str, name: str, keys: Sequence[str], common: int) -> Known | None:
         """Answer as `look_up` does, from memory and at once, or with NONE_KNOWN; None where only the store can tell."""

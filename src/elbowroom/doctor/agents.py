@@ -16,8 +16,8 @@ from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.providers.lmstudio import find_model
 from elbowroom.settings.doubts import missing_folders
 from elbowroom.settings.fields import expanded
-from elbowroom.settings.model import SAME_AGENT, AgentSettings, Settings
-from elbowroom.settings.references import VAULT, VAULT_WRITERS
+from elbowroom.settings.model import AgentSettings, Settings
+from elbowroom.settings.references import SAME_AGENT, VAULT, VAULT_WRITERS
 from elbowroom.store import open_in_memory
 
 if TYPE_CHECKING:

@@ -52,6 +52,8 @@ class StateNow(Collector):
         found_by = {"memory": index.hits, "store": index.misses}
         yield _gauge("looked_up_conversations", "Requests whose conversation was looked up, by where.", "in", found_by)
         yield _single("store_failing", "1 while the store does not work.", float(store.is_failing))
+        lag = "Age of the oldest word that is not in the database yet."
+        yield _single("store_lag_seconds", lag, store.lag)
         yield _single("start_time_seconds", "When the server began, in Unix seconds.", self.started)
 
 

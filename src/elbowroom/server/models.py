@@ -7,7 +7,7 @@ from aiohttp import web
 
 from elbowroom import __version__
 from elbowroom.agents.catalog import describe
-from elbowroom.errors import ElbowroomError, ModelNotFound
+from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import Provider
 from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED, STARTED, catalog_of
 
@@ -21,14 +21,9 @@ async def list_models(request: web.Request) -> web.Response:
 
 
 async def show_model(request: web.Request) -> web.Response:
-    """Show one model of the list."""
-    wanted = request.match_info["id"]
-    rows = await catalog_of(request.app).rows()
-    for row in rows:
-        if row.id == wanted:
-            return web.json_response(describe(row, request.app[STARTED]))
-    there = ", ".join(row.id for row in rows) or "none"
-    raise ModelNotFound(f"There is no model {wanted!r}. Available: {there}.")
+    """Show one model of the list, by any name that a request may give it."""
+    row = await catalog_of(request.app).row(request.match_info["id"], embeds=True)
+    return web.json_response(describe(row, request.app[STARTED]))
 
 
 async def health(request: web.Request) -> web.Response:

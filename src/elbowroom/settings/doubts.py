@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from elbowroom.errors import SettingsError
 from elbowroom.settings.fields import SecretRef, expanded
-from elbowroom.settings.keys import Key, Problem, key_text, wrong_settings
+from elbowroom.settings.keys import Key, Problem, key_text
 from elbowroom.settings.model import McpServerSettings, Settings
 
 NEW_TOKEN = "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"  # noqa: S105  # a command, not a token
@@ -52,36 +52,40 @@ def secrets_of(settings: Settings) -> dict[Key, SecretRef]:
     )
 
 
-def check_access(settings: Settings, sources: Mapping[Key, str], folder: Path, environ: Mapping[str, str]) -> None:
-    """Refuse settings whose secrets cannot be read, or that open the server to a network without a token.
+def access_problems(
+    settings: Settings, sources: Mapping[Key, str], folder: Path, environ: Mapping[str, str]
+) -> list[Problem]:
+    """Return why secrets cannot be read, and that the server is open to a network without a token."""
+    unreadable = [*_unreadable_secrets(settings, sources, folder, environ)]
+    if any(problem.key == TOKEN_KEY for problem in unreadable) or settings.server.token.reveal(folder, environ):
+        return unreadable
+    return [*unreadable, *_missing_token(settings, sources)]
 
-    Raises WrongSettings that says how to mend it.
-    """
-    token = None
+
+def _unreadable_secrets(
+    settings: Settings, sources: Mapping[Key, str], folder: Path, environ: Mapping[str, str]
+) -> Iterator[Problem]:
     for key, secret in secrets_of(settings).items():
         try:
-            value = secret.reveal(folder, environ)
+            secret.reveal(folder, environ)
         except SettingsError as error:
             message = f"{key_text(key)} = {secret} is not accepted: {error}"
-            raise wrong_settings([Problem(key, message, f"{sources.get(key, 'default')}: {message}")]) from error
-        if key == TOKEN_KEY:
-            token = value
-    if token is None and (source := sources.get(TOKEN_KEY)):
+            yield Problem(key, message, f"{sources.get(key, 'default')}: {message}")
+
+
+def _missing_token(settings: Settings, sources: Mapping[Key, str]) -> Iterator[Problem]:
+    if source := sources.get(TOKEN_KEY):
         message = (
             f"server.token = {settings.server.token} names a variable that is not set. Set it, or remove the line."
         )
-        raise wrong_settings([Problem(TOKEN_KEY, message, f"{source}: {message}")])
-    if token is None and not is_loopback(settings.server.host):
+        yield Problem(TOKEN_KEY, message, f"{source}: {message}")
+    elif not is_loopback(settings.server.host):
         needed = f"listening on {settings.server.host} lets other machines in, so it needs a token."
-        raise wrong_settings(
-            [
-                Problem(
-                    HOST_KEY,
-                    f"{needed[0].upper()}{needed[1:]} Give server.token a value first, or together with this.",
-                    f"{sources.get(HOST_KEY, 'server.host')}: {needed} Set one and start again:\n"
-                    f'  export ELBOWROOM_TOKEN="$({NEW_TOKEN})"',
-                )
-            ]
+        yield Problem(
+            HOST_KEY,
+            f"{needed[0].upper()}{needed[1:]} Give server.token a value first, or together with this.",
+            f"{sources.get(HOST_KEY, 'server.host')}: {needed} Set one and start again:\n"
+            f'  export ELBOWROOM_TOKEN="$({NEW_TOKEN})"',
         )
 
 

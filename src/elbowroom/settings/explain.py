@@ -1,14 +1,15 @@
 """Explains wrong settings in sentences: where the value stands, its key, the value, and what the key takes."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from elbowroom.settings.fields import HIDDEN, Contradiction, Misfit, without_secrets
+from elbowroom.settings.fields import HIDDEN, Contradiction, Misfit, Misfits, without_secrets
 from elbowroom.settings.keys import TABLE_LISTS, TABLES, Key, Problem, key_text
+from elbowroom.settings.model import Settings
 
 SECRET_KEYS: Final = frozenset({"token", "api_key", "env", "headers"})
 LONGEST_VALUE: Final = 80
@@ -33,33 +34,111 @@ TAKES: Final[Mapping[str, str]] = {
 }
 
 
-def explain(error: ValidationError, data: Mapping[str, Any], sources: Mapping[Key, str], path: Path) -> list[Problem]:
-    """Return the problem of each wrong key; `data` was validated, `sources` tells where each of its values stands."""
+STAND_INS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "providers": {"kind": "lmstudio"},
+    "agents": {"model": "any"},
+    "mcp_servers": {"command": ["any"]},
+}
+"""What makes a row of each list of tables valid, beside its name."""
+NAMED_BY: Final[Mapping[str, str]] = {"providers": "id", "agents": "id", "mcp_servers": "name"}
+REFERRING: Final[Mapping[str, frozenset[str]]] = {
+    "providers": frozenset({"provider"}),
+    "agents": frozenset({"agent_tools", "handoffs", "pruning_agent"}),
+    "mcp_servers": frozenset({"mcp"}),
+}
+"""The fields that name rows of each list of tables."""
+ATTEMPTS: Final = 3
+"""The first finds wrong values, the second those that contradict others, the third has neither."""
+
+
+def validated(data: Mapping[str, Any], sources: Mapping[Key, str], path: Path) -> tuple[Settings | None, list[Problem]]:
+    """Return the settings that these values make, and the problem of every wrong one; `sources` says where each stands.
+
+    Where single values are wrong, the settings are those of the other values, so that these are checked as well; None
+    where that is not possible.
+    """
+    problems: list[Problem] = []
+    rest, follow = data, frozenset[str]()
+    for _ in range(ATTEMPTS):
+        settings, more = _attempt(rest, sources, path)
+        told = {problem.key for problem in problems}
+        problems += [each for each in more if each.key not in told and not follow.intersection(each.key)]
+        if settings is not None:
+            return settings, problems
+        rest = _without(rest, {problem.key for problem in more})
+        follow = follow.union(*(REFERRING[table] for table in _unnamed_tables(data, rest)))
+    return None, problems
+
+
+def _attempt(data: Mapping[str, Any], sources: Mapping[Key, str], path: Path) -> tuple[Settings | None, list[Problem]]:
+    try:
+        return Settings.model_validate(data), []
+    except ValidationError as error:
+        messages = _messages(error, data)
+    return None, [Problem(key, text, f"{sources.get(key, path)}: {text}") for key, text in messages]
+
+
+def _messages(error: ValidationError, data: Mapping[str, Any]) -> list[tuple[Key, str]]:
+    """Return a sentence for each wrong key; values that contradict others come one by one."""
     problems: dict[Key, list[ErrorDetails]] = {}
     for problem in error.errors(include_url=False):
-        key = _key_of(problem, data)
+        if isinstance(found := problem.get("ctx", {}).get("error"), Misfits):
+            return [(each.key, _contradiction(each, data)) for each in found.each]
+        key = problem["loc"] if problem["type"] == "missing" else _key_in(data, problem["loc"])
         problems.setdefault(key, []).append(problem)
-    messages = {key: _message(key, found, data) for key, found in problems.items()}
-    return [Problem(key, text, f"{sources.get(key, path)}: {text}") for key, text in messages.items()]
+    return [(key, _message(key, found, data)) for key, found in problems.items()]
 
 
-def _key_of(problem: ErrorDetails, data: Mapping[str, Any]) -> Key:
-    if problem["type"] == "missing":
-        return problem["loc"]
-    error = problem.get("ctx", {}).get("error")
-    return error.key if isinstance(error, Misfit | Contradiction) else _key_in(data, problem["loc"])
+def _contradiction(misfit: Misfit | Contradiction, data: Mapping[str, Any]) -> str:
+    if isinstance(misfit, Contradiction):
+        return f"{misfit}."
+    return _not_accepted(misfit.key, data, str(misfit))
 
 
 def _message(key: Key, problems: list[ErrorDetails], data: Mapping[str, Any]) -> str:
     if problems[0]["type"] == "missing":
         return f"{key_text(key)} is missing."
-    if isinstance(error := problems[0].get("ctx", {}).get("error"), Contradiction):
-        return f"{error}."
     takes = " or ".join(dict.fromkeys(_what_it_takes(key, problem) for problem in problems))
-    value = _value_at(data, key)
-    if _holds_tables(value) and problems[0]["type"] == "value_error":
+    if _holds_tables(_value_at(data, key)) and problems[0]["type"] == "value_error":
         return f"{key_text(key)}: {takes}." if key else f"{takes}."
-    return f"{key_text(key)} = {_shown(key, value)} is not accepted; it takes {takes}."
+    return _not_accepted(key, data, takes)
+
+
+def _not_accepted(key: Key, data: Mapping[str, Any], takes: str) -> str:
+    return f"{key_text(key)} = {_shown(key, _value_at(data, key))} is not accepted; it takes {takes}."
+
+
+def _without(data: Mapping[str, Any], wrong: Collection[Key]) -> dict[str, Any]:
+    """Return values with the wrong ones left out; in a list of tables each row keeps its place."""
+    rest = {name: value for name, value in data.items() if (name,) not in wrong}
+    for key in wrong:
+        rows, place = rest.get(str(key[0])), key[1] if len(key) > 1 else None
+        if isinstance(rows, list) and isinstance(place, int):
+            rest[str(key[0])] = [
+                _row_without(str(key[0]), at, row, key) if at == place else row for at, row in enumerate(rows)
+            ]
+        elif isinstance(rows, dict):
+            rest[str(key[0])] = {name: value for name, value in rows.items() if name != place}
+    return rest
+
+
+def _row_without(table: str, place: int, row: Any, key: Key) -> dict[str, Any]:
+    """Return a row without a wrong value; without one that it needs, a valid row with the same name."""
+    named_by = NAMED_BY[table]
+    kept = {name: value for name, value in row.items() if name != key[2]} if len(key) > 2 else {}
+    name = row.get(named_by) if isinstance(row, dict) and key[2:3] != (named_by,) else None
+    stands_in = {named_by: name if isinstance(name, str) else f"row.{place}", **STAND_INS[table]}
+    return {**stands_in, **kept}
+
+
+def _unnamed_tables(data: Mapping[str, Any], rest: Mapping[str, Any]) -> list[str]:
+    """Return the lists of tables in which a row has lost its name: what refers to it cannot be checked."""
+    return [table for table, field in NAMED_BY.items() if _names(data, table, field) != _names(rest, table, field)]
+
+
+def _names(data: Mapping[str, Any], table: str, field: str) -> list[Any]:
+    rows = data.get(table)
+    return [row.get(field) if isinstance(row, dict) else None for row in rows] if isinstance(rows, list) else [rows]
 
 
 def _what_it_takes(key: Key, problem: ErrorDetails) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -99,6 +99,14 @@ class Contradiction(ValueError):
     def __init__(self, key: tuple[str | int, ...], sentence: str) -> None:
         super().__init__(sentence)
         self.key = key
+
+
+class Misfits(ValueError):
+    """All values that contradict others, one after the other in `each`."""
+
+    def __init__(self, each: Sequence[Misfit | Contradiction]) -> None:
+        super().__init__("; ".join(map(str, each)))
+        self.each = tuple(each)
 
 
 class Section(BaseModel):

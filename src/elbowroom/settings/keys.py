@@ -65,11 +65,12 @@ class Problem:
     line: str
 
 
-def wrong_settings(problems: Sequence[Problem]) -> WrongSettings:
-    """Return the error that lists all problems, one on each line."""
+def wrong_settings(problems: Sequence[Problem], doubts: Sequence[str] = ()) -> WrongSettings:
+    """Return the error that lists all problems, one on each line; `doubts` are sentences about what is ignored."""
     return WrongSettings(
         "\n".join(problem.line for problem in problems),
         [(key_text(problem.key), problem.message) for problem in problems],
+        doubts,
     )
 
 

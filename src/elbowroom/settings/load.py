@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from elbowroom.errors import SettingsError
-from elbowroom.settings.doubts import check_access, doubtful_secrets, doubtful_servers, missing_folders
-from elbowroom.settings.explain import explain
+from elbowroom.settings.doubts import access_problems, doubtful_secrets, doubtful_servers, missing_folders
+from elbowroom.settings.explain import validated
 from elbowroom.settings.fields import SecretRef
 from elbowroom.settings.keys import (
     Key,
@@ -25,6 +25,7 @@ from elbowroom.settings.model import Sampling, Settings
 
 VARIABLE: Final = "environment variable "
 FLAG: Final = "flag --"
+DEFAULT: Final = "default"
 Flags = Mapping[tuple[str, str], str | int | None]
 
 
@@ -68,14 +69,17 @@ def settings_of(written: Mapping[str, Any], path: Path, environ: Mapping[str, st
         if isinstance(row := data.get(table, {}), dict):
             data[table] = {**row, field: value}
             sources[table, field] = source
-    try:
-        settings = Settings.model_validate(data)
-    except ValidationError as error:
-        raise wrong_settings(explain(error, data, sources, path)) from None
-    check_access(settings, sources, path.parent, environ)
-    warnings = [
+    settings, problems = validated(data, sources, path)
+    if settings is not None and not any(problem.key[:1] == ("server",) for problem in problems):
+        problems += access_problems(settings, sources, path.parent, environ)
+    doubts = [
         *unknown_variables(environ),
         *(f"{path}: {warning}; it is ignored." for _, warning in unknown_keys(data)),
+    ]
+    if settings is None or problems:
+        raise wrong_settings(problems, doubts)
+    warnings = [
+        *doubts,
         *(f"{path}: {warning}" for warning in doubtful_sampling(data)),
         *doubtful_secrets(settings, sources, path.parent, environ),
         *(f"{path}: {warning}" for warning in missing_folders(settings)),
@@ -122,15 +126,17 @@ def _leaves(value: Any, key: Key = ()) -> Iterator[Key]:
         yield key
 
 
-def list_settings(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield one line a value: `server.port = 2345   (default)`."""
+def list_settings(loaded: LoadedSettings, environ: Mapping[str, str], *, defaults: bool = True) -> Iterator[str]:
+    """Yield one line a value: `server.port = 2345   (default)`; without `defaults` only for what a person has set."""
     for key, value in leaves(loaded.settings):
-        yield f"{key_text(key)} = {_shown(value, environ)}   ({source_of(loaded, key)})"
+        source = source_of(loaded, key)
+        if defaults or source != DEFAULT or _is_set(value, environ):
+            yield f"{key_text(key)} = {_shown(value, environ)}   ({source})"
 
 
 def source_of(loaded: LoadedSettings, key: Key) -> str:
     """Return the source of a value; that of a table is the source of its first key."""
-    return next((source for found, source in loaded.sources.items() if found[: len(key)] == key), "default")
+    return next((source for found, source in loaded.sources.items() if found[: len(key)] == key), DEFAULT)
 
 
 def leaves(value: Any, key: Key = ()) -> Iterator[tuple[Key, Any]]:
@@ -145,6 +151,11 @@ def leaves(value: Any, key: Key = ()) -> Iterator[tuple[Key, Any]]:
             yield from leaves(item, (*key, index))
     else:
         yield key, value
+
+
+def _is_set(value: Any, environ: Mapping[str, str]) -> bool:
+    """Tell whether a value is a secret in a variable that is set; the variable's name may be the default."""
+    return isinstance(value, SecretRef) and bool(environ.get(str(value).removeprefix("env:")))
 
 
 def _shown(value: Any, environ: Mapping[str, str]) -> str:

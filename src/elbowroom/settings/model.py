@@ -9,7 +9,6 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 from elbowroom.errors import SettingsError
 from elbowroom.settings.fields import (
     Id,
-    Misfit,
     Names,
     Real,
     SecretRef,
@@ -20,7 +19,7 @@ from elbowroom.settings.fields import (
     expanded,
     split_at_commas,
 )
-from elbowroom.settings.references import check_references
+from elbowroom.settings.references import SAME_AGENT, check_references
 
 ToolKind = Literal["read", "write", "execute", "query", "other"]
 TOOL_NAME_FORM = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -31,7 +30,6 @@ FIELDS_OF_REQUESTS = frozenset({"model", "messages", "stream", "stream_options",
 STORE_URL_FORM = re.compile(r"sqlite(\+aiosqlite)?://(/:memory:|/(/|[A-Za-z]:[/\\])[^?\0]*[^?/\\\0])?")
 ClientTools = Literal["pass", "slim", "drop"]
 Notices = Literal["auto", "event", "content", "comment", "off"]
-SAME_AGENT = "same"
 
 
 def _checked_vault_path(value: str) -> str:
@@ -81,6 +79,7 @@ class ToolOutputSettings(Section):
     clear_after_turns: Whole = Field(8, ge=1)
     truncation_threshold: Whole = Field(10000, ge=0)
     max_history_summary_tokens: Whole = Field(500, ge=0)
+    preserve_errors_verbatim: bool = True
     kinds: dict[str, ToolKind] = Field(default_factory=dict)
 
 
@@ -96,6 +95,7 @@ class OwnToolOutput(Section):
     clear_after_turns: Whole | None = Field(None, ge=1)
     truncation_threshold: Whole | None = Field(None, ge=0)
     max_history_summary_tokens: Whole | None = Field(None, ge=0)
+    preserve_errors_verbatim: bool | None = None
     kinds: dict[str, ToolKind] = Field(default_factory=dict)
 
     def over(self, common: ToolOutputSettings) -> ToolOutputSettings:
@@ -314,17 +314,4 @@ class Settings(Section):
     @model_validator(mode="after")
     def _names_fit_together(self) -> Self:
         check_references(self)
-        self._check_pruning_agent()
         return self
-
-    def _check_pruning_agent(self) -> None:
-        chosen = self.compaction.pruning_agent
-        enabled = [agent.id for agent in self.agents if agent.enabled]
-        if chosen in (SAME_AGENT, *enabled):
-            return
-        known = ", ".join(map(repr, enabled)) or "none"
-        switched_off = any(agent.id == chosen for agent in self.agents)
-        why = f" (agent {chosen!r} is not enabled)" if switched_off else ""
-        raise Misfit(
-            ("compaction", "pruning_agent"), f"{SAME_AGENT!r} or the id of an enabled agent, which are: {known}{why}"
-        )

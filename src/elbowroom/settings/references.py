@@ -1,13 +1,15 @@
 """The tools that settings may name, and checks of names that refer to providers, agents, tools and MCP servers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from elbowroom.settings.fields import Contradiction, Misfit
+from elbowroom.settings.fields import Contradiction, Misfit, Misfits
 
 if TYPE_CHECKING:
     from elbowroom.settings.model import AgentSettings, Settings
 
+SAME_AGENT: Final = "same"
+"""The pruning agent that says: each conversation is compacted by the agent that answers it."""
 VAULT: Final = "vault"
 """All vault tools that the settings allow."""
 VAULT_READERS: Final = ("vault.list", "vault.read", "vault.outline", "vault.search", "vault.count")
@@ -40,73 +42,88 @@ TOOL_DESCRIPTIONS: Final[Mapping[str, str]] = {
 
 
 def check_references(settings: "Settings") -> None:
-    """Raise Misfit or Contradiction for the first name that is unknown, given twice, or part of a circle of agents."""
-    _refuse_repetition("providers", "id", [provider.id for provider in settings.providers])
-    _refuse_repetition("agents", "id", [agent.id for agent in settings.agents])
-    _refuse_repetition("agents", "name", [agent.display_name for agent in settings.agents], str.casefold)
-    _refuse_repetition("mcp_servers", "name", [server.name for server in settings.mcp_servers])
-    _check_providers(settings)
+    """Raise Misfits with every name that is unknown, given twice, or part of a circle of agents."""
+    if wrong := [*_repetitions(settings), *_wrong_references(settings)]:
+        raise Misfits(wrong)
+
+
+def _repetitions(settings: "Settings") -> Iterator[Contradiction]:
+    yield from _repeated("providers", "id", [provider.id for provider in settings.providers])
+    repeated_ids = [*_repeated("agents", "id", [agent.id for agent in settings.agents])]
+    names = _repeated("agents", "name", [agent.display_name for agent in settings.agents], str.casefold)
+    yield from repeated_ids
+    yield from names if not repeated_ids else ()  # an agent without a name is shown by its id
+    yield from _repeated("mcp_servers", "name", [server.name for server in settings.mcp_servers])
+
+
+def _wrong_references(settings: "Settings") -> Iterator[Misfit | Contradiction]:
+    yield from _wrong_providers(settings)
     for index, agent in enumerate(settings.agents):
-        _check_tools(settings, agent, index)
-        _check_mcp(settings, agent, index)
-        _check_agents_of(settings, agent, index)
-    _refuse_circles(settings)
+        yield from _wrong_tools(settings, agent, index)
+        yield from _wrong_mcp(settings, agent, index)
+        yield from _wrong_agents_of(settings, agent, index)
+    yield from _circles(settings)
+    yield from _wrong_pruning_agent(settings)
 
 
-def _check_providers(settings: "Settings") -> None:
+def _wrong_providers(settings: "Settings") -> Iterator[Contradiction]:
     known = [provider.id for provider in settings.providers]
     for index, agent in enumerate(settings.agents):
         if agent.provider not in known:
             accepted = " or ".join(map(repr, known)) or "an id of [[providers]], of which there is none"
-            raise Contradiction(
+            yield Contradiction(
                 ("agents", index, "provider"),
                 f"agents[{index}].provider = {agent.provider!r} is not accepted; it takes {accepted} "
                 f"(agent {agent.id!r})",
             )
 
 
-def _check_tools(settings: "Settings", agent: "AgentSettings", index: int) -> None:
+def _wrong_tools(settings: "Settings", agent: "AgentSettings", index: int) -> Iterator[Misfit]:
     key = ("agents", index, "tools")
     if unknown := next((name for name in agent.tools if name not in TOOLS), None):
-        raise Misfit(key, f"names of tools, which are: {', '.join(map(repr, TOOLS))}; {unknown!r} is none")
+        yield Misfit(key, f"names of tools, which are: {', '.join(map(repr, TOOLS))}; {unknown!r} is none")
     if VAULT_TOOLS.intersection(agent.tools) and not settings.vault.path:
-        raise Misfit(key, "vault tools only where [vault] has a path, such as path = '~/Notes'")
+        yield Misfit(key, "vault tools only where [vault] has a path, such as path = '~/Notes'")
     if (asked := MEMORY_TOOLS.intersection(agent.tools)) and not settings.memory.enabled:
-        raise Misfit(key, f"no {min(asked)!r} while [memory] has enabled = false")
+        yield Misfit(key, f"no {min(asked)!r} while [memory] has enabled = false")
     writers = [name for name in agent.tools if name in VAULT_WRITERS]
     if writers and not (settings.vault.write and agent.vault.write):
         where = f"agents[{index}].vault has write = false" if settings.vault.write else "[vault] has write = false"
-        raise Misfit(key, f"no tools that change notes, such as {writers[0]!r}, while {where}")
+        yield Misfit(key, f"no tools that change notes, such as {writers[0]!r}, while {where}")
 
 
-def _check_mcp(settings: "Settings", agent: "AgentSettings", index: int) -> None:
+def _wrong_mcp(settings: "Settings", agent: "AgentSettings", index: int) -> Iterator[Misfit]:
     known = [server.name for server in settings.mcp_servers]
     for name in agent.mcp:
         server, slash, tool = name.partition("/")
         if server not in known or (slash and not tool):
             there = ", ".join(map(repr, known)) or "none"
-            raise Misfit(
+            yield Misfit(
                 ("agents", index, "mcp"),
                 f"names of [[mcp_servers]], which are: {there}; or one tool of a server, as 'server/tool'",
             )
+            return
 
 
-def _check_agents_of(settings: "Settings", agent: "AgentSettings", index: int) -> None:
+def _wrong_agents_of(settings: "Settings", agent: "AgentSettings", index: int) -> Iterator[Misfit]:
     others = [other.id for other in settings.agents if other.id != agent.id and other.enabled]
     for field, named in (("agent_tools", agent.agent_tools), ("handoffs", agent.handoffs)):
         if wrong := next((name for name in named if name not in others), None):
             there = ", ".join(map(repr, others)) or "none"
-            raise Misfit(
+            yield Misfit(
                 ("agents", index, field), f"ids of other enabled agents, which are: {there}; {wrong!r} is none"
             )
 
 
-def _refuse_circles(settings: "Settings") -> None:
+def _circles(settings: "Settings") -> Iterator[Misfit]:
+    """Yield the first circle of agents: the others mostly go through the same one."""
     leads_to = {agent.id: (*agent.agent_tools, *agent.handoffs) for agent in settings.agents if agent.enabled}
     for index, agent in enumerate(settings.agents):
-        if agent.enabled and (circle := _circle(agent.id, leads_to)):
+        circle = _circle(agent.id, leads_to) if agent.enabled else []
+        if len(circle) > 2:  # an agent that names itself is told of already
             field = "agent_tools" if circle[1] in agent.agent_tools else "handoffs"
-            raise Misfit(("agents", index, field), f"no agents that lead back to it, as in {' -> '.join(circle)}")
+            yield Misfit(("agents", index, field), f"no agents that lead back to it, as in {' -> '.join(circle)}")
+            return
 
 
 def _circle(start: str, leads_to: Mapping[str, Sequence[str]]) -> list[str]:
@@ -123,14 +140,27 @@ def _circle(start: str, leads_to: Mapping[str, Sequence[str]]) -> list[str]:
     return []
 
 
-def _refuse_repetition(
+def _wrong_pruning_agent(settings: "Settings") -> Iterator[Misfit]:
+    chosen = settings.compaction.pruning_agent
+    enabled = [agent.id for agent in settings.agents if agent.enabled]
+    if chosen in (SAME_AGENT, *enabled):
+        return
+    known = ", ".join(map(repr, enabled)) or "none"
+    switched_off = any(agent.id == chosen for agent in settings.agents)
+    why = f" (agent {chosen!r} is not enabled)" if switched_off else ""
+    yield Misfit(
+        ("compaction", "pruning_agent"), f"{SAME_AGENT!r} or the id of an enabled agent, which are: {known}{why}"
+    )
+
+
+def _repeated(
     table: str, field: str, values: Sequence[str], compared_as: Callable[[str], str] = lambda value: value
-) -> None:
+) -> Iterator[Contradiction]:
     first_with: dict[str, int] = {}
     for index, value in enumerate(values):
         before = first_with.setdefault(compared_as(value), index)
         if before != index:
-            raise Contradiction(
+            yield Contradiction(
                 (table, index, field),
                 f"{table}[{index}].{field} = {value!r} is not accepted; {table}[{before}] has the same {field}",
             )

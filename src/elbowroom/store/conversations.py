@@ -23,9 +23,10 @@ from elbowroom.store.write_behind import WriteBehindStore
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlConversations, SqlStore
 
-LATEST_SECONDS: Final = 0.12
-"""How long changes wait before they begin to be written. Turns hand on their words in handfuls, and so two of these
-are written together; with the time that writing takes, a word is in the database within 250 ms."""
+LATEST_SECONDS: Final = 0.2
+"""How long a word or another change waits before it begins to be written; writing has the rest of the 250 ms."""
+PAUSE_SECONDS: Final = 0.05
+"""How long writing pauses at least, where what waits could not be written or has come while it was slow."""
 MOST_CHANGES: Final = 64
 """More changes than this for each reply that grows are written at once: about so many tokens may be unwritten."""
 AGAIN_SECONDS: Final = 15.0
@@ -61,12 +62,19 @@ class WriteBehindConversations:
     def note(self, changes: Sequence[Change]) -> None:
         """Keep changes; they are written a moment later, or at once when there are many."""
         self.index.note(changes)
-        new = self._waiting.new
-        new.extend(changes)
-        if len(new) > MOST_CHANGES * self._waiting.growing:
-            self._write_soon()
-        elif self._timer is None and new:
-            self._timer = asyncio.get_running_loop().call_later(LATEST_SECONDS, self._write_soon)
+        self._waiting.note(changes)
+        self._write_in_time()
+
+    def note_soon(self, hand_on: Callable[[], None]) -> None:
+        """Call this when changes are written, a moment later, so that it notes what has come until then."""
+        self._waiting.note_soon(hand_on)
+        self._write_in_time()
+
+    @property
+    def lag(self) -> float:
+        """Return for how many seconds the oldest change that is not in the database has waited; 0 where all are."""
+        oldest = self._waiting.oldest
+        return 0.0 if oldest is None else time.monotonic() - oldest
 
     def expect(self, noting: Awaitable[None]) -> None:
         """Let what people ask wait until this task has noted what was said."""
@@ -180,6 +188,15 @@ class WriteBehindConversations:
         if self._stand_by:
             await self._stand_by.dropped()
 
+    def _write_in_time(self) -> None:
+        """Begin to write before the oldest change has waited too long, or at once where there are many."""
+        waiting = self._waiting
+        if len(waiting.new) > MOST_CHANGES * waiting.growing:
+            self._write_soon()
+        elif self._timer is None and self._writing is None and waiting.since is not None:
+            later = waiting.since + LATEST_SECONDS - time.monotonic()
+            self._timer = asyncio.get_running_loop().call_later(max(later, PAUSE_SECONDS), self._write_soon)
+
     def _write_soon(self) -> None:
         """Begin to write what waits; what comes meanwhile is written after it."""
         if self._timer:
@@ -191,7 +208,7 @@ class WriteBehindConversations:
 
     def _delete(self, change: Deleted | TurnDeleted) -> None:
         self.index.note([change])
-        self._waiting.new.append(change)
+        self._waiting.note([change])
 
     def _has_opened(self, sql: "SqlStore") -> None:
         """Fill the index from the database that was opened; a new one in place of a damaged one has nothing of it."""
@@ -220,11 +237,9 @@ class WriteBehindConversations:
     def _has_written(self, _: asyncio.Task[None]) -> None:
         self._writing = None
         self._fill_soon()
-        if len(self._waiting.new) > MOST_CHANGES * self._waiting.growing:
-            self._write_soon()
-        elif self._timer is None and self._waiting:
-            later = LATEST_SECONDS if self._waiting.new else AGAIN_SECONDS
-            self._timer = asyncio.get_running_loop().call_later(later, self._write_soon)
+        self._write_in_time()
+        if self._timer is None and self._writing is None and self._waiting:
+            self._timer = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._write_soon)
 
     async def _flush(self) -> None:
         if self._waiting:

@@ -109,6 +109,41 @@ async def test_names_that_mean_nothing(name: str) -> None:
         await catalog.resolve(name)
 
 
+async def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    """A misspelt id of an agent or a model, in whatever case, is answered with the name that was meant."""
+    catalog = catalog_of(agent("writer", name="The Writer"), lm=["qwen2.5-7b-instruct"])
+    for wrong, meant in {
+        "Qwen2.5-7B-Instruct": "lm/qwen2.5-7b-instruct",
+        "lmm/qwen2.5-7b-instruct": "lm/qwen2.5-7b-instruct",
+        "wirter": "writer",
+    }.items():
+        with pytest.raises(ModelNotFound, match=rf"no model '{wrong}' \(did you mean {meant}\?\)"):
+            await catalog.resolve(wrong)
+
+
+async def test_a_name_that_two_providers_have_is_answered_with_both() -> None:
+    """A bare id that several providers list is refused, with the ids that say which is meant."""
+    with pytest.raises(ModelNotFound, match="may mean lm/shared or other/shared: name one of them"):
+        await catalog_of(lm=["shared"], other=["shared"]).resolve("shared")
+
+
+async def test_a_loaded_instance_goes_by_its_own_id() -> None:
+    """LM Studio names a second instance of a model `tiny:2`; a request may do so as well."""
+
+    class Twice(Shelf):
+        async def models(self) -> Sequence[ModelInfo]:
+            return [ModelInfo(id="tiny", provider="lm", name="Tiny", instances={"tiny": 4096, "tiny:2": 8192})]
+
+    target = await Catalog([], {"lm": Twice("lm", [])}).resolve("tiny:2")
+    assert (target.name, target.model) == ("lm/tiny:2", "tiny:2")
+
+
+async def test_a_silent_provider_is_named_in_a_refusal() -> None:
+    """While one provider does not answer, a refusal says that its models are not known now."""
+    with pytest.raises(ModelNotFound, match="does not answer: what 'off' has"):
+        await catalog_of(off=None, lm=["tiny"]).resolve("nope")
+
+
 async def test_a_long_list_is_cut() -> None:
     """A refusal names twenty models and counts the rest."""
     with pytest.raises(ModelNotFound, match="lm/m19 and 5 more"):
@@ -164,7 +199,7 @@ async def test_relayed_targets() -> None:
 
 def test_description_without_a_model() -> None:
     """A model that is not there has no window."""
-    assert describe(CatalogRow("w", "W", "elbowroom"), 7) == {
+    assert describe(CatalogRow("w", "W", "elbowroom", "tiny"), 7) == {
         "id": "w",
         "object": "model",
         "created": 7,
@@ -177,7 +212,7 @@ def test_description_without_a_model() -> None:
 def test_description_promises_no_window_that_is_not_loaded() -> None:
     """The trained maximum is shown under its own name only."""
     info = ModelInfo("tiny", "lm", "Tiny", state="not-loaded", max_context=8192, capabilities=frozenset({"b", "a"}))
-    described = describe(CatalogRow("lm/tiny", "Tiny", "lm", info), 7)
+    described = describe(CatalogRow("lm/tiny", "Tiny", "lm", "tiny", info), 7)
     assert "context_length" not in described
     assert "loaded_context_length" not in described
     assert described["max_context_length"] == 8192

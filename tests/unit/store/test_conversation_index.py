@@ -52,14 +52,14 @@ async def complete() -> IndexedConversations:
 
 def asked_of(messages: Sequence[Message], caller: Caller) -> Asked:
     """Return a request with these messages."""
-    return Asked.of(WRITER, replace(own_request("writer", messages), caller=caller))
+    return Asked.of(WRITER, replace(own_request("writer", [{**message} for message in messages]), caller=caller))
 
 
 async def turn(
     conversations: IndexedConversations, messages: Sequence[Message], caller: Caller, answer: str
 ) -> list[Message]:
     """Answer a request; return the history with the answer. An empty answer is interrupted before its first word."""
-    request = replace(own_request("writer", messages), caller=caller)
+    request = replace(own_request("writer", [{**message} for message in messages]), caller=caller)
     live = Recording(conversations).begin(WRITER, request)
     await live.is_found(is_patient=True)
     said = {"role": "assistant", "content": answer}
@@ -72,7 +72,9 @@ async def turn(
 
 async def lived(conversations: IndexedConversations, seed: int) -> list[Asked]:
     """Let people chat at random, with the same beginnings, edits, branches and deletions; return what they may ask."""
-    dice, histories, asked = random.Random(seed), [], []
+    dice = random.Random(seed)
+    histories: list[list[Message]] = []
+    asked: list[Asked] = []
     callers = [Caller(owner="ada"), Caller(owner="bob"), Caller(owner="ada", chat_id="chat 7")]
     for _ in range(40):
         caller, history = dice.choice(callers), list(dice.choice(histories)) if histories else []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.conversations.recording import Pace, TurnRecorder
+from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.agents.request import ChatRequest
 from elbowroom.context.conversation import (
     NONE_KNOWN,
@@ -82,7 +82,6 @@ class Recording:
 
     def __init__(self, conversations: Conversations | None) -> None:
         self.conversations = conversations
-        self._pace = Pace()
         self._patience = OPENING_SECONDS
         self._finding: set[asyncio.Task[None]] = set()
 
@@ -96,10 +95,9 @@ class Recording:
         asked = Asked.of(target, request)
         if self.conversations is None or not keeps:
             conversation = new_id(asked.owner, asked.name)
-            return TurnRecorder(None, self._pace, conversation, asked.owner, asked.agent, asked.chain)
+            return TurnRecorder(None, conversation, asked.owner, asked.agent, asked.chain)
         live = TurnRecorder(
             self.conversations,
-            self._pace,
             asked.likely_id(),
             asked.owner,
             asked.agent,
@@ -129,7 +127,7 @@ class Recording:
         if not known.conversation:
             return None
         conversation = known.conversation
-        return TurnRecorder(self.conversations, self._pace, conversation, asked.owner, asked.agent, asked.chain)
+        return TurnRecorder(self.conversations, conversation, asked.owner, asked.agent, asked.chain)
 
     async def aclose(self) -> None:
         """Wait until the conversations of all turns are found, so that what they have noted is written."""

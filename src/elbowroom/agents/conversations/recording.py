@@ -37,9 +37,7 @@ from elbowroom.providers.base import ReasoningDelta, TextDelta
 
 log = logging.getLogger(__name__)
 MOST_WAITING: Final = 64
-"""How many pieces of a reply wait at most before they are noted."""
-LONGEST_WAIT: Final = 0.11
-"""How many seconds they wait at most; of the 250 ms until a word is durable the store has the rest."""
+"""How many pieces of a reply wait at most before they are noted; the store asks for fewer a few times a second."""
 HANDED_OVER: Final = "The conversation was handed over."
 """How the result of a handover begins, which the next agent reads."""
 KINDS: Final[Mapping[type[TextDelta | ReasoningDelta], PieceKind]] = {TextDelta: "text", ReasoningDelta: "reasoning"}
@@ -47,27 +45,6 @@ HIDDEN_SECONDS: Final = 1.0
 """How long an answer waits for what the client has never seen; it comes without that otherwise."""
 MOMENT_SECONDS: Final = 0.005
 """How long an answer waits for its conversation to be found where it can go on without: at its first frame."""
-
-
-class Pace:
-    """One timer for all turns that have words waiting; it runs only while some wait."""
-
-    def __init__(self, seconds: float = LONGEST_WAIT) -> None:
-        self._seconds = seconds
-        self._turns: set[TurnRecorder] = set()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, turn: "TurnRecorder") -> None:
-        """Have a turn note its words in a moment."""
-        self._turns.add(turn)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._hand_on)
-
-    def _hand_on(self) -> None:
-        self._timer = None
-        turns, self._turns = self._turns, set()
-        for turn in turns:
-            turn.hand_on()
 
 
 class TurnRecorder:
@@ -82,7 +59,6 @@ class TurnRecorder:
     def __init__(
         self,
         conversations: Conversations | None,
-        pace: Pace,
         conversation: str,
         owner: str,
         agent: str,
@@ -97,7 +73,6 @@ class TurnRecorder:
         self.agent = agent
         self.chain = chain
         self._conversations = conversations
-        self._pace = pace
         self._waiting: list[TextDelta | ReasoningDelta] = []
         self._messages = 0
         self._reply = ""
@@ -151,8 +126,8 @@ class TurnRecorder:
 
     def said(self, events: Sequence[TextDelta | ReasoningDelta]) -> None:
         """Record words and thoughts of the reply as the client sees them."""
-        if not self._waiting:
-            self._pace.add(self)
+        if not self._waiting and self._conversations is not None:
+            self._conversations.note_soon(self.hand_on)
         self._waiting += events
         if len(self._waiting) >= MOST_WAITING:
             self.hand_on()

@@ -119,7 +119,7 @@ class Compactor:
             return await keeper.removed_calls(messages)
         agent, common = self.target.agent, self.settings.tool_output
         chosen = agent.tool_output.over(common) if agent is not None else common
-        return RemovedCalls("", chosen.max_history_summary_tokens, chosen.kinds)
+        return RemovedCalls("", chosen.max_history_summary_tokens, chosen.kinds, chosen.preserve_errors_verbatim)
 
     async def compact(
         self,

@@ -10,7 +10,7 @@ from elbowroom.context.compaction.division import is_summary
 from elbowroom.context.outputs import (
     ToolOutputRef,
     error_below,
-    error_in,
+    failure_of,
     is_stub,
     kind_of,
     one_line,
@@ -48,17 +48,18 @@ NOTE: Final = re.compile(
 class RemovedCalls:
     """What a summary tells of removed calls: `results` says where their results can be read, if anywhere.
 
-    Where no pruning agent sums up what they did, the code does, in at most `most_tokens`; `kinds` are the declared
-    kinds of tools.
+    Where no pruning agent sums up what they did, the code does, in at most `most_tokens`, and with `keeps_errors` the
+    words of those that failed beside. `kinds` are the declared kinds of tools.
     """
 
     results: str = ""
     most_tokens: int = MOST_TOKENS
     kinds: Mapping[str, ToolKind] = field(default_factory=dict)
+    keeps_errors: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
+class Done:
     """One call: its kind, its tool, its target, and the outcome of its tests or the error that it ended in, if any."""
 
     kind: ToolKind
@@ -69,36 +70,40 @@ class _Done:
 
 
 def summary_of_calls(
-    groups: Sequence[Group], size: Callable[[str], int], room: int, kinds: Mapping[str, ToolKind] | None = None
+    groups: Sequence[Group],
+    size: Callable[[str], int],
+    room: int,
+    kinds: Mapping[str, ToolKind] | None = None,
+    *,
+    keeps_errors: bool = True,
 ) -> str:
     """Return in one line what the calls of these groups did, within `room` as `size` counts; empty if nothing fits.
 
-    Errors follow below, one a paragraph and word for word, the newest ones as far as they fit. `kinds` are the declared
-    kinds of tools.
+    With `keeps_errors` errors follow below, one a paragraph and word for word, the newest ones as far as they fit.
+    `kinds` are the declared kinds of tools.
     """
-    calls = list(_calls(groups, kinds or {}))
+    calls = [call for group in groups for call in calls_in(group, kinds or {})]
     if not calls:
         return ""
     errors = Counter((call.tool, call.error) for call in calls if call.error is not None)
     for listed in LISTED:
         told = _told(calls, listed)
         if size(told) <= room:
-            return _with_errors(told, errors, size, room)
+            return _with_errors(told, errors, size, room) if keeps_errors else told
     return ""
 
 
-def _calls(groups: Sequence[Group], kinds: Mapping[str, ToolKind]) -> Iterator[_Done]:
-    for group in groups:
-        first, *results = group.messages
-        texts = {message.get("tool_call_id"): readable(message) for message in results}
-        calls = (call for call in first.get("tool_calls") or () if isinstance(call, Mapping))
-        ids = [call.get("id") for call in calls if isinstance(call.get("function"), Mapping)]
-        for call_id, (tool, arguments) in zip(ids, called(first), strict=True):
-            kind, text = kind_of(tool, kinds), texts.get(call_id, "")
-            below = error_below(text)
-            error = error_in(text) if below is None else below
-            outcome = _outcome(kind, text)
-            yield _Done(kind, tool, target_of(kind, arguments), outcome, None if outcome else error)
+def calls_in(group: Group, kinds: Mapping[str, ToolKind]) -> Iterator[Done]:
+    """Yield the calls of a group that have the form of one."""
+    first, *results = group.messages
+    texts = {message.get("tool_call_id"): readable(message) for message in results}
+    calls = (call for call in first.get("tool_calls") or () if isinstance(call, Mapping))
+    ids = [call.get("id") for call in calls if isinstance(call.get("function"), Mapping)]
+    for call_id, (tool, arguments) in zip(ids, called(first), strict=True):
+        kind, text = kind_of(tool, kinds), texts.get(call_id, "")
+        below = error_below(text)
+        error = failure_of(kind, arguments, text) if below is None else below
+        yield Done(kind, tool, target_of(kind, arguments), _outcome(kind, text), error)
 
 
 def _outcome(kind: ToolKind, text: str) -> str:
@@ -108,13 +113,13 @@ def _outcome(kind: ToolKind, text: str) -> str:
     return f"{counts} ({', '.join(one_line(name, LONGEST_NAMED) for name in failed)})" if failed else counts
 
 
-def _told(calls: Sequence[_Done], listed: int) -> str:
+def _told(calls: Sequence[Done], listed: int) -> str:
     parts = [_of_kind(kind, [call for call in calls if call.kind == kind], listed) for kind in NOUNS]
     failed = sum(call.error is not None for call in calls)
     return "; ".join(filter(None, [*parts, f"{failed} of these failed" if failed else ""]))
 
 
-def _of_kind(kind: ToolKind, calls: Sequence[_Done], listed: int) -> str:
+def _of_kind(kind: ToolKind, calls: Sequence[Done], listed: int) -> str:
     names = list(dict.fromkeys(filter(None, map(_named, calls))))
     number = len(names) if kind == "read" and names else len(calls)
     if not number:
@@ -126,11 +131,13 @@ def _of_kind(kind: ToolKind, calls: Sequence[_Done], listed: int) -> str:
     return f"{told}: {', '.join(names[-listed:])}{', …' if len(names) > listed else ''}"
 
 
-def _named(call: _Done) -> str:
+def _named(call: Done) -> str:
     what = one_line(call.target, LONGEST_NAMED)
     if call.kind == "other":
         what = " ".join(filter(None, (one_line(call.tool, LONGEST_NAMED), what)))
-    return ": ".join(filter(None, (what, call.outcome)))
+    has_failed = bool(what) and call.kind == "execute" and call.error is not None
+    outcome = call.outcome or ("failed" if has_failed else "")
+    return ": ".join(filter(None, (what, outcome)))
 
 
 def _with_errors(told: str, errors: Mapping[tuple[str, str], int], size: Callable[[str], int], room: int) -> str:
@@ -142,12 +149,17 @@ def _with_errors(told: str, errors: Mapping[tuple[str, str], int], size: Callabl
     below: list[str] = []
     for (tool, error), times in reversed(list(errors.items())):
         often = f" ({times} times)" if times > 1 else ""
-        for words in (error.replace("\n", f"\n{INDENT}"), one_line(error, LONGEST_BEGINNING)):
+        for words in worded(error):
             line = f"{INDENT}{one_line(tool, LONGEST_NAMED)} failed{often}: {words}"
             if size("\n".join([told, line, *below])) <= room:
                 below.insert(0, line)
                 break
     return "\n".join([told, *below])
+
+
+def worded(error: str) -> tuple[str, str]:
+    """Return an error word for word, with its lines indented, and its beginning in one line."""
+    return error.replace("\n", f"\n{INDENT}"), one_line(error, LONGEST_BEGINNING)
 
 
 def results_in(messages: Sequence[Message]) -> Iterator[tuple[Message, str, str]]:

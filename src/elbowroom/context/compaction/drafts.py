@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from elbowroom.context.compaction.answer import Plan
-from elbowroom.context.compaction.calls import MOST_TOKENS, RemovedCalls, summary_of_calls
+from elbowroom.context.compaction.calls import MOST_TOKENS, RemovedCalls, calls_in, summary_of_calls, worded
 from elbowroom.context.compaction.division import Division, NumberedGroup, TaskState, build, carried_by, summary_message
 from elbowroom.context.compaction.facts import Fact, Held, Weight, facts_of, lost
 from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
@@ -113,9 +113,19 @@ class Drafts:
         retain = self._cut(self._carried.retain, room // 4)
         summary = self._cut(self._carried.summary, room // 4, keeps_end=True)
         left = room - self._size(retain) - self._size(summary)
-        old = [each.group for each in self.division.old]
-        told = digest(old, self._size, left, self._removed.most_tokens, self._removed.kinds)
-        return await self._filled(Plan(retain, "\n".join(filter(None, (summary, told)))))
+        draft = await self._filled(self._digest_of(self.division.old, retain, summary, left))
+        if not draft.kept:
+            return draft
+        stays = {each.id for each in draft.kept}
+        removed = [each for each in self.division.old if each.id not in stays]
+        return await self._draft(self._digest_of(removed, retain, summary, left), draft.kept)
+
+    def _digest_of(self, removed: Sequence[NumberedGroup], retain: str, summary: str, left: int) -> Plan:
+        """Return the plan whose summary tells of these groups below an earlier one, in so much room."""
+        of = self._removed
+        groups = [each.group for each in removed]
+        told = digest(groups, self._size, left, of.most_tokens, of.kinds, keeps_errors=of.keeps_errors)
+        return Plan(retain, "\n".join(filter(None, (summary, told))))
 
     async def facts_alone(self, division: Division, room: int) -> Draft:
         """Return the groups that a division keeps with only rules and facts above them, in so much room."""
@@ -250,21 +260,24 @@ def digest(
     room: int,
     for_calls: int = MOST_TOKENS,
     kinds: Mapping[str, ToolKind] | None = None,
+    *,
+    keeps_errors: bool = True,
 ) -> str:
     """Return a line for each message, as many of the newest as fit, in order; an empty text where not even one fits.
 
     Calls in several groups in a row are summed up in one place, in at most `for_calls` tokens, below what the assistant
     said along with them. Where not all fits, the user's words go back further than the answers and the work in between.
     A first line tells how many steps are left out. `size` counts a text; the sizes of all lines together stay within
-    `room`. `kinds` are the declared kinds of tools.
+    `room`. `kinds` are the declared kinds of tools. With `keeps_errors` what failed is told word for word.
     """
+    telling = _Telling(size, for_calls, kinds or {}, keeps_errors=keeps_errors)
     room -= size(_left_out(len(groups)))
     lines: list[list[str]] = []
     only_users = False
     unlisted = len(groups)
     for run in reversed(list(_runs(groups))):
         is_users = run[0].kind == "user"
-        more = [] if only_users and not is_users else _told(run, size, room, for_calls, kinds or {})
+        more = [] if only_users and not is_users else _told(run, room, telling)
         taken = sum(size(f"{line}\n") for line in more)
         if more and taken <= room:
             lines.append(more)
@@ -285,16 +298,28 @@ def _runs(groups: Sequence[Group]) -> Iterator[tuple[Group, ...]]:
         yield from [together] if has_calls else ((group,) for group in together)
 
 
-def _told(
-    run: Sequence[Group], size: Callable[[str], int], room: int, for_calls: int, kinds: Mapping[str, ToolKind]
-) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Telling:
+    """How a digest tells of its groups; the fields are the parameters of `digest`."""
+
+    size: Callable[[str], int]
+    for_calls: int
+    kinds: Mapping[str, ToolKind]
+    keeps_errors: bool
+
+
+def _told(run: Sequence[Group], room: int, telling: _Telling) -> list[str]:
     """Return the lines for a run: of several groups with calls what they did, below what was said with them.
 
     The newest words stay. A quarter of the room is left for the words of the user before the run.
     """
+    size = telling.size
     if len(run) == 1:
-        return _lines(run[0])
-    done = summary_of_calls(run, lambda text: size(f"- It {text}\n"), min(room // 2, for_calls), kinds)
+        return _lines(run[0], room // 2, telling)
+    most = min(room // 2, telling.for_calls)
+    done = summary_of_calls(
+        run, lambda text: size(f"- It {text}\n"), most, telling.kinds, keeps_errors=telling.keeps_errors
+    )
     if not done:
         return []
     lines = [f"- It {done}"]
@@ -312,7 +337,8 @@ def _left_out(steps: int) -> str:
     return f"({steps} {'step is' if steps == 1 else 'steps are'} not listed.)"
 
 
-def _lines(group: Group) -> list[str]:
+def _lines(group: Group, most: int, telling: _Telling) -> list[str]:
+    """Return the lines for one group; the words of what failed take at most so many tokens."""
     first = group.messages[0]
     if group.kind in ("system", "user"):
         speaker = "The user" if group.kind == "user" else "The system"
@@ -322,7 +348,24 @@ def _lines(group: Group) -> list[str]:
     lines = [f"- The assistant said: {said}"] if said else []
     results = {message.get("tool_call_id"): message for message in group.messages[1:]}
     calls = [call for call in first.get("tool_calls") or () if isinstance(call, Mapping)]
-    return lines + [f"- It used {_call(call)}: {_result(results.get(call.get('id')))}" for call in calls]
+    told = [f"- It used {_call(call)}: {_result(results.get(call.get('id')))}" for call in calls]
+    failed = [call.error for call in calls_in(group, telling.kinds)] if telling.keeps_errors else []
+    if len(failed) == len(calls):  # else a call has no form that tells its tool
+        told = [
+            _with_error(line, call, error, most, telling) for line, call, error in zip(told, calls, failed, strict=True)
+        ]
+    return lines + told
+
+
+def _with_error(line: str, call: Mapping[str, Any], error: str | None, most: int, telling: _Telling) -> str:
+    """Return the line of a call; of one that failed with its words, or their beginning where these have no room."""
+    if error is None:
+        return line
+    for words in worded(error):
+        line = f"- It used {_call(call)}, which failed: {words}"
+        if telling.size(line) <= min(most, telling.for_calls):
+            break
+    return line
 
 
 def _call(call: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from elbowroom.context.outputs.output import (
 from elbowroom.context.outputs.stubs import (
     MARK,
     error_below,
-    error_in,
+    failure_of,
     is_cleared,
     is_stub,
     one_line,
@@ -40,7 +40,7 @@ __all__ = [
     "ToolOutputRef",
     "ToolOutputs",
     "error_below",
-    "error_in",
+    "failure_of",
     "is_cleared",
     "is_ref_id",
     "is_stub",

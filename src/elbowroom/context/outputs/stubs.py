@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from elbowroom.context.outputs.failures import MOST_AROUND, failure_in
 from elbowroom.context.outputs.view import bytes_of_whole
 from elbowroom.context.transcript import Group, as_json, text_of
 from elbowroom.settings.model import ToolKind
@@ -46,6 +47,15 @@ BROKEN_ENVELOPE: Final = re.compile(
     r"(?:meta=[^\n]{0,200}?)?content=\[TextContent\(type='text', text=['\"](?:\{.{0,120}?\"text\": \")?", re.DOTALL
 )
 """The beginning of an envelope that was cut and cannot be opened any more."""
+
+COMMANDS: Final = ("command", "cmd", "script")
+SEPARATORS: Final = re.compile(r"&&|\|\|?|;|\n")
+PROGRAM: Final = re.compile(r"\s*(?:sudo\s+)?(?P<program>git \w+|\S+)")
+READS: Final = re.compile(
+    r"cd|cat|head|tail|less|more|sed|awk|grep|rg|ag|find|fd|ls|tree|wc|sort|uniq|cut|tr|jq|diff|echo|pwd|stat|file"
+    r"|git (?:log|show|diff|blame|grep)"
+)
+"""Programs of a shell that show what there is."""
 
 DEEDS: Final[dict[ToolKind, str]] = {"read": "read", "write": "changed", "execute": "ran", "query": "asked for"}
 SUMMARY_OF_TESTS: Final = re.compile(r"\b(\d+) (passed|failed|errors?|skipped|xfailed)\b")
@@ -107,12 +117,37 @@ def error_below(text: str) -> str | None:
     return text.partition("\n")[2] if "\n" in text and is_stub(text) else None
 
 
-def stub(kind: ToolKind, tool: str, arguments: str, text: str, ref: str) -> str:
-    """Return the stub of a result; the words of an error stand below it."""
-    error = error_in(text)
-    if error is not None:
+def stub(kind: ToolKind, tool: str, arguments: str, text: str, ref: str, *, keeps_errors: bool = True) -> str:
+    """Return the stub of a result; the words of an error, or the failing parts of an output, stand below it."""
+    error = failure_of(kind, arguments, text) if keeps_errors else None
+    if error is None:
+        return f"{MARK}{ref}; {_deed(kind, tool, arguments)}; {size_of_result(text)}{_gist(kind, text)}]"
+    if kind != "execute" or error == error_in(text):
         return f"{MARK}{ref}; {one_line(tool, LONGEST_VALUE)} failed]\n{error}"
-    return f"{MARK}{ref}; {_deed(kind, tool, arguments)}; {size_of_result(text)}{_gist(kind, text)}]"
+    counts = outcome_of_tests(text)
+    gist = f": {counts}" if counts else ""
+    return f"{MARK}{ref}; {_deed(kind, tool, arguments)}; {size_of_result(text)}{gist}; it failed]\n{error}"
+
+
+def failure_of(kind: ToolKind, arguments: str, text: str) -> str | None:
+    """Return the words of an error, or of a long output the parts that failed; None for a success.
+
+    Of a command's output that is no error as a whole, the parts are returned that say what failed.
+    """
+    error = error_in(text)
+    if kind != "execute" or (error is not None and len(error) <= MOST_AROUND):
+        return error
+    given = _object_in(arguments) or {}
+    command = next((str(given[key]) for key in COMMANDS if given.get(key)), "")
+    if not command and any(isinstance(value, dict | list) for value in given.values()):
+        return error  # it carries out another tool's call
+    return failure_in(_unwrapped(text).text, only_reads=_only_reads(command)) or error
+
+
+def _only_reads(command: str) -> bool:
+    """Tell whether a shell's command only shows what there is: each of its programs is one such as `cat` or `grep`."""
+    programs = [found["program"] for part in SEPARATORS.split(command) if (found := PROGRAM.match(part))]
+    return bool(programs) and all(map(READS.fullmatch, programs))
 
 
 def _deed(kind: ToolKind, tool: str, arguments: str) -> str:

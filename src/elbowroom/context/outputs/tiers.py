@@ -40,7 +40,7 @@ from elbowroom.context.outputs.stubs import (
     LONG_ARGUMENTS,
     LONG_RESULT,
     MARK,
-    error_in,
+    failure_of,
     is_soft_trimmed,
     is_stub,
     shorter_arguments,
@@ -95,6 +95,7 @@ class TierLimits:
     clear_after_turns: int = 8
     truncation_threshold: int = 10_000
     batch_turns: int = BATCH_TURNS
+    keeps_errors: bool = True
 
     @classmethod
     def of(cls, settings: ToolOutputSettings, window: int, fixed: int) -> Self:
@@ -105,6 +106,7 @@ class TierLimits:
             settings.keep_last_turns,
             settings.clear_after_turns,
             settings.truncation_threshold,
+            keeps_errors=settings.preserve_errors_verbatim,
         )
 
     @property
@@ -180,7 +182,8 @@ def pruned(
     asked for the same texts on every step: it should remember them. With `must_shrink` the prompt is at the trigger of
     a compaction, which this may spare.
     """
-    uses = list(_uses(messages, ref_of_result, size_of))
+    errors = _Errors(kinds, is_kept=limits.keeps_errors)
+    uses = list(_uses(messages, ref_of_result, size_of, errors))
     live = sum(use.tokens for use in uses)
     if not must_shrink and not _is_due(uses, live, limits):
         return None
@@ -191,16 +194,33 @@ def pruned(
         and len({use.caller for use, _ in forms}) < limits.batch_turns
     ):
         return None
-    shorter = _written(messages, forms, kinds)
+    shorter = _written(messages, forms, errors)
     left = sum(
-        _tokens_of(calls_of(shorter[use.caller])[use.position], shorter[use.result], size_of) for use, _ in forms
+        _tokens_of(calls_of(shorter[use.caller])[use.position], shorter[use.result], size_of, errors)
+        for use, _ in forms
     )
     freed = sum(use.tokens for use, _ in forms) - left
     least = 1 if at_any_gain else limits.least_gain(must_shrink=must_shrink)
     return shorter if freed >= least else None
 
 
-def _uses(messages: Sequence[Message], ref_of_result: RefOfResult, size_of: Callable[[str], int]) -> Iterator[_Use]:
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    """Tells which words of a result stay word for word; `kinds` are the declared kinds of tools."""
+
+    kinds: Mapping[str, ToolKind]
+    is_kept: bool
+
+    def of(self, call: Mapping[str, Any], text: str) -> str | None:
+        """Return the error in the result of a call, None where nothing has failed or errors need not stay."""
+        function = call["function"]
+        kind = kind_of(str(function.get("name") or UNKNOWN_TOOL), self.kinds)
+        return failure_of(kind, str(function.get("arguments")), text) if self.is_kept else None
+
+
+def _uses(
+    messages: Sequence[Message], ref_of_result: RefOfResult, size_of: Callable[[str], int], errors: _Errors
+) -> Iterator[_Use]:
     """Yield the calls that can still be shortened, from new to old.
 
     An answer at the very end is still being written, and is about the results before it.
@@ -220,7 +240,7 @@ def _uses(messages: Sequence[Message], ref_of_result: RefOfResult, size_of: Call
             rank += 1
             call = calls[position]
             result = results.get(call.get("id"))
-            tokens = _tokens_of(call, messages[result], size_of) if result is not None else 0
+            tokens = _tokens_of(call, messages[result], size_of, errors) if result is not None else 0
             ref = ref_of_result(messages[result]) if result is not None and tokens else None
             if result is not None and ref is not None:
                 text = text_of(messages[result])
@@ -237,7 +257,7 @@ def _results(messages: Sequence[Message], caller: int) -> dict[object, int]:
     return places
 
 
-def _tokens_of(call: Mapping[str, Any], result: Message, size_of: Callable[[str], int]) -> int:
+def _tokens_of(call: Mapping[str, Any], result: Message, size_of: Callable[[str], int], errors: _Errors) -> int:
     """Return the tokens of a call and its result that can still be shortened; 0 for a call that is not sound."""
     function = call.get("function")
     arguments = function.get("arguments") if isinstance(function, Mapping) else None
@@ -245,14 +265,14 @@ def _tokens_of(call: Mapping[str, Any], result: Message, size_of: Callable[[str]
         return 0
     text = text_of(result)
     in_arguments = size_of(arguments) if len(arguments) > LONG_ARGUMENTS else 0
-    return in_arguments + (0 if _is_settled(text) else size_of(text))
+    return in_arguments + (0 if _is_settled(call, text, errors) else size_of(text))
 
 
-def _is_settled(text: str) -> bool:
+def _is_settled(call: Mapping[str, Any], text: str, errors: _Errors) -> bool:
     """Tell whether nothing more can be done about a result: it is short, a stub, or an error's bare words."""
     if len(text) <= LEAST_ENVELOPE or (text.startswith(MARK) and is_stub(text)):
         return True
-    error = error_in(text) if len(text) <= LONG_RESULT else None
+    error = errors.of(call, text) if len(text) <= LONG_RESULT else None
     return len(text) <= SHORT_RESULT if error is None else len(text) - len(error) < LEAST_ENVELOPE
 
 
@@ -309,9 +329,7 @@ def _gain(use: _Use, form: Form) -> int:
     return use.tokens if form == "stub" else use.tokens * (len(use.text) - 2 * ENDS) // len(use.text)
 
 
-def _written(
-    messages: Sequence[Message], forms: Sequence[tuple[_Use, Form]], kinds: Mapping[str, ToolKind]
-) -> list[Message]:
+def _written(messages: Sequence[Message], forms: Sequence[tuple[_Use, Form]], errors: _Errors) -> list[Message]:
     """Return the messages with these uses in their new forms; each message is copied once."""
     shorter = list(messages)
     for use, form in forms:
@@ -321,16 +339,17 @@ def _written(
             function = {**calls[use.position]["function"], "arguments": shorter_arguments(use.arguments)}
             calls[use.position] = {**calls[use.position], "function": function}
             shorter[use.caller] = with_calls(caller, calls)
-        text = _shortened(use, form, kinds)
+        text = _shortened(use, form, errors)
         if len(text) < len(use.text):
             shorter[use.result] = with_text(messages[use.result], text)
     return shorter
 
 
-def _shortened(use: _Use, form: Form, kinds: Mapping[str, ToolKind]) -> str:
-    if _is_settled(use.text):
+def _shortened(use: _Use, form: Form, errors: _Errors) -> str:
+    if _is_settled(use.call, use.text, errors):
         return use.text
-    error = error_in(use.text)
-    if form == "trimmed" or (error is not None and len(error) > LONG_RESULT):
+    error, kind = errors.of(use.call, use.text), kind_of(use.name, errors.kinds)
+    is_part = error is not None and kind == "execute"
+    if (form == "trimmed" and not is_part) or (error is not None and len(error) > LONG_RESULT and not is_part):
         return soft_trimmed(use.text, use.ref)
-    return stub(kind_of(use.name, kinds), use.name, use.arguments, use.text, use.ref)
+    return stub(kind, use.name, use.arguments, use.text, use.ref, keeps_errors=errors.is_kept)

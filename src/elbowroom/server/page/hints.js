@@ -102,6 +102,7 @@ const HINTS = {
     clear_after_turns: ["One line after", "", { unit: "steps", rare: true }],
     truncation_threshold: ["Nothing is shortened below", "", { unit: "characters", rare: true }],
     max_history_summary_tokens: ["Longest summary of removed calls", "", { unit: "tokens", rare: true }],
+    preserve_errors_verbatim: ["Keep errors word for word", ""],
     kinds: ["Kinds of tools", "", { rare: true, key: "Tool", item: "Kind" }],
   },
 };

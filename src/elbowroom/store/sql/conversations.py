@@ -13,11 +13,11 @@ from elbowroom.store.changes import KeptChange, TurnDeleted, is_sound_id, left_o
 from elbowroom.store.index import IndexedConversation
 from elbowroom.store.sql.belonging import known_of, longest_known, page_of_index, some_of_index
 from elbowroom.store.sql.database import Database, reading, writing
-from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from
+from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from, selected
 from elbowroom.store.sql.finding import searched
 from elbowroom.store.sql.reading import conversation_row, read_conversation, read_queue, read_turns
 from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
-from elbowroom.store.sql.statements import TAILS, interrupting
+from elbowroom.store.sql.statements import TAILS, interrupting, values
 from elbowroom.store.sql.writing import Plan, Tail, growing, with_sure_tails
 
 NUMBERED: Final = (messages, step_usage, compactions, queue)
@@ -194,13 +194,8 @@ ROWS_OF: Final = {
 
 
 def _tails(connection: Connection, replies: Sequence[str]) -> dict[str, Tail]:
-    found: dict[str, Tail] = {}
-    for reply in replies:
-        if row := connection.execute(TAILS, {"id": reply}).first():
-            found[reply] = Tail(row.turn)
-            if row.position is not None:
-                found[reply] = Tail(row.turn, row.position, row.kind, len(row.content))
-    return found
+    rows = selected(connection, TAILS, [values(message=reply) for reply in replies])
+    return {reply: Tail(turn) if last is None else Tail(turn, last, *rest) for reply, turn, last, *rest in rows}
 
 
 def _conversations_of(connection: Connection, changes: Sequence[KeptChange]) -> set[str]:

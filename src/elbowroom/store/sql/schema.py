@@ -33,8 +33,11 @@ MIGRATIONS: Final = "elbowroom.store.sql:migrations"
 alembic_version: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 """The table in which Alembic notes which of its migrations a file has seen."""
 
-LARGEST_PART: Final = 16_384
-"""The most characters of a part; a longer text goes on in a new part, for a part that grows is written anew."""
+LARGEST_PART: Final = 3_800
+"""The most characters of a part; a longer text goes on in a new part, for a part that grows is written anew.
+
+With its other columns it fits into one page of SQLite's.
+"""
 NUMBER: Final = BigInteger().with_variant(Integer, "sqlite")
 """The type of a number that the database gives out itself."""
 

@@ -14,6 +14,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
+    func,
     insert,
     literal,
     or_,
@@ -169,9 +170,15 @@ USED_BY_TURN: Final = (
     .values(updated=bound("at"))
 )
 TAILS: Final = (
-    select(messages.c.id, messages.c.turn, message_parts.c.position, message_parts.c.kind, message_parts.c.content)
+    select(
+        messages.c.id,
+        messages.c.turn,
+        message_parts.c.position,
+        message_parts.c.kind,
+        func.length(message_parts.c.content),
+    )
     .join_from(messages, message_parts, message_parts.c.message == messages.c.id, isouter=True)
-    .where(messages.c.id == bindparam("id"))
+    .where(messages.c.id == bound("message"))
     .order_by(message_parts.c.position.desc())
     .limit(1)
 )

@@ -39,11 +39,13 @@ WORK = groups(
 
 
 def test_each_kind_is_summed_up() -> None:
-    """Files once each, edits, commands with what their tests gave, searches, and the rest by name."""
+    """Files once each, edits, commands with what their tests gave, searches, others by name, and what failed."""
     assert summary_of_calls(WORK, len, 1000) == (
         "read 2 files: a.md, b.md; 1 edit: c.md; "
         "ran 1 command: pytest: 2 passed, 1 failed (tests/test_a.py::test_b); "
-        "2 searches: harbour, lights; 1 other call: route x"
+        "2 searches: harbour, lights; 1 other call: route x; 1 of these failed\n"
+        "    run failed: FAILED tests/test_a.py::test_b - assert\n"
+        "    2 passed, 1 failed in 3s"
     )
 
 

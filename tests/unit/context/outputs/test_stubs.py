@@ -46,8 +46,8 @@ KINDS: tuple[ToolKind, ...] = ("read", "write", "execute", "query", "other")
             "execute",
             "run",
             {"command": "pytest -q"},
-            "....F\n2 passed, 1 failed in 3 s",
-            "ran pytest -q (run); 31 characters: 2 passed, 1 failed",
+            ".....\n5 passed in 3 s",
+            "ran pytest -q (run); 21 characters: 5 passed",
         ),
         (
             "query",

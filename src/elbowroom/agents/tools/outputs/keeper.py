@@ -143,7 +143,8 @@ class OutputKeeper:
     async def removed_calls(self, messages: Sequence[Message]) -> RemovedCalls:
         """Return what replaces the calls of a history once they are removed."""
         results = await self.note(messages)
-        return RemovedCalls(results, self._settings.max_history_summary_tokens, self._kinds)
+        chosen = self._settings
+        return RemovedCalls(results, chosen.max_history_summary_tokens, self._kinds, chosen.preserve_errors_verbatim)
 
     async def note(self, messages: Sequence[Message]) -> str:
         """Keep a list of all results of a history, and return the note that names this list once they are removed."""
