@@ -153,6 +153,7 @@ class WriteBehindConversations:
             self._delete(TurnDeleted(turn))
             self.index.read_again(holder)
             await self._flush()
+            self.index.read_again(holder)  # it may have been read meanwhile as it was before
             self._fill_soon()
         return holder is not None
 
