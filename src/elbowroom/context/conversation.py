@@ -346,6 +346,44 @@ class Conversation:
     messages: tuple[KeptMessage, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What a conversation is, without what was said in it."""
+
+    row: ConversationRow
+    compactions: tuple[KeptCompaction, ...]
+    message_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageWanted:
+    """Selects messages: at most `limit` of those after the one with the id `cursor`, or from the first one on.
+
+    With `is_backward` those before it that are nearest to it, or the last ones. `is_latest` leaves other branches out,
+    `with_hidden` includes what no client has seen.
+    """
+
+    limit: int
+    cursor: str = ""
+    is_backward: bool = False
+    is_latest: bool = True
+    with_hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """Some of the messages of a conversation in order; `hidden` are the ids of those that no client has seen.
+
+    `has_more` tells whether others follow, or come before them where the page was read backward. `is_known` is false
+    where the conversation has no message at the cursor.
+    """
+
+    messages: tuple[KeptMessage, ...]
+    hidden: frozenset[str] = frozenset()
+    has_more: bool = False
+    is_known: bool = True
+
+
 class AskedConversations(Protocol):
     """The questions about conversations. `owner` is whose they are: another one's are never found."""
 
@@ -385,6 +423,15 @@ class AskedConversations(Protocol):
 
     async def read(self, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
+
+    async def overview(self, owner: str, conversation: str) -> Overview | None:
+        """Return what the conversation with this id, or else with this name, is."""
+
+    async def page(self, owner: str, conversation: str, wanted: PageWanted) -> MessagePage | None:
+        """Return some messages of the conversation with this id, or else with this name."""
+
+    async def message(self, owner: str, conversation: str, message: str) -> MessagePage | None:
+        """Return the message with this id, alone on its page, of the conversation with this id or else this name."""
 
 
 class Conversations(AskedConversations, Protocol):

@@ -12,6 +12,9 @@ from elbowroom.context.conversation import (
     ConversationRow,
     KeptTurn,
     Known,
+    MessagePage,
+    Overview,
+    PageWanted,
     QueuedMessage,
 )
 from elbowroom.store.base import StoreUnavailable
@@ -132,6 +135,18 @@ class WriteBehindConversations:
         await self._all_noted()
         return await self._ask(lambda kept: kept.read(owner, conversation))
 
+    async def overview(self, owner: str, conversation: str) -> Overview | None:
+        """Return what the conversation with this id, or else with this name, is."""
+        return await self._ask(lambda kept: kept.overview(owner, conversation))
+
+    async def page(self, owner: str, conversation: str, wanted: PageWanted) -> MessagePage | None:
+        """Return some messages of the conversation with this id, or else with this name."""
+        return await self._ask(lambda kept: kept.page(owner, conversation, wanted))
+
+    async def message(self, owner: str, conversation: str, message: str) -> MessagePage | None:
+        """Return one message, alone on its page, of the conversation with this id, or else with this name."""
+        return await self._ask(lambda kept: kept.message(owner, conversation, message))
+
     async def delete(self, owner: str, conversation: str) -> bool:
         """Delete one with all that belongs to it; tell whether it was there.
 
@@ -239,8 +254,13 @@ class WriteBehindConversations:
         self._writing = None
         self._fill_soon()
         self._write_in_time()
-        if self._timer is None and self._writing is None and self._waiting:
+        if self._waiting and not self._will_write:
             self._timer = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._write_soon)
+
+    @property
+    def _will_write(self) -> bool:
+        """Tell whether writing has begun or has its time."""
+        return self._timer is not None or self._writing is not None
 
     async def _flush(self) -> None:
         if self._waiting:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
     URL,
@@ -76,6 +76,7 @@ WAL_RESET_FIXED: Final = (3, 51, 3)
 """Before it one connection could damage the file that resets the log while another commits: only one here does both."""
 Writing = Insert | Update | Delete
 Values = Mapping[str, Any]
+Name = TypeVar("Name", str, int)
 
 
 def create_engines(path: Path | None, readers: int) -> tuple[Engine, Engine]:
@@ -117,8 +118,8 @@ def selected(connection: Connection, statement: Select[Any], given: Sequence[Val
     return rows
 
 
-def batched(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield names in as many pieces as statements have to carry them."""
+def batched(names: Sequence[Name]) -> Iterator[Sequence[Name]]:
+    """Yield names or numbers in as many pieces as statements have to carry them."""
     for start in range(0, len(names), MOST_VARIABLES):
         yield names[start : start + MOST_VARIABLES]
 
