@@ -235,21 +235,9 @@ class QueueDropped:
 
 
 Change = (
-    ConversationBegun
-    | Heard
-    | TurnBegun
-    | ReplyBegun
-    | ReplyGrew
-    | ReplyCalled
-    | ReplyEnded
-    | Added
-    | StepUsed
-    | CompactionNoted
-    | TurnEnded
-    | Queued
-    | QueueTaken
-    | QueueDropped
-)
+    ConversationBegun | Heard | TurnBegun | ReplyBegun | ReplyGrew | ReplyCalled | ReplyEnded | Added | StepUsed
+    | CompactionNoted | TurnEnded | Queued | QueueTaken | QueueDropped
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,14 +137,17 @@ class WriteBehindConversations:
 
     async def overview(self, owner: str, conversation: str) -> Overview | None:
         """Return what the conversation with this id, or else with this name, is."""
+        await self._all_noted()
         return await self._ask(lambda kept: kept.overview(owner, conversation))
 
     async def page(self, owner: str, conversation: str, wanted: PageWanted) -> MessagePage | None:
         """Return some messages of the conversation with this id, or else with this name."""
+        await self._all_noted()
         return await self._ask(lambda kept: kept.page(owner, conversation, wanted))
 
     async def message(self, owner: str, conversation: str, message: str) -> MessagePage | None:
         """Return one message, alone on its page, of the conversation with this id, or else with this name."""
+        await self._all_noted()
         return await self._ask(lambda kept: kept.message(owner, conversation, message))
 
     async def delete(self, owner: str, conversation: str) -> bool:
