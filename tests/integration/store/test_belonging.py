@@ -11,7 +11,7 @@ from stored_conversations import ME, begun, heard, turn, whole, write_behind_con
 from elbowroom.context.conversation import NONE_KNOWN, Known
 from elbowroom.store.base import Limits, StoreUnavailable, encoded, owner_key
 from elbowroom.store.sql import SqlStore
-from elbowroom.store.sql.belonging import LONGEST_KNOWN
+from elbowroom.store.sql.finding import LONGEST_KNOWN
 from elbowroom.store.write_behind import Patience
 
 TABLES = ("messages", "turns", "conversations")

@@ -21,10 +21,9 @@ from elbowroom.context.conversation import (
 from elbowroom.store.base import StoreUnavailable, encoded, owner_key
 from elbowroom.store.changes import KeptChange, TurnDeleted, is_sound_id, left_out
 from elbowroom.store.index import IndexedConversation
-from elbowroom.store.sql.belonging import known_of, longest_known, page_of_index, some_of_index
 from elbowroom.store.sql.database import Database, reading, writing
 from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from, selected
-from elbowroom.store.sql.finding import searched
+from elbowroom.store.sql.finding import known_of, longest_known, page_of_index, searched, some_of_index
 from elbowroom.store.sql.pages import read_message, read_page
 from elbowroom.store.sql.reading import conversation_row, read_conversation, read_overview, read_queue, read_turns
 from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
