@@ -1,4 +1,4 @@
-"""Finds conversations: the one that a history goes on with, also for the index in memory, and those that hold a text."""
+"""Finds conversations: the one that a history goes on with, also for the index, and those that hold a text."""
 
 from collections import defaultdict
 from collections.abc import Sequence
