@@ -59,6 +59,8 @@ async def answer(
                     await shared.admission.before_task(chat_key(target, request))
                 answer_beside = _relay_stream if target.is_relay else answer_task
                 return _noted(await answer_beside(target, request, sink, settings))
+        if target.agent is not None:
+            _ = shared.sdk.begin()  # which takes a second; all that comes first takes some of it
         recorder = shared.recording.begin(target, request, keeps=keeps)
 
         def place() -> None:
@@ -225,7 +227,6 @@ def _key_of_answer(said: Answer, request: ChatRequest, recorder: TurnRecorder) -
     message = said.as_message()
     if not (message["content"] or said.tool_calls):
         return ""
-    messages = without_notices(request.messages)
-    if messages and messages[-1].get("role") == "assistant":
-        return recorder.chain.continued_by(messages, message)
+    if request.messages and request.messages[-1].get("role") == "assistant":
+        return recorder.chain.continued_by(without_notices(request.messages), message)
     return recorder.chain.followed_by(message)

@@ -12,6 +12,7 @@ from memory_stores import MemoryConversations
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations.beginning import Asked, Recording
 from elbowroom.agents.request import Caller, own_request
+from elbowroom.context.chains import Chains
 from elbowroom.context.conversation import NONE_KNOWN, ConversationBegun, Heard, Known, TurnEnded
 from elbowroom.context.transcript import Message
 from elbowroom.providers.base import Provider, TextDelta
@@ -52,7 +53,8 @@ async def complete() -> IndexedConversations:
 
 def asked_of(messages: Sequence[Message], caller: Caller) -> Asked:
     """Return a request with these messages."""
-    return Asked.of(WRITER, replace(own_request("writer", [{**message} for message in messages]), caller=caller))
+    request = replace(own_request("writer", [{**message} for message in messages]), caller=caller)
+    return Asked.of(WRITER, request, Chains())
 
 
 async def turn(

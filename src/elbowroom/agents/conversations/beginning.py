@@ -14,6 +14,7 @@ from typing import Final
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.agents.request import ChatRequest
+from elbowroom.context.chains import Chains
 from elbowroom.context.conversation import (
     NONE_KNOWN,
     Change,
@@ -52,10 +53,10 @@ class Asked:
     nodes: Sequence[Archived]
 
     @classmethod
-    def of(cls, target: Target, request: ChatRequest) -> "Asked":
+    def of(cls, target: Target, request: ChatRequest, chains: Chains) -> "Asked":
         """Return a request to this target."""
         owner, messages = request.caller.keeps_as, without_notices(request.messages)
-        chain = Chain.of(owner, target.name, messages)
+        chain = chains.of(owner, target.name, messages)
         return cls(owner, request.caller.chat_id, target.name, chain, archive_of(chain, messages))
 
     @property
@@ -82,6 +83,7 @@ class Recording:
 
     def __init__(self, conversations: Conversations | None) -> None:
         self.conversations = conversations
+        self.chains = Chains()
         self._patience = OPENING_SECONDS
         self._finding: set[asyncio.Task[None]] = set()
 
@@ -92,7 +94,7 @@ class Recording:
         store can tell, that is asked in the background, and the changes of the turn wait. Where it fails or is slow,
         the request begins a new conversation. With `keeps` False, only an id is given and nothing is kept.
         """
-        asked = Asked.of(target, request)
+        asked = Asked.of(target, request, self.chains)
         if self.conversations is None or not keeps:
             conversation = new_id(asked.owner, asked.name)
             return TurnRecorder(None, conversation, asked.owner, asked.agent, asked.chain)
@@ -120,7 +122,7 @@ class Recording:
 
         None where the conversation is a new one.
         """
-        asked = Asked.of(target, request)
+        asked = Asked.of(target, request, self.chains)
         if self.conversations is None:
             return None
         known = _remembered(self.conversations, asked) or await self._look_up(self.conversations, asked)
