@@ -281,7 +281,7 @@ class CompactionSettings(Section):
     summary_directives: Sentences = ()
     retain_prompt: str = ""
     retain_directives: Sentences = ()
-    retain_last_turns: Whole = Field(1, ge=0, le=20)
+    retain_last_turns: Whole | None = Field(None, ge=0, le=20)
     notices: Notices = "auto"
 
 
