@@ -7,6 +7,7 @@ from elbowroom.context.seam import StopFinder
 from elbowroom.context.transcript import Message
 
 LEAST_PIECE = 200
+LONGEST_WORD = 60
 CONTINUE = (
     "Your last message was interrupted for technical reasons. Continue it exactly where it stopped: your first "
     "character has to be the one that comes next. Do not repeat anything, do not begin anew, and say nothing about "
@@ -186,15 +187,26 @@ class History:
 def pieces_of(text: str, length: int) -> list[str]:
     """Cut a text at ends of lines or sentences into pieces of about this many characters.
 
-    No piece is shorter than `LEAST_PIECE`, above all not the last, from which a model sees where it stopped.
+    Where none of these comes for twice that long, a piece ends with a word. No piece is shorter than `LEAST_PIECE`,
+    above all not the last, from which a model sees where it stopped.
     """
+    length = max(LEAST_PIECE, length)
     pieces: list[str] = []
     start = 0
-    for place in StopFinder().places(text):
-        if place - start >= max(LEAST_PIECE, length) and len(text) - place >= LEAST_PIECE:
+    for place in [*StopFinder().places(text), len(text)]:
+        while place - start > 2 * length:
+            pieces.append(text[start : (cut := _end_of_word(text, start + length))])
+            start = cut
+        if place - start >= length and len(text) - place >= LEAST_PIECE:
             pieces.append(text[start:place])
             start = place
     return [*pieces, text[start:]] if start < len(text) else pieces
+
+
+def _end_of_word(text: str, place: int) -> int:
+    """Return the place after the next blank, or the same place where none is near."""
+    blank = text.find(" ", place, place + LONGEST_WORD)
+    return blank + 1 if blank >= 0 else place
 
 
 def _without_beginning(message: dict[str, Any], length: int) -> dict[str, Any]:
