@@ -131,6 +131,11 @@ class PromptFit:
         """Tell whether the prompt can be sent, even without the reserve for its reply."""
         return await self.counter.prompt(self.history.messages) < self.manager.budget.window
 
+    async def could_be_freed(self) -> int:
+        """Return how many tokens of the history a compaction could free at most."""
+        whole = self.history.messages
+        return max(0, await self.counter.prompt(whole) - await self.counter.prompt(smallest(whole)))
+
     async def overflow(self) -> ContextOverflow:
         """Return the error for a history that cannot fit."""
         return await overflow_error(

@@ -13,6 +13,12 @@ CONTINUE = (
     "character has to be the one that comes next. Do not repeat anything, do not begin anew, and say nothing about "
     "the interruption."
 )
+GO_ON_AT_THE_END = (
+    "Stop: you have begun your message anew. All of it up to the following words is written already and must not be "
+    "written again:\n\n<end>\n{end}\n</end>\n\nWrite nothing but what comes after these words, beginning with the very "
+    "next character."
+)
+LONGEST_END = 200
 THINK_ON = (
     "Your thinking about this was interrupted for technical reasons. It ended like this:\n\n<thoughts>\n{thoughts}\n"
     "</thoughts>\n\nTake up the thought where it ended, finish it shortly, and answer."
@@ -91,6 +97,11 @@ class History:
         self._pieces = [
             {"role": "assistant", "content": piece} for piece in pieces_of(said[self._taken_in :], piece_length)
         ]
+
+    def insist(self) -> None:
+        """Order more firmly to go on with the stopped answer, since the model has begun it anew."""
+        end = "".join(str(piece["content"]) for piece in self._pieces)[-LONGEST_END:]
+        self._order = [{"role": "user", "content": GO_ON_AT_THE_END.format(end=end)}]
 
     def stop_thinking(self, thoughts: str) -> None:
         """Let the model think on where it was stopped before its first word; `thoughts` are its last ones."""

@@ -100,7 +100,7 @@ class Division:
     """A conversation in parts, each in its order; every group is in exactly one of them.
 
     `system` are the system messages before the tail, wherever they stood. `pinned` are the groups before the tail that
-    stay whatever happens: what the running task rests on, and the conversation's first request. `old` is everything that
+    stay whatever happens: what the running task rests on, and the first request. `old` is everything that
     a compaction replaces; `summaries` are the messages that earlier compactions left, to be carried into the next, and
     `summarised_from` is the place of the first of them, None without any.
     """
