@@ -202,10 +202,15 @@ class PruningAgent:
             reply = await self._reply(body, {} if self._key in self._shared.notes.refusing else extras)
         except ContextOverflow as overflow:
             self._learn(overflow)
-            raise PrunerFailed(f"The request did not fit the pruning agent's window: {overflow.message}") from overflow
+            raise self._failed("The request did not fit the pruning agent's window", overflow) from overflow
         except ElbowroomError as error:
-            raise PrunerFailed(f"The pruning agent could not answer: {error.message}") from error
+            raise self._failed("The pruning agent could not answer", error) from error
         return reply.judged()
+
+    def _failed(self, what: str, error: ElbowroomError) -> PrunerFailed:
+        """Log what the engine says, which may quote the conversation; return the failure."""
+        log.info("%s: %s: %s", self._info.id, what, error.message)
+        return PrunerFailed(f"{what}: {error.message}", f"{what} ({type(error).__name__}).")
 
     async def _body(self, messages: Sequence[Message], cap: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the body, and apart from it the fields that some servers refuse."""
