@@ -60,9 +60,9 @@ class Ladder:
 
     Fewer stay where there is no room for so many; where `turns` is None, as many as there is room for.
     Without `asks_pruner` the code alone cuts the history. `state` is how the task stands, where the caller knows it
-    better than the last message tells. `on_rung` is told why a rung failed, in words that quote nobody; `on_progress` what the pruning
-    agent is asked next. `removed` is what the summary tells of the removed tool calls. `pause` is awaited between
-    stretches of work, so that the event loop is never held up for long.
+    better than the last message tells. `on_rung` is told why a rung failed, in words that quote nobody; `on_progress`
+    what the pruning agent is asked next. `removed` is what the summary tells of the removed tool calls. `pause` is
+    awaited between stretches of work, so that the event loop is never held up for long.
     """
 
     budget: Budget
