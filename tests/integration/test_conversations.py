@@ -1,18 +1,20 @@
 """`/v1/conversations`: what has been said can be listed, searched, read and deleted, by those it belongs to."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from chatting import eventually
 from kept_conversations import BEGUN
 from noted_conversations import Noted, milk
 from raw_http import ask, request_bytes
 from serving import Served, serve, settings_for
 
 from elbowroom.agents.request import parse_chat_request
-from elbowroom.context.conversation import Conversations
+from elbowroom.context.conversation import ConversationRow, Conversations
 from elbowroom.server.request import caller_of
 from elbowroom.server.state import SHARED
 
@@ -165,6 +167,41 @@ async def test_search(served: Served) -> None:
     assert ids_of(await get(served, "", q="\x00")) == []
 
 
+async def test_a_newer_search_ends_the_older_one(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The older one is told so. A search of another owner goes on, and a list never waits."""
+    await milk(store_of(served), owner="ada")
+    await milk(store_of(served), 2, owner="bob")
+    begun: list[str] = []
+    ended: list[str] = []
+    free, rows = asyncio.Event(), store_of(served).rows
+
+    async def slow(owner: str, *, search: str = "", **query: Any) -> list[ConversationRow]:
+        if search == "mil":
+            begun.append(owner)
+            try:
+                await free.wait()
+            except asyncio.CancelledError:
+                ended.append(owner)
+                raise
+        return await rows(owner, search=search, **query)
+
+    monkeypatch.setattr(store_of(served), "rows", slow)
+    older = asyncio.create_task(get(served, "", 409, "ada", q="mil"))
+    other = asyncio.create_task(get(served, "", owner="bob", q="mil"))
+    await eventually(lambda: len(begun) == 2, "the searches did not begin")
+    assert len(ids_of(await get(served, "", owner="ada"))) == 1
+    assert ended == []
+    assert len(ids_of(await get(served, "", owner="ada", q="milk"))) == 1
+    assert (await older)["error"]["code"] == "search_replaced"
+    assert ended == ["ada"]
+    leaving = asyncio.create_task(get(served, "", owner="ada", q="mil"))
+    await eventually(lambda: len(begun) == 3, "the search did not begin")
+    leaving.cancel()
+    await eventually(lambda: ended == ["ada", "ada"], "the search of a client that has left went on")
+    free.set()
+    assert len(ids_of(await other)) == 1
+
+
 async def test_messages(served: Served) -> None:
     """The latest branch by default; other branches and what no client has seen where they are asked for."""
     await milk(store_of(served))
@@ -227,6 +264,23 @@ async def test_queue(served: Served) -> None:
     assert (await get(served, f"/{FIRST}"))["queue_length"] == 2
     await request(served, "DELETE", f"/{FIRST}")
     assert queue.waiting(FIRST) == []
+
+
+async def test_messages_from_the_end(served: Served) -> None:
+    """`order=desc` and `before` go backward; with `limit` a conversation shows its last messages."""
+    await milk(store_of(served))
+    newest = await get(served, f"/{FIRST}/messages", order="desc", limit=2, branch="all")
+    assert [item["number"] for item in newest["data"]] == [5, 4]
+    assert (newest["has_more"], newest["next"], newest["last_id"]) == (True, newest["data"][1]["id"], newest["next"])
+    older = await get(served, f"/{FIRST}/messages", order="desc", limit=9, after=newest["next"], branch="all")
+    assert ([item["number"] for item in older["data"]], older["has_more"]) == ([3, 2, 1], False)
+    before = await get(served, f"/{FIRST}/messages", limit=2, before=newest["next"], branch="all")
+    assert ([item["number"] for item in before["data"]], before["next"]) == ([2, 3], before["data"][0]["id"])
+    newer = await get(served, f"/{FIRST}/messages", order="desc", limit=2, before=before["next"], branch="all")
+    assert [item["number"] for item in newer["data"]] == [4, 3]
+    shown = await get(served, f"/{FIRST}", limit=2, branch="all")
+    assert [item["number"] for item in shown["messages"]["data"]] == [4, 5]
+    assert {**shown, "messages": None} == {**await get(served, f"/{FIRST}"), "messages": None}
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6])
@@ -407,6 +461,8 @@ async def test_wrong_queries_for_messages(served: Served) -> None:
         ("messages", {"hidden": "maybe"}),
         ("messages", {"limit": "201"}),
         ("messages", {"after": "nothing"}),
+        ("messages", {"before": "nothing"}),
+        ("messages", {"order": "newest"}),
         ("export", {"format": "pdf"}),
     ]:
         [param] = query

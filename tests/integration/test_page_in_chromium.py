@@ -7,8 +7,9 @@ import chromium
 import pytest
 from chatting import MODEL, eventually
 from chromium import go, opened
+from noted_conversations import Noted
 from page_scene import LONG_TALK, QWEN, Talk, lived_in
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Response, expect
 from serving import serve, settings_for
 from small_window import small_window
 
@@ -191,7 +192,7 @@ async def tab_to(page: Page, name: str) -> None:
 async def test_all_conversations_and_messages_can_be_reached_and_searched(tmp_path: Path, browser: Browser) -> None:
     """Longer lists come a page at a time, and the search finds what was said in any of them."""
     talks = [Talk("writer", f"short {number}", [f"Tell me about port {number}."], 1) for number in range(22)]
-    long = Talk("writer", "long", [f"Name harbour {number}, please." for number in range(30)], 1)
+    long = Talk("writer", "long", [f"Name harbour {number}, please." for number in range(60)], 1)
     async with lived_in(tmp_path, talks=[*talks, long]) as (served, _):
         async with opened(browser, f"{served.url}/#/conversations") as page:
             cards = page.locator(".card")
@@ -205,10 +206,41 @@ async def test_all_conversations_and_messages_can_be_reached_and_searched(tmp_pa
             await page.get_by_role("searchbox").fill("harbour 17")
             await page.get_by_role("link", name="Name harbour 0, please.").click()
             messages = page.locator(".message")
-            await expect(messages).to_have_count(50)
-            await page.get_by_role("button", name="Show more messages").click()
-            await expect(messages).to_have_count(60)
-            await expect(page.get_by_role("button", name="Show more messages")).to_have_count(0)
+            await expect(messages).to_have_count(100)
+            await expect(messages.first).to_contain_text("Name harbour 10, please.")
+            await page.get_by_role("button", name="Earlier messages").click()
+            await expect(messages).to_have_count(120)
+            await expect(messages.first).to_contain_text("Name harbour 0, please.")
+            await expect(page.get_by_role("button", name="Earlier messages")).to_have_count(0)
+
+
+async def test_a_conversation_of_50_000_messages_opens_at_its_end(tmp_path: Path, browser: Browser) -> None:
+    """Its first view takes one answer with the last hundred messages, and each earlier page one answer of that size."""
+    async with lived_in(tmp_path, talks=[]) as (served, _):
+        noted = Noted(served.app[SHARED].store.conversations, "conv_long").begin()
+        for number in range(25_000):
+            noted.ask(f"Question {number}?")
+            noted.answer(f"Answer {number}.")
+            if number % 1000 == 0:
+                await noted.keep()
+        await noted.keep()
+        async with opened(browser, f"{served.url}/#/settings") as page:
+            asked: list[tuple[str, int]] = []
+
+            async def note(response: Response) -> None:
+                if "/v1/conversations/" in response.url:
+                    asked.append((response.url, len(await response.body())))
+
+            page.on("response", note)
+            await go(page, "conversations/conv_long")
+            messages = page.locator(".message")
+            await expect(messages).to_have_count(100)
+            await expect(messages.last).to_contain_text("Answer 24999.")
+            await page.get_by_role("button", name="Earlier messages").click()
+            await expect(messages).to_have_count(200)
+            await expect(messages.first).to_contain_text("Question 24900?")
+            assert len(asked) == 2
+            assert all(size < 50_000 for _, size in asked)
 
 
 async def test_conversations_of_a_named_user_are_shown_when_that_user_is_named(

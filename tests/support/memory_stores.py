@@ -45,10 +45,21 @@ class MemoryConversations(SqlConversations):
 
     def __init__(self) -> None:
         super().__init__(InlineDatabase())
+        self.handing_on: list[Callable[[], None]] = []
 
     def note(self, changes: Sequence[KeptChange]) -> None:
         """Write changes."""
         self._write(changes)
+
+    def note_soon(self, hand_on: Callable[[], None]) -> None:
+        """Keep it until `hand_on` is called."""
+        self.handing_on.append(hand_on)
+
+    def hand_on(self) -> None:
+        """Ask for what has come until now, as a store does that writes."""
+        handing_on, self.handing_on = self.handing_on, []
+        for tell in handing_on:
+            tell()
 
     async def settled(self) -> bool:
         """Tell that nothing is durable here."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Any, Final
 
@@ -122,12 +122,28 @@ class ConversationTree:
         is off.
         """
         path = self._path(end)
-        said = list(self._beside(path[0].parent, path[0], with_unfinished))
-        for node, following in zip(path, [*path[1:], None], strict=True):
-            said.extend(node.messages)
-            if node.key:
-                said.extend(self._beside(node.key, following, with_unfinished))
-        return said
+        return [*self.beside(path[0].parent, path[0], with_unfinished), *self.along([*path, None], with_unfinished)]
+
+    def along(self, path: Sequence[Node | None], with_unfinished: bool = True) -> Iterator[KeptMessage]:
+        """Yield the messages of all places but the last, each with those beside it."""
+        for node, following in pairwise(path):
+            if node is not None:
+                yield from node.messages
+                if node.key:
+                    yield from self.beside(node.key, following, with_unfinished)
+
+    def beside(self, key: str, following: Node | None, with_unfinished: bool = True) -> Iterator[KeptMessage]:
+        """Yield the messages after a place that are not the next place of the branch."""
+        seen: set[str] = set()
+        place = key
+        while place not in seen and (systems := [node for node in self._after.get(place, ()) if node.is_system]):
+            seen.add(place)
+            yield from systems[-1].messages
+            place = systems[-1].key
+        if following is not None and with_unfinished:
+            for node in self._after.get(key, ()):
+                if node.is_unfinished and node is not following:
+                    yield from node.messages
 
     def goes_on_after(self, node: Node) -> bool:
         """Tell whether a branch goes on after a place."""
@@ -141,19 +157,6 @@ class ConversationTree:
             seen.add(node.key)
             path.append(node)
         return path[::-1]
-
-    def _beside(self, key: str, following: Node | None, with_unfinished: bool) -> Iterator[KeptMessage]:
-        """Yield the messages after a place that are not the next place of the branch."""
-        seen: set[str] = set()
-        place = key
-        while place not in seen and (systems := [node for node in self._after.get(place, ()) if node.is_system]):
-            seen.add(place)
-            yield from systems[-1].messages
-            place = systems[-1].key
-        if following is not None and with_unfinished:
-            for node in self._after.get(key, ()):
-                if node.is_unfinished and node is not following:
-                    yield from node.messages
 
     def _stands_for(self, node: Node) -> bool:
         """Tell whether a place stands for itself, and no turn for it."""

@@ -194,8 +194,8 @@ def is_rescue(before: int, after: int, budget: Budget, *, with_reserve: bool) ->
 class FixedCost:
     """The parts of a request that no compaction can free, and the window they stand in; sizes are tokens.
 
-    `tools` are the names and sizes of the tools that the model is told of, `pinned` is the size of all pinned messages
-    together, and `reserve` the room kept for the reply.
+    `tools` are the names and sizes of the tools that the model is told of, of which the first `own` are the agent's and
+    the others the client's. `pinned` is the size of all pinned messages together, `reserve` the room for the reply.
     """
 
     window: int
@@ -203,6 +203,7 @@ class FixedCost:
     system: int = 0
     tools: tuple[tuple[str, int], ...] = ()
     pinned: int = 0
+    own: int = 0
 
     @property
     def all_tools(self) -> int:
@@ -282,7 +283,9 @@ def _remedy(cost: FixedCost, slim_saves: int) -> str:
     elif cost.pinned > cost.all_tools:
         ways.append("send less text at once")
     if cost.tools:
-        ways.append("switch tools off in the client")
+        own = sum(size for _, size in cost.tools[: cost.own])
+        of_agent = 2 * own > cost.all_tools
+        ways.append("give the agent fewer tools" if of_agent else "switch tools off in the client")
     if cost.tools and slim_saves > 0:
         ways.append(f'set client_tools = "slim" (saves about {slim_saves} tokens)')
     *first, last = ways

@@ -1,6 +1,6 @@
 """What is kept of conversations: the changes that are noted, what can be read again, and their store's protocol."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -338,6 +338,44 @@ class Conversation:
     messages: tuple[KeptMessage, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What a conversation is, without what was said in it."""
+
+    row: ConversationRow
+    compactions: tuple[KeptCompaction, ...]
+    message_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageWanted:
+    """Selects messages: at most `limit` of those after the one with the id `cursor`, or from the first one on.
+
+    With `is_backward` those before it that are nearest to it, or the last ones. `is_latest` leaves other branches out,
+    `with_hidden` includes what no client has seen.
+    """
+
+    limit: int
+    cursor: str = ""
+    is_backward: bool = False
+    is_latest: bool = True
+    with_hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """Some of the messages of a conversation in order; `hidden` are the ids of those that no client has seen.
+
+    `has_more` tells whether others follow, or come before them where the page was read backward. `is_known` is false
+    where the conversation has no message at the cursor.
+    """
+
+    messages: tuple[KeptMessage, ...]
+    hidden: frozenset[str] = frozenset()
+    has_more: bool = False
+    is_known: bool = True
+
+
 class AskedConversations(Protocol):
     """The questions about conversations. `owner` is whose they are: another one's are never found."""
 
@@ -377,12 +415,24 @@ class AskedConversations(Protocol):
     async def read(self, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
 
+    async def overview(self, owner: str, conversation: str) -> Overview | None:
+        """Return what the conversation with this id, or else with this name, is."""
+
+    async def page(self, owner: str, conversation: str, wanted: PageWanted) -> MessagePage | None:
+        """Return some messages of the conversation with this id, or else with this name."""
+
+    async def message(self, owner: str, conversation: str, message: str) -> MessagePage | None:
+        """Return the message with this id, alone on its page, of the conversation with this id or else this name."""
+
 
 class Conversations(AskedConversations, Protocol):
     """Where conversations are kept. Every question is answered with all that was noted before. Nothing here raises."""
 
     def note(self, changes: Sequence[Change]) -> None:
         """Take changes in, to be written soon and in this order; what is no JSON is left out, with a warning."""
+
+    def note_soon(self, hand_on: Callable[[], None]) -> None:
+        """Call this once, a moment later when changes are written, so that it notes what has come until then."""
 
     async def settled(self) -> bool:
         """Wait until all that was noted before is durable, or cannot be made so; tell whether it is."""

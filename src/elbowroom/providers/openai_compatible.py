@@ -6,7 +6,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, closing
+from contextlib import AbstractAsyncContextManager, closing
 from typing import Any, Final
 
 import aiohttp
@@ -15,7 +15,7 @@ from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamError, Upstr
 from elbowroom.providers.base import ModelInfo, ModelManagement, PassedAnswer, StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.pass_through import pass_through
-from elbowroom.providers.stream import ChunkReader, read_chat, read_completion
+from elbowroom.providers.stream import ChatAnswer, read_completion
 from elbowroom.providers.upstream import FRESH_SECONDS, RecentModels, Upstream
 from elbowroom.settings.fields import expanded
 from elbowroom.tokens.count import CannotCount, Counter, TokenCount
@@ -72,9 +72,8 @@ class OpenAICompatible:
     async def stream(self, body: Mapping[str, Any], info: ModelInfo) -> AsyncGenerator[list[StreamEvent], None]:
         """Send a chat request and yield its events."""
         response = await self._upstream.post(f"{self._base}/chat/completions", body)
-        reader = ChunkReader(self._upstream.source)
-        async with aclosing(read_chat(response, reader, info.loaded_context)) as answer:
-            async for events in answer:
+        with closing(ChatAnswer(response, self._upstream.source, info.loaded_context)) as answer:
+            while events := await answer.more():
                 yield events
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,6 +45,8 @@ class StateNow(Collector):
         yield _gauge("waiting_requests", "Requests that wait for room in a model's window.", "model", waiting)
         yield _single("queued_messages", "Messages that wait in the queues of conversations.", self.shared.queue.length)
         yield _single("store_failing", "1 while the store does not work.", float(self.shared.store.is_failing))
+        lag = "Age of the oldest word that is not in the database yet."
+        yield _single("store_lag_seconds", lag, self.shared.store.lag)
         yield _single("start_time_seconds", "When the server began, in Unix seconds.", self.started)
 
 

@@ -11,7 +11,7 @@ from elbowroom.context.outputs import utf8
 from elbowroom.settings.model import StoreSettings
 
 UNKNOWN: Final = "the log of the server says why"
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 """Rises with every change of the tables; a file with a higher one was written by a newer elbowroom."""
 VERSION_TABLE: Final = "schema_version"
 KEY_BYTES: Final = 16

@@ -1,8 +1,9 @@
 """Changes of conversations: which of them can be kept, and those that wait to be written."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from operator import attrgetter
 from typing import Any, Final
@@ -144,21 +145,28 @@ KEPT_LONGEST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Changes that are written together, in order; a later batch has a higher number."""
+    """Changes that are written together, in order; a later batch has a higher number.
+
+    `since` is when the first of them was noted, in seconds of the monotonic clock.
+    """
 
     number: int
     changes: tuple[KeptChange, ...]
+    since: float
 
 
 class WaitingChanges:
     """Changes that wait to be written. Beyond the bounds the turns go that began first, each as a whole.
 
     Then messages of clients go, the oldest first, and in the end all else; the queue goes last. `growing` is how
-    many replies grew in the last batch, at least 1, and `let_go` how many changes went.
+    many replies grew in the last batch, at least 1, and `let_go` how many changes went. `since` is when the first of
+    what is in no batch yet was noted, in seconds of the monotonic clock, or None.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.new: list[KeptChange] = []
+        self.since: float | None = None
+        self._handing_on: dict[Callable[[], None], None] = {}
         self._most_bytes = most_bytes
         self._batches: list[Batch] = []
         self._sizes: dict[int, int] = {}
@@ -166,11 +174,30 @@ class WaitingChanges:
         self.growing = 1
         self.let_go = 0
 
+    @property
+    def oldest(self) -> float | None:
+        """Return when the first of all changes that wait was noted, None where none waits."""
+        return self._batches[0].since if self._batches else self.since
+
+    def note(self, changes: Iterable[KeptChange]) -> None:
+        """Let changes wait."""
+        self.new.extend(changes)
+        self._begin()
+
+    def note_soon(self, hand_on: Callable[[], None]) -> None:
+        """Call this before the next batch is made, so that it notes what has come until then."""
+        self._handing_on[hand_on] = None
+        self._begin()
+
     def batches(self) -> list[Batch]:
         """Return all batches that wait; new changes become a batch of their own."""
-        if self.new:
+        handing_on, self._handing_on = self._handing_on, {}
+        for hand_on in handing_on:
+            hand_on()
+        since, self.since = self.since, None
+        if self.new and since is not None:
             self._numbered += 1
-            self._batches.append(Batch(self._numbered, tuple(with_joined_deltas(self.new))))
+            self._batches.append(Batch(self._numbered, tuple(with_joined_deltas(self.new)), since))
             self.growing = max(1, sum(type(change) is ReplyGrew for change in self._batches[-1].changes))
             self.new = []
         return list(self._batches)
@@ -186,7 +213,7 @@ class WaitingChanges:
         return any(batch.number in numbers for batch in batches)
 
     def __bool__(self) -> bool:
-        return bool(self.new or self._batches)
+        return bool(self.new or self._handing_on or self._batches)
 
     def trim(self) -> bool:
         """Go back within the bounds, with a warning in the log where something is lost; tell whether it is."""
@@ -217,9 +244,13 @@ class WaitingChanges:
                 going.add(owner)
                 too_much -= size
         left = iter([not (may_go(change) and owner in going) for change, owner in owners])
-        kept = [Batch(batch.number, tuple(change for change in batch.changes if next(left))) for batch in self._batches]
+        kept = [replace(batch, changes=tuple(filter(lambda _: next(left), batch.changes))) for batch in self._batches]
         self._batches = [batch for batch in kept if batch.changes]
         self._sizes = {batch.number: sum(map(rough_size, batch.changes)) for batch in self._batches}
+
+    def _begin(self) -> None:
+        if self.since is None:
+            self.since = time.monotonic()
 
 
 def with_joined_deltas(changes: Sequence[KeptChange]) -> list[KeptChange]:

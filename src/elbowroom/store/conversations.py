@@ -12,6 +12,9 @@ from elbowroom.context.conversation import (
     ConversationRow,
     KeptTurn,
     Known,
+    MessagePage,
+    Overview,
+    PageWanted,
     QueuedMessage,
 )
 from elbowroom.store.base import StoreUnavailable
@@ -22,9 +25,10 @@ from elbowroom.store.write_behind import WriteBehindStore
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlConversations, SqlStore
 
-LATEST_SECONDS: Final = 0.12
-"""How long changes wait before they begin to be written. Turns hand on their words in handfuls, and so two of these
-are written together; with the time that writing takes, a word is in the database within 250 ms."""
+LATEST_SECONDS: Final = 0.2
+"""How long a word or another change waits before it begins to be written; writing has the rest of the 250 ms."""
+PAUSE_SECONDS: Final = 0.05
+"""How long writing pauses at least, where what waits could not be written or has come while it was slow."""
 MOST_CHANGES: Final = 64
 """More changes than this for each reply that grows are written at once: about so many tokens may be unwritten."""
 AGAIN_SECONDS: Final = 15.0
@@ -55,12 +59,19 @@ class WriteBehindConversations:
 
     def note(self, changes: Sequence[Change]) -> None:
         """Keep changes; they are written a moment later, or at once when there are many."""
-        new = self._waiting.new
-        new.extend(changes)
-        if len(new) > MOST_CHANGES * self._waiting.growing:
-            self._write_soon()
-        elif self._timer is None and new:
-            self._timer = asyncio.get_running_loop().call_later(LATEST_SECONDS, self._write_soon)
+        self._waiting.note(changes)
+        self._write_in_time()
+
+    def note_soon(self, hand_on: Callable[[], None]) -> None:
+        """Call this when changes are written, a moment later, so that it notes what has come until then."""
+        self._waiting.note_soon(hand_on)
+        self._write_in_time()
+
+    @property
+    def lag(self) -> float:
+        """Return for how many seconds the oldest change that is not in the database has waited; 0 where all are."""
+        oldest = self._waiting.oldest
+        return 0.0 if oldest is None else time.monotonic() - oldest
 
     async def settled(self) -> bool:
         """Write what has been noted; tell whether all of it is on the disk."""
@@ -100,6 +111,18 @@ class WriteBehindConversations:
         """Return all of the conversation with this id, or else with this name."""
         return await self._ask(lambda kept: kept.read(owner, conversation))
 
+    async def overview(self, owner: str, conversation: str) -> Overview | None:
+        """Return what the conversation with this id, or else with this name, is."""
+        return await self._ask(lambda kept: kept.overview(owner, conversation))
+
+    async def page(self, owner: str, conversation: str, wanted: PageWanted) -> MessagePage | None:
+        """Return some messages of the conversation with this id, or else with this name."""
+        return await self._ask(lambda kept: kept.page(owner, conversation, wanted))
+
+    async def message(self, owner: str, conversation: str, message: str) -> MessagePage | None:
+        """Return one message, alone on its page, of the conversation with this id, or else with this name."""
+        return await self._ask(lambda kept: kept.message(owner, conversation, message))
+
     async def delete(self, owner: str, conversation: str) -> bool:
         """Delete one with all that belongs to it; tell whether it was there.
 
@@ -107,7 +130,7 @@ class WriteBehindConversations:
         """
         found = await self.find(owner, conversation)
         if found:
-            self._waiting.new.append(Deleted(found.id))
+            self._waiting.note([Deleted(found.id)])
             await self._flush()
         return found is not None
 
@@ -118,7 +141,7 @@ class WriteBehindConversations:
         """
         is_there = await self.holder(owner, turn) is not None
         if is_there:
-            self._waiting.new.append(TurnDeleted(turn))
+            self._waiting.note([TurnDeleted(turn)])
             await self._flush()
         return is_there
 
@@ -150,6 +173,15 @@ class WriteBehindConversations:
         if self._stand_by:
             await self._stand_by.dropped()
 
+    def _write_in_time(self) -> None:
+        """Begin to write before the oldest change has waited too long, or at once where there are many."""
+        waiting = self._waiting
+        if len(waiting.new) > MOST_CHANGES * waiting.growing:
+            self._write_soon()
+        elif self._timer is None and self._writing is None and waiting.since is not None:
+            later = waiting.since + LATEST_SECONDS - time.monotonic()
+            self._timer = asyncio.get_running_loop().call_later(max(later, PAUSE_SECONDS), self._write_soon)
+
     def _write_soon(self) -> None:
         """Begin to write what waits; what comes meanwhile is written after it."""
         if self._timer:
@@ -161,11 +193,14 @@ class WriteBehindConversations:
 
     def _has_written(self, _: asyncio.Task[None]) -> None:
         self._writing = None
-        if len(self._waiting.new) > MOST_CHANGES * self._waiting.growing:
-            self._write_soon()
-        elif self._timer is None and self._waiting:
-            later = LATEST_SECONDS if self._waiting.new else AGAIN_SECONDS
-            self._timer = asyncio.get_running_loop().call_later(later, self._write_soon)
+        self._write_in_time()
+        if self._waiting and not self._will_write:
+            self._timer = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._write_soon)
+
+    @property
+    def _will_write(self) -> bool:
+        """Tell whether writing has begun or has its time."""
+        return self._timer is not None or self._writing is not None
 
     async def _flush(self) -> None:
         if self._waiting:

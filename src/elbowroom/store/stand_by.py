@@ -6,7 +6,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
+from elbowroom.context.conversation import (
+    LARGEST_PAGE,
+    Conversation,
+    ConversationRow,
+    KeptTurn,
+    Known,
+    MessagePage,
+    Overview,
+    PageWanted,
+    QueuedMessage,
+)
 from elbowroom.store.base import TrackedTasks
 from elbowroom.store.changes import Batch, Deleted
 
@@ -125,6 +135,27 @@ class StandBy:
             return found
         stored = await self.stored.read(owner, conversation) if self.stored else None
         return stored if stored and self._is_stored(stored.row.id) else None
+
+    async def overview(self, owner: str, conversation: str) -> Overview | None:
+        """Return what the conversation with this id, or else with this name, is."""
+        kept, row = await self._that_has(owner, conversation)
+        return await kept.overview(owner, row.id) if row else None
+
+    async def page(self, owner: str, conversation: str, wanted: PageWanted) -> MessagePage | None:
+        """Return some messages of the conversation with this id, or else with this name."""
+        kept, row = await self._that_has(owner, conversation)
+        return await kept.page(owner, row.id, wanted) if row else None
+
+    async def message(self, owner: str, conversation: str, message: str) -> MessagePage | None:
+        """Return one message, alone on its page, of the conversation with this id, or else with this name."""
+        kept, row = await self._that_has(owner, conversation)
+        return await kept.message(owner, row.id, message) if row else None
+
+    async def _that_has(self, owner: str, conversation: str) -> "tuple[SqlConversations, ConversationRow | None]":
+        """Return where all of a conversation is, and its row; None where there is none."""
+        if row := await self._changed.find(owner, conversation):
+            return self._changed, row
+        return self.stored or self._changed, await self.find(owner, conversation)
 
     async def _take_new(self, batches: Sequence[Batch]) -> None:
         async with self._taking:

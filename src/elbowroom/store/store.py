@@ -47,6 +47,11 @@ class Store:
         """Tell whether the database does not work, so that new rows are only in memory."""
         return self._behind.is_failing
 
+    @property
+    def lag(self) -> float:
+        """Return for how many seconds the oldest word that is not in the database has waited; 0 where all are."""
+        return self.conversations.lag
+
     async def aclose(self) -> None:
         """Finish what is under way and close the store."""
         await self._behind.aclose()

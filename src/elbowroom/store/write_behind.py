@@ -231,8 +231,8 @@ class WriteBehindStore:
         await self._write(backlog, next(turn for other, turn in self._backlogs if other is backlog))
 
     def write_later(self) -> None:
-        """Begin to write all backlogs, where that may be tried again."""
-        for backlog, turn in self._backlogs:
+        """Begin to write all backlogs again after a failure, where that may be tried by now."""
+        for backlog, turn in self._backlogs if self._is_failing else ():
             if backlog.waiting() and self._may_try() and not turn.locked():
                 _ = self.tasks.start(self._write(backlog, turn))
 

@@ -105,3 +105,17 @@ async def test_chats_write_while_old_conversations_go(path: Path) -> None:
         assert held(path) != {}
     async with sql_store(path, Limits(retention_days=30), clock):
         assert held(path) == {}
+
+
+async def test_an_index_pushes_out_no_more_than_its_share(path: Path) -> None:
+    """What is in the index for searches goes with its conversation: what is to leave does not count as room taken."""
+    clock = Clock()
+    put(path, *(Stored(f"c{age}", clock.now - age * HOUR, 30, 7000) for age in range(2, 10)))
+    async with sql_store(path, Limits(), clock) as store:
+        while await store._index.step():
+            pass
+    size = path.stat().st_size  # noqa: ASYNC240
+    async with sql_store(path, Limits(max_gb=0.8 * size / 1e9), clock):
+        kept = held(path)["conversations"]
+    assert kept == {f"c{age}" for age in range(2, 2 + len(kept))}
+    assert 4 <= len(kept) < 8

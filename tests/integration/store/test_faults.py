@@ -9,9 +9,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from chatting import eventually
 from kept_outputs import ME, read, text_of, written_down
 from ledger_files import (
     SOON,
@@ -39,7 +41,7 @@ from elbowroom.context.conversation import Queued, ReplyGrew
 from elbowroom.context.ledger import Entry
 from elbowroom.store import Store
 from elbowroom.store.base import StoreUnavailable
-from elbowroom.store.conversations import LATEST_SECONDS, MOST_CHANGES
+from elbowroom.store.conversations import LATEST_SECONDS, MOST_CHANGES, PAUSE_SECONDS
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.write_behind import Patience
 
@@ -438,6 +440,32 @@ async def test_closing_tells_what_could_not_be_written(path: Path, caplog: pytes
         f"The store {path} could not be written: compactions that are lost: 2.",
         f"The store {path} could not be written: batches of what was said in conversations that are lost: 1.",
     ]
+
+
+async def test_all_turns_share_one_timer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many turns have words, one timer runs until they are written together, and none while nothing is said."""
+    loop, timers = asyncio.get_running_loop(), []
+    async with write_behind_conversations(path) as conversations:
+        assert await conversations.rows(ME) == []
+        call_later = loop.call_later
+
+        def counted(delay: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+            if callback == conversations._write_soon:
+                timers.append(delay)
+            return call_later(delay, callback, *args)
+
+        monkeypatch.setattr(loop, "call_later", counted)
+        asked: list[int] = []
+        for number in range(5):
+            conversations.note(whole(f"c{number}"))
+            conversations.note_soon(partial(asked.append, number))
+        assert len(timers) == 1
+        assert 0 < conversations.lag < LATEST_SECONDS
+        await eventually(lambda: conversations.lag == 0.0, "what was noted is not written")
+        assert asked == [0, 1, 2, 3, 4]
+        await asyncio.sleep(2 * PAUSE_SECONDS)  # for anything that would set another
+        assert len(timers) == 1
+        assert len(await conversations.rows(ME)) == 5
 
 
 async def test_nothing_is_begun_after_the_close(path: Path) -> None:

@@ -7,7 +7,7 @@ from noted_changes import NotedConversations
 
 from elbowroom.agents.answer import AnswerEvent, Notice
 from elbowroom.agents.conversations.queue import STEER, Intake, MessageQueue, told
-from elbowroom.agents.conversations.recording import Pace, TurnRecorder
+from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.context.conversation import QueuedMessage
 from elbowroom.context.ledger import Chain
 
@@ -34,7 +34,7 @@ def queued(number: int) -> QueuedMessage:
 async def test_messages_stay_where_they_were_taken_in() -> None:
     """However the run grows, what was there before stays as it was; a reply that ends it stands before what follows."""
     queue = MessageQueue(None)
-    live = TurnRecorder(NotedConversations(), Pace(), "c", "", "writer", Chain.of("", "writer", [ASKED]))
+    live = TurnRecorder(NotedConversations(), "c", "", "writer", Chain.of("", "writer", [ASKED]))
     intake = Intake(queue, live, show)
     await queue.add("c", said("at once"), "follow_up")
     await intake.begin([ASKED])

@@ -1,14 +1,10 @@
 """A turn is noted as it comes: in order, in few pieces, never later than promised, and to its end."""
 
-import asyncio
-from typing import Any
-
 import pytest
 from noted_changes import NotedConversations, kinds_of
-from waiting import until
 
 from elbowroom.agents.answer import ToolCall
-from elbowroom.agents.conversations.recording import HANDED_OVER, MOST_WAITING, Pace, TurnRecorder
+from elbowroom.agents.conversations.recording import HANDED_OVER, MOST_WAITING, TurnRecorder
 from elbowroom.context.conversation import (
     Added,
     CompactionNoted,
@@ -30,14 +26,12 @@ from elbowroom.providers.base import ReasoningDelta, TextDelta
 
 ASKED = {"role": "user", "content": "What is in a.md?"}
 CHAIN = Chain.of("", "writer", [ASKED])
-NEVER = 3600.0
-PACE = 0.0123
 CALLS = [ToolCall("aaaaaaaaa", "read_note", '{"path": "a.md"}'), ToolCall("bbbbbbbbb", "list", "{}")]
 
 
-def begun(conversations: NotedConversations, pace: Pace | None = None) -> TurnRecorder:
-    """Return a turn of a conversation that is known; without a pace words are noted only when something else is."""
-    live = TurnRecorder(conversations, pace or Pace(NEVER), "conv_1", "", "writer", CHAIN)
+def begun(conversations: NotedConversations) -> TurnRecorder:
+    """Return a turn of a conversation that is known."""
+    live = TurnRecorder(conversations, "conv_1", "", "writer", CHAIN)
     known = ConversationBegun("conv_1", "", "", "writer", 0.0)
     conversations.note([known, TurnBegun(live.id, "conv_1", live.parent, "writer", 0.0)])
     conversations.changes.clear()
@@ -110,37 +104,20 @@ async def test_so_many_words_are_noted_without_waiting() -> None:
     assert kinds_of(conversations.changes) == ["ReplyBegun", "ReplyGrew"]
 
 
-async def test_words_are_noted_in_a_moment() -> None:
-    """A turn in which nothing more happens is noted as far as it has come."""
+async def test_words_are_noted_when_the_store_asks_for_them() -> None:
+    """A turn in which nothing more happens is noted as far as it has come; between two words the store is told once."""
     conversations = NotedConversations()
-    live = begun(conversations, Pace(0.01))
+    live = begun(conversations)
     live.said(words(3))
-    await until(lambda: conversations.noted(ReplyGrew))
     live.said(words(1))
-    await until(lambda: len(conversations.noted(ReplyGrew)) == 2)
-
-
-async def test_all_turns_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One timer runs for all turns with words waiting, and none while nothing is said."""
-    loop, set_timers = asyncio.get_running_loop(), []
-    call_later = loop.call_later
-
-    def counted(delay: float, *args: Any, **named: Any) -> asyncio.TimerHandle:
-        if delay == PACE:
-            set_timers.append(delay)
-        return call_later(delay, *args, **named)
-
-    conversations, pace = NotedConversations(), Pace(PACE)
-    turns = [begun(conversations, pace) for _ in range(5)]
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "call_later", counted)
-        for live in turns:
-            live.said(words(2))
-            live.said(words(2))
-        assert len(set_timers) == 1
-        await until(lambda: len(conversations.noted(ReplyGrew)) == 5)
-        await asyncio.sleep(4 * PACE)  # for anything that would set another
-        assert len(set_timers) == 1
+    assert len(conversations.handing_on) == 1
+    conversations.hand_on()
+    [reply, grown] = conversations.changes
+    assert isinstance(grown, ReplyGrew)
+    assert (kinds_of([reply]), grown.text) == (["ReplyBegun"], "0 1 2 0 ")
+    live.said(words(1))
+    conversations.hand_on()
+    assert len(conversations.noted(ReplyGrew)) == 2
 
 
 async def test_a_reply_that_says_nothing_leaves_nothing() -> None:
@@ -282,7 +259,7 @@ async def test_a_turn_that_was_handed_over_is_not_put_back() -> None:
 
 async def test_without_a_store_nothing_is_kept() -> None:
     """A turn whose conversation is not kept takes everything, and has nothing hidden."""
-    live = TurnRecorder(None, Pace(NEVER), "conv_1", "", "writer", CHAIN)
+    live = TurnRecorder(None, "conv_1", "", "writer", CHAIN)
     live.step_began()
     live.said(words(MOST_WAITING))
     live.called(CALLS)

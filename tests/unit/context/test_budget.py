@@ -337,6 +337,12 @@ def test_items_are_named_the_largest_first(cost: FixedCost, items: list[str]) ->
         (FixedCost(100, pinned=90), 0, f"{LARGER_WINDOW}, or send less text at once."),
         (FixedCost(100, reserve=90), 0, f"{LARGER_WINDOW}."),
         (FixedCost(100, tools=(("a", 90),)), 0, f"{LARGER_WINDOW}, or switch tools off in the client."),
+        (FixedCost(100, tools=(("a", 90),), own=1), 0, f"{LARGER_WINDOW}, or give the agent fewer tools."),
+        (
+            FixedCost(100, tools=(("a", 20), ("b", 70)), own=1),
+            0,
+            f"{LARGER_WINDOW}, or switch tools off in the client.",
+        ),
         (FixedCost(100, system=90), 5, f"{LARGER_WINDOW}, or shorten the system message."),
         (
             FixedCost(100, system=50, tools=(("a", 40),)),

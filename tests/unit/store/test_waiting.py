@@ -103,8 +103,7 @@ def test_what_goes_when_too_many_changes_wait(caplog: pytest.LogCaptureFixture) 
     waiting = WaitingChanges(most_bytes=125_000)
     item = Queued(queued("q", "c0"))
     for number in range(30):
-        waiting.new.extend(whole(f"c{number}", "x" * 1000))
-        waiting.new.append(item)
+        waiting.note([*whole(f"c{number}", "x" * 1000), item])
         waiting.batches()
     before = waiting.batches()
     assert waiting.trim()
@@ -116,6 +115,28 @@ def test_what_goes_when_too_many_changes_wait(caplog: pytest.LogCaptureFixture) 
     assert "c0-t" not in turns
     assert not waiting.trim()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_what_is_said_until_a_batch_is_made_is_in_it() -> None:
+    """Who is asked when a batch is made is asked once for it; the oldest change that waits is as old as that demand."""
+    waiting = WaitingChanges()
+    said: list[str] = ["one "]
+
+    def hand_on() -> None:
+        waiting.note([ReplyGrew("a", "text", "".join(said))])
+
+    assert waiting.oldest is None
+    waiting.note_soon(hand_on)
+    waiting.note_soon(hand_on)
+    since = waiting.oldest
+    said.append("two")
+    [batch] = waiting.batches()
+    assert batch.changes == (ReplyGrew("a", "text", "one two"),)
+    assert since is not None
+    assert waiting.oldest == batch.since == since
+    assert waiting.batches() == [batch]
+    waiting.written(batch)
+    assert waiting.oldest is None
 
 
 def test_deltas_are_joined() -> None:

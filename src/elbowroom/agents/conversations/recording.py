@@ -45,9 +45,7 @@ from elbowroom.providers.base import ReasoningDelta, TextDelta
 
 log = logging.getLogger(__name__)
 MOST_WAITING: Final = 64
-"""How many pieces of a reply wait at most before they are noted."""
-LONGEST_WAIT: Final = 0.11
-"""How many seconds they wait at most; of the 250 ms until a word is durable the store has the rest."""
+"""How many pieces of a reply wait at most before they are noted; the store asks for fewer a few times a second."""
 HANDED_OVER: Final = "The conversation was handed over."
 """How the result of a handover begins, which the next agent reads."""
 KINDS: Final[Mapping[type[TextDelta | ReasoningDelta], PieceKind]] = {TextDelta: "text", ReasoningDelta: "reasoning"}
@@ -65,27 +63,6 @@ OWN_ID: Final = re.compile(rf"conv_[0-9a-f]{{{2 * ID_BYTES}}}")
 """An id that this server gives; clients send it back as the name of their conversation."""
 
 
-class Pace:
-    """One timer for all turns that have words waiting; it runs only while some wait."""
-
-    def __init__(self, seconds: float = LONGEST_WAIT) -> None:
-        self._seconds = seconds
-        self._turns: set[TurnRecorder] = set()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, turn: "TurnRecorder") -> None:
-        """Have a turn note its words in a moment."""
-        self._turns.add(turn)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._hand_on)
-
-    def _hand_on(self) -> None:
-        self._timer = None
-        turns, self._turns = self._turns, set()
-        for turn in turns:
-            turn.hand_on()
-
-
 class TurnRecorder:
     """Records the answer to one request in `conversations` as it comes; where that is None, nothing is kept.
 
@@ -94,7 +71,7 @@ class TurnRecorder:
     """
 
     def __init__(
-        self, conversations: Conversations | None, pace: Pace, conversation: str, owner: str, agent: str, chain: Chain
+        self, conversations: Conversations | None, conversation: str, owner: str, agent: str, chain: Chain
     ) -> None:
         self.id = f"turn_{secrets.token_hex(12)}"
         self.conversation = conversation
@@ -102,7 +79,6 @@ class TurnRecorder:
         self.agent = agent
         self.chain = chain
         self._conversations = conversations
-        self._pace = pace
         self._waiting: list[TextDelta | ReasoningDelta] = []
         self._messages = 0
         self._reply = ""
@@ -121,8 +97,8 @@ class TurnRecorder:
 
     def said(self, events: Sequence[TextDelta | ReasoningDelta]) -> None:
         """Record words and thoughts of the reply as the client sees them."""
-        if not self._waiting:
-            self._pace.add(self)
+        if not self._waiting and self._conversations is not None:
+            self._conversations.note_soon(self.hand_on)
         self._waiting += events
         if len(self._waiting) >= MOST_WAITING:
             self.hand_on()
@@ -264,7 +240,6 @@ class Recording:
 
     def __init__(self, conversations: Conversations | None) -> None:
         self.conversations = conversations
-        self._pace = Pace()
         self._patience = OPENING_SECONDS
 
     async def begin(self, target: Target, request: ChatRequest, *, keeps: bool = True) -> TurnRecorder:
@@ -277,12 +252,12 @@ class Recording:
         messages = without_notices(request.messages)
         chain = Chain.of(owner, target.name, messages)
         if self.conversations is None or not keeps:
-            return TurnRecorder(None, self._pace, new_id(owner, name), owner, target.name, chain)
+            return TurnRecorder(None, new_id(owner, name), owner, target.name, chain)
         nodes = archive_of(chain, messages)
         known = await self._look_up(self.conversations, owner, name, nodes)
         conversation = known.conversation if known is not None else new_id(owner, name)
         kept = known.kept if known is not None else frozenset()
-        live = TurnRecorder(self.conversations, self._pace, conversation, owner, target.name, chain)
+        live = TurnRecorder(self.conversations, conversation, owner, target.name, chain)
         now = time.time()
         begun = [ConversationBegun(conversation, owner, name, target.name, now)] if known is None else []
         changes: list[Change] = [
@@ -306,7 +281,7 @@ class Recording:
         known = await self._look_up(self.conversations, owner, name, archive_of(chain, messages))
         if known is None:
             return None
-        return TurnRecorder(self.conversations, self._pace, known.conversation, owner, target.name, chain)
+        return TurnRecorder(self.conversations, known.conversation, owner, target.name, chain)
 
     async def _look_up(
         self, conversations: Conversations, owner: str, name: str, nodes: Sequence[Archived]

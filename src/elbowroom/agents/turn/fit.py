@@ -139,9 +139,10 @@ class PromptFit:
 
     async def overflow(self) -> ContextOverflow:
         """Return the error for a history that cannot fit."""
-        return await overflow_error(
-            self.history.messages, self.shape, self.counter, self.manager.budget, auto=self.manager.auto
-        )
+        chosen = self.compactor.settings.compaction
+        switched_off = "" if self.manager.auto else "compaction.auto" if chosen.enabled else "compaction.enabled"
+        messages, budget = self.history.messages, self.manager.budget
+        return await overflow_error(messages, self.shape, self.counter, budget, switched_off=switched_off)
 
     async def compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot | None:
         """Compact the history, and take over the outcome.

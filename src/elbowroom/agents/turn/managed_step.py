@@ -15,7 +15,7 @@ from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
-from elbowroom.agents.turn.stream import ReplyStream, StreamWatch, read_reply, size_in_bytes
+from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch, read_reply, size_in_bytes
 from elbowroom.context.budget import Decision
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
@@ -41,8 +41,6 @@ BEGAN_ANEW: Final = (
     "the model was to go on after its window was full, and has twice begun the answer anew. Ask it to go on from its "
     "last words, or load the model with a larger context length."
 )
-AHEAD: Final = 2048
-"""Tokens of a large window that an answer holds at most before they have come: it takes more while it grows."""
 
 
 @dataclass(slots=True)

@@ -21,15 +21,18 @@ class FixedCostReport:
 
 
 async def overflow_error(
-    messages: Sequence[Message], shape: StepRequest, counter: StepCounter, budget: Budget, *, auto: bool
+    messages: Sequence[Message], shape: StepRequest, counter: StepCounter, budget: Budget, *, switched_off: str
 ) -> ContextOverflow:
-    """Return the error for a prompt that cannot fit, with the numbers and a remedy."""
+    """Return the error for a prompt that cannot fit, with the numbers and a remedy.
+
+    `switched_off` is the setting by which nothing is compacted, empty where compaction is on.
+    """
     prompt = await counter.prompt(messages)
     report = await _report(messages, shape, counter, budget)
     if report.cost.prompt >= budget.window:
         message = refusal_of(report.cost, slim_saves=report.slim_saves)
     else:
-        remedy = "" if auto else ", let the history be compacted (compaction.auto)"
+        remedy = f", let the history be compacted ({switched_off})" if switched_off else ""
         message = (
             f"This model's maximum context length is {budget.window} tokens. The request needs {prompt}. Load the "
             f"model with a larger context length{remedy}, or begin a new conversation."
@@ -72,8 +75,9 @@ def fixed_cost_report(
     pinned = min(pinned, size - system)
     rest = size - system - pinned
     tools = _spread(rest, [(_name(tool), counter.text(as_json(tool))) for tool in shape.tools])
-    cost = FixedCost(budget.window, budget.reserve(size), system, tools, pinned if tools else pinned + rest)
     sent = shape.request.tools
+    own = len(shape.tools) - len(sent)
+    cost = FixedCost(budget.window, budget.reserve(size), system, tools, pinned if tools else pinned + rest, own)
     slim = arrange_tools(sent, "slim")
     saves = sum(counter.text(as_json(tool)) for tool in sent) - sum(counter.text(as_json(tool)) for tool in slim)
     return FixedCostReport(cost, max(0, saves))

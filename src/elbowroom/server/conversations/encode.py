@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -18,9 +17,10 @@ from elbowroom.context.conversation import (
     ConversationRow,
     KeptCompaction,
     KeptMessage,
+    MessagePage,
+    PageWanted,
     Totals,
 )
-from elbowroom.errors import RequestError
 from elbowroom.server.encode import to_json
 from elbowroom.server.state import TIMING
 
@@ -33,38 +33,6 @@ FORMS: Final = {"json": "application/json", "markdown": "text/markdown; charset=
 SUFFIXES: Final = {"json": ".json", "markdown": ".md"}
 
 
-@dataclass(frozen=True, slots=True)
-class MessagePage:
-    """Selects messages: those after the one with the id `after`, at most `limit`.
-
-    `is_latest` leaves other branches out, `with_hidden` includes what no client has seen.
-    """
-
-    after: str
-    limit: int
-    is_latest: bool
-    with_hidden: bool
-
-    def of(self, conversation: Conversation) -> dict[str, Any]:
-        """Return the page as a list object. Raises RequestError where there is no message `after`."""
-        messages = conversation.messages
-        hidden = never_shown(messages)
-        chosen = ConversationTree.of(messages).latest() if self.is_latest else messages
-        shown = [kept for kept in chosen if self.with_hidden or kept.id not in hidden]
-        start = self._start(shown)
-        page = shown[start : start + self.limit]
-        data = [describe_message(kept, is_hidden=kept.id in hidden) for kept in page]
-        return listing(data, has_more=start + len(page) < len(shown), following=page[-1].id if page else "")
-
-    def _start(self, shown: Sequence[KeptMessage]) -> int:
-        if not self.after:
-            return 0
-        for place, kept in enumerate(shown, 1):
-            if kept.id == self.after:
-                return place
-        raise RequestError(f"There is no message {self.after!r} among those that are asked for.", param="after")
-
-
 def listing(data: list[dict[str, Any]], *, has_more: bool, following: str) -> dict[str, Any]:
     """Return a list object; `next` is the cursor of the next page, null on the last."""
     return {
@@ -75,6 +43,19 @@ def listing(data: list[dict[str, Any]], *, has_more: bool, following: str) -> di
         "has_more": has_more,
         "next": following if has_more else None,
     }
+
+
+def message_list(page: MessagePage, wanted: PageWanted, *, newest_first: bool) -> dict[str, Any]:
+    """Return a page as a list object; `next` is the cursor of the next page on the same way."""
+    data = [describe_message(kept, is_hidden=kept.id in page.hidden) for kept in page.messages]
+    following = data[0 if wanted.is_backward else -1]["id"] if data else ""
+    return listing(data[::-1] if newest_first else data, has_more=page.has_more, following=following)
+
+
+def json_of_list(listed: dict[str, Any]) -> str:
+    """Return a list object as JSON, encoded item by item: other threads come in between, for items may be large."""
+    head = to_json({name: value for name, value in listed.items() if name != "data"})
+    return head.removesuffix("}") + ',"data":[' + ",".join(map(to_json, listed["data"])) + "]}"
 
 
 def describe_row(row: ConversationRow, status: str = "idle") -> dict[str, Any]:

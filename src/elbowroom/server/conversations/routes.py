@@ -2,25 +2,25 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
 from elbowroom.agents.running import ConversationStatus, RunningAnswer
-from elbowroom.context.branch import never_shown
-from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, Conversations
+from elbowroom.context.conversation import LARGEST_PAGE, ConversationRow, Conversations, PageWanted
 from elbowroom.errors import Forbidden, NotFound, RequestError
 from elbowroom.server.conversations.encode import (
     FORMS,
-    MessagePage,
     describe_compaction,
     describe_fill,
     describe_message,
     describe_row,
+    json_of_list,
     listing,
+    message_list,
     send_export,
 )
 from elbowroom.server.encode import to_json
@@ -34,6 +34,7 @@ USUAL_MESSAGES: Final = 50
 LONGEST_SEARCH: Final = 400
 LIVE: Final = "/api/live"
 PATIENCE_SECONDS: Final = 1.0
+Found = TypeVar("Found")
 
 
 class ConversationRunning(RequestError):
@@ -43,8 +44,20 @@ class ConversationRunning(RequestError):
     code = "conversation_running"
 
 
+class SearchReplaced(RequestError):
+    """A search has been ended, because the same caller has begun another."""
+
+    status = 409
+    code = "search_replaced"
+
+
+SEARCHES: web.AppKey[dict[str, "asyncio.Future[list[ConversationRow]]"]] = web.AppKey("SEARCHES", dict)
+"""The searches that are under way, by their owners."""
+
+
 def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
+    app[SEARCHES] = {}
     one = f"{base}conversations/{{id:[^/]+}}"
     app.router.add_get(f"{base}conversations{end}", list_conversations)
     app.router.add_get(f"{one}{end}", show_conversation)
@@ -60,33 +73,59 @@ async def list_conversations(request: web.Request) -> web.Response:
     if len(search) > LONGEST_SEARCH:
         raise RequestError(f"The search is longer than the {LONGEST_SEARCH} characters it may have.", param="q")
     limit = _whole_number(request, "limit", USUAL_ROWS, MOST_ROWS)
-    kept, owner, before = _conversations(request), owner_asking(request), _moment(request, "before")
-    rows = await kept.rows(owner, search=search, before=before, limit=limit + 1)
+    before = _moment(request, "before")
+    rows = await _rows(request, search, before, limit + 1)
     page = first_page(rows, limit)
     if rows and not page:  # more than a page of them has the same time: no cursor could tell them apart
-        rows = await kept.rows(owner, search=search, before=before, limit=LARGEST_PAGE)
+        rows = await _rows(request, search, before, LARGEST_PAGE)
         page = [row for row in rows if row.updated == rows[0].updated]
     data = [_described_row(request, row) for row in page]
     return _answer(listing(data, has_more=len(page) < len(rows), following=repr(page[-1].updated) if page else ""))
 
 
+async def _rows(request: web.Request, search: str, before: float | None, limit: int) -> list[ConversationRow]:
+    """Return the caller's conversations; a search ends one of the same caller that is still under way."""
+    owner, searches = owner_asking(request), request.app[SEARCHES]
+    asking = _conversations(request).rows(owner, search=search, before=before, limit=limit)
+    if not search:
+        return await asking
+    if older := searches.get(owner):
+        older.cancel()
+    own = searches[owner] = asyncio.ensure_future(asking)
+    try:
+        return await own
+    except asyncio.CancelledError:
+        if searches.get(owner) is own:  # it is the client that has left
+            raise
+        raise SearchReplaced("A newer search of yours has taken the place of this one.") from None
+    finally:
+        if searches.get(owner) is own:
+            del searches[owner]
+
+
 async def show_conversation(request: web.Request) -> web.Response:
-    """Show a conversation with its sizes, what it has used and how it was compacted."""
-    conversation, queue = await _read(request), request.app[SHARED].queue
+    """Show a conversation with its sizes, what it has used and how it was compacted.
+
+    With `limit` the last of its messages come along.
+    """
+    kept, queue = await _asked(request, _conversations(request).overview), request.app[SHARED].queue
     await queue.load()
-    return _answer(
-        {
-            **_described_row(request, conversation.row),
-            "compactions": [describe_compaction(compaction) for compaction in conversation.compactions],
-            "message_count": len(conversation.messages),
-            "queue_length": len(queue.waiting(conversation.row.id)),
-        }
-    )
+    shown = {
+        **_described_row(request, kept.row),
+        "compactions": [describe_compaction(compaction) for compaction in kept.compactions],
+        "message_count": kept.message_count,
+        "queue_length": len(queue.waiting(kept.row.id)),
+    }
+    if "limit" not in request.query:
+        return _answer(shown)
+    wanted = replace(_wanted(request), is_backward=True)
+    last = await _page(request, wanted)
+    return _json(f'{to_json(shown).removesuffix("}")},"messages":{await asyncio.to_thread(json_of_list, last)}}}')
 
 
 async def delete_conversation(request: web.Request) -> web.Response:
     """Delete a conversation with all that belongs to it. Raises ConversationRunning where it is being answered."""
-    row = await _row(request)
+    row = await _asked(request, _conversations(request).find)
     if _status(request, row).status == "running":
         raise ConversationRunning(
             f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
@@ -102,29 +141,49 @@ async def delete_conversation(request: web.Request) -> web.Response:
 
 async def list_messages(request: web.Request) -> web.Response:
     """List the messages as they were said, also those that were compacted since or that no client has seen."""
-    page = MessagePage(
-        after=request.query.get("after", ""),
+    return _json(await asyncio.to_thread(json_of_list, await _page(request, _wanted(request))))
+
+
+def _wanted(request: web.Request) -> PageWanted:
+    """Return which messages are asked for. Raises RequestError that names the parameter at fault."""
+    after, before = (request.query.get(name, "") for name in ("after", "before"))
+    if after and before:
+        raise RequestError("after and before cannot be given together: a page goes one way.", param="before")
+    return PageWanted(
         limit=_whole_number(request, "limit", USUAL_MESSAGES, LARGEST_PAGE),
+        cursor=after or before,
+        is_backward=_is_newest_first(request) != bool(before),
         is_latest=_choice(request, "branch", ("latest", "all")) == "latest",
         with_hidden=_choice(request, "hidden", ("true", "false")) == "true",
     )
-    conversation = await _read(request)
-    return _answer(await asyncio.to_thread(page.of, conversation))
+
+
+def _is_newest_first(request: web.Request) -> bool:
+    return _choice(request, "order", ("asc", "desc")) == "desc"
+
+
+async def _page(request: web.Request, wanted: PageWanted) -> dict[str, Any]:
+    """Return the messages that are asked for, as a list object."""
+    page = await _asked(request, lambda owner, named: _conversations(request).page(owner, named, wanted))
+    if not page.is_known:
+        name = "before" if request.query.get("before") else "after"
+        raise RequestError(f"There is no message {wanted.cursor!r} among those that are asked for.", param=name)
+    return await asyncio.to_thread(message_list, page, wanted, newest_first=_is_newest_first(request))
 
 
 async def show_message(request: web.Request) -> web.Response:
     """Show one message with its place."""
-    conversation, wanted = await _read(request), request.match_info["message"]
-    message = await asyncio.to_thread(_described, conversation, wanted)
-    if message is None:
-        raise NotFound(f"There is no message {wanted!r} in the conversation {conversation.row.id!r}.")
-    return _answer(message)
+    wanted = request.match_info["message"]
+    page = await _asked(request, lambda owner, named: _conversations(request).message(owner, named, wanted))
+    if not page.messages:
+        raise NotFound(f"There is no message {wanted!r} in the conversation {request.match_info['id']!r}.")
+    return _answer(describe_message(page.messages[0], is_hidden=bool(page.hidden)))
 
 
 async def export_conversation(request: web.Request) -> web.StreamResponse:
     """Answer with all of a conversation as a file."""
     form = _choice(request, "format", tuple(FORMS))
-    return await send_export(request, await _read(request), form)
+    return await send_export(request, await _asked(request, _conversations(request).read), form)
 
 
 def first_page(rows: Sequence[ConversationRow], limit: int) -> list[ConversationRow]:
@@ -149,15 +208,9 @@ def owner_asking(request: web.Request) -> str:
     return caller.owner
 
 
-async def _row(request: web.Request) -> ConversationRow:
-    row = await _conversations(request).find(owner_asking(request), conversation_name(request.match_info["id"]))
-    if row is None:
-        raise _unknown(request)
-    return row
-
-
-async def _read(request: web.Request) -> Conversation:
-    found = await _conversations(request).read(owner_asking(request), conversation_name(request.match_info["id"]))
+async def _asked(request: web.Request, question: Callable[[str, str], Awaitable[Found | None]]) -> Found:
+    """Return the answer to a question about the caller's conversation that the address names. Raises NotFound."""
+    found = await question(owner_asking(request), conversation_name(request.match_info["id"]))
     if found is None:
         raise _unknown(request)
     return found
@@ -179,16 +232,13 @@ def _unknown(request: web.Request) -> NotFound:
     return NotFound(f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's.")
 
 
-def _described(conversation: Conversation, wanted: str) -> dict[str, Any] | None:
-    """Return the message with this id."""
-    hidden = never_shown(conversation.messages)
-    found = (kept for kept in conversation.messages if kept.id == wanted)
-    return next((describe_message(kept, is_hidden=kept.id in hidden) for kept in found), None)
-
-
 def _answer(value: dict[str, Any]) -> web.Response:
+    return _json(to_json(value))
+
+
+def _json(text: str) -> web.Response:
     headers = {hdrs.CACHE_CONTROL: "no-store", "X-Content-Type-Options": "nosniff"}
-    return web.json_response(value, dumps=to_json, headers=headers)
+    return web.json_response(text=text, headers=headers)
 
 
 def _whole_number(request: web.Request, name: str, usual: int, most: int) -> int:

@@ -8,7 +8,7 @@ import { watch } from "./live.js";
 
 export async function conversationView({ main, signal, id }) {
   const route = `/v1/conversations/${encodeURIComponent(id)}`;
-  let shown = await api(route, { signal });
+  let shown = await api(`${route}?limit=${PAGE}&order=desc`, { signal });
   const meter = gauge(shown.context, null);
   meter.element.classList.add("large");
   const phase = h("span.phase");
@@ -48,7 +48,7 @@ export async function conversationView({ main, signal, id }) {
   }
 
   show();
-  await messages.more();
+  messages.take(shown.messages);
   let before = shown.status === "running" ? "" : undefined;
   watch(signal, async (turns) => {
     const turn = turns.get(shown.id);
@@ -71,7 +71,7 @@ export async function conversationView({ main, signal, id }) {
 // A step of the timeline, with the originals one click away.
 function compaction(each, window, route, signal) {
   const originals = messageList(route, signal, () => null, each.at);
-  const fold = h("details.originals", { ontoggle: () => { if (fold.open && !originals.started) originals.more(); } },
+  const fold = h("details.originals", { ontoggle: () => originals.element.querySelector("li") ?? originals.more() },
     h("summary", "The originals, word for word"), originals.element);
   const rung = each.rung ?? each.method;
   const sizes = [each.before, each.after].map((tokens) => {
@@ -94,51 +94,53 @@ function compaction(each, window, route, signal) {
     fold);
 }
 
+const PAGE = 100;
 const ROLES = { user: "User", assistant: "Assistant", system: "System", tool: "Result of a tool", developer: "System" };
 
-// Messages page by page; until a moment, where only those are meant that were there before it.
+// Messages page by page, the newest first; or from the first to those that were there at a moment.
 function messageList(route, signal, conversation, until = Infinity) {
   const list = h("ol.messages");
   const foot = h("div.foot");
   const isWhole = until === Infinity;
   const hidden = isWhole ? h("label.check", h("input", { type: "checkbox", checked: true, onchange: () => self.refresh() }), "Show what no client has seen") : null;
   const element = isWhole
-    ? h("section", { "aria-labelledby": "messages" }, h("div.head", h("h2", { id: "messages" }, "Messages"), hidden), list, foot)
+    ? h("section", { "aria-labelledby": "messages" }, h("div.head", h("h2", { id: "messages" }, "Messages"), hidden), foot, list)
     : h("div", list, foot);
-  let after = "", last = 0, count = 0, round = 0;
+  let cursor = "", next = Infinity, count = 0, round = 0;
   const self = {
-    element, started: false,
-    async more(limit = 50) {
-      self.started = true;
+    element,
+    async more(limit = PAGE) {
       const mine = round;
-      const query = new URLSearchParams({ limit: String(limit), hidden: String(hidden?.firstChild.checked ?? true) });
-      if (after) query.set("after", after);
+      const query = new URLSearchParams({ limit, hidden: hidden?.firstChild.checked ?? true, order: isWhole ? "desc" : "asc", after: cursor });
       try {
         const page = await api(`${route}/messages?${query}`, { signal });
-        if (mine !== round) return;
-        const rows = page.data.filter((message) => message.created <= until);
-        for (const message of rows) {
-          for (const each of conversation()?.compactions ?? []) if (each.at > last && each.at <= message.created && last) list.append(divider(each));
-          last = message.created;
-          list.append(messageItem(message));
-        }
-        count += rows.length;
-        after = page.next ?? "";
-        const ended = !after || rows.length < page.data.length;
-        if (ended && isWhole) for (const each of conversation()?.compactions ?? []) if (each.at > last) list.append(divider(each));
-        foot.replaceChildren(...(count ? [] : [empty("No message", "Nothing was kept of it.")]), ...(ended ? [] : [button("Show more messages", () => self.more())]));
+        if (mine === round) self.take(page);
       } catch (error) {
         if (error.name !== "AbortError") foot.replaceChildren(trouble(error, () => self.more(limit)));
       }
     },
+    take(page) {
+      const rows = page.data.filter((message) => message.created <= until);
+      const before = list.scrollHeight;
+      for (const message of rows) {
+        list[isWhole ? "prepend" : "append"](messageItem(message), ...dividers(message.created, next));
+        next = message.created;
+      }
+      if (isWhole && cursor) scrollBy(0, list.scrollHeight - before);
+      count += rows.length;
+      cursor = page.next ?? "";
+      const ended = !cursor || rows.length < page.data.length;
+      foot.replaceChildren(...(count ? [] : [empty("No message", "Nothing was kept of it.")]), ...(ended ? [] : [button(isWhole ? "Earlier messages" : "Show more", () => self.more())]));
+    },
     async refresh() {
-      const limit = Math.min(200, Math.max(50, count + 20));
+      const limit = Math.min(200, count + 20);
       round += 1;
-      after = "", last = 0, count = 0;
+      cursor = "", next = Infinity, count = 0;
       list.replaceChildren();
       await self.more(limit);
     },
   };
+  const dividers = (from, to) => (conversation()?.compactions ?? []).filter(({ at }) => at > from && at <= to).map(divider);
   return self;
 }
 

@@ -40,8 +40,7 @@ export async function conversationsView({ main, signal }) {
   async function load(anew) {
     const round = anew ? ++state.round : state.round;
     if (anew) state.before = "";
-    const query = new URLSearchParams({ limit: "20" });
-    if (state.search) query.set("q", state.search);
+    const query = new URLSearchParams({ q: state.search });
     if (state.before) query.set("before", state.before);
     try {
       const page = await api(`${ROUTE}?${query}`, { signal });

@@ -7,15 +7,26 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, Select, Table, insert, select
 
 from elbowroom.context import conversation as kinds
-from elbowroom.context.conversation import LARGEST_PAGE, Conversation, ConversationRow, KeptTurn, Known, QueuedMessage
+from elbowroom.context.conversation import (
+    LARGEST_PAGE,
+    Conversation,
+    ConversationRow,
+    KeptTurn,
+    Known,
+    MessagePage,
+    Overview,
+    PageWanted,
+    QueuedMessage,
+)
 from elbowroom.store.base import StoreUnavailable, encoded, owner_key
 from elbowroom.store.changes import KeptChange, TurnDeleted, is_sound_id, left_out
 from elbowroom.store.sql.database import Database, reading, writing
-from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from
+from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from, selected
 from elbowroom.store.sql.finding import keys_of, longest_known, searched
-from elbowroom.store.sql.reading import conversation_row, read_conversation, read_queue, read_turns
+from elbowroom.store.sql.pages import read_message, read_page
+from elbowroom.store.sql.reading import conversation_row, read_conversation, read_overview, read_queue, read_turns
 from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
-from elbowroom.store.sql.statements import TAILS, interrupting
+from elbowroom.store.sql.statements import TAILS, interrupting, values
 from elbowroom.store.sql.writing import Plan, Tail, growing, with_sure_tails
 
 NUMBERED: Final = (messages, step_usage, compactions, queue)
@@ -46,7 +57,7 @@ class SqlConversations:
     def look_up(self, connection: Connection, owner: str, name: str, keys: Sequence[str]) -> Known | None:
         """Find the conversation with this name, or where that is empty, the one that has the longest beginning."""
         if name:
-            row = connection.execute(_newest(owner).where(conversations.c.name == encoded(name))).first()
+            row = connection.execute(_named(owner, name)).first()
             found = row.id if row else None
         else:
             found = longest_known(connection, owner_key(owner), keys)
@@ -95,6 +106,24 @@ class SqlConversations:
         """Return all of the conversation with this id, or else with this name."""
         row = _found(connection, owner, conversation)
         return read_conversation(connection, row) if row else None
+
+    @reading
+    def overview(self, connection: Connection, owner: str, conversation: str) -> Overview | None:
+        """Return what the conversation with this id, or else with this name, is."""
+        row = _found(connection, owner, conversation)
+        return read_overview(connection, row) if row else None
+
+    @reading
+    def page(self, connection: Connection, owner: str, conversation: str, wanted: PageWanted) -> MessagePage | None:
+        """Return some messages of the conversation with this id, or else with this name."""
+        row = _found(connection, owner, conversation)
+        return read_page(connection, row, wanted) if row else None
+
+    @reading
+    def message(self, connection: Connection, owner: str, conversation: str, message: str) -> MessagePage | None:
+        """Return one message, alone on its page, of the conversation with this id, or else with this name."""
+        row = _found(connection, owner, conversation)
+        return read_message(connection, row, message) if row else None
 
     @reading
     def copied(self, connection: Connection, changes: Sequence[KeptChange], known: Collection[str]) -> Copied:
@@ -180,13 +209,8 @@ ROWS_OF: Final = {
 
 
 def _tails(connection: Connection, replies: Sequence[str]) -> dict[str, Tail]:
-    found: dict[str, Tail] = {}
-    for reply in replies:
-        if row := connection.execute(TAILS, {"id": reply}).first():
-            found[reply] = Tail(row.turn)
-            if row.position is not None:
-                found[reply] = Tail(row.turn, row.position, row.kind, len(row.content))
-    return found
+    rows = selected(connection, TAILS, [values(message=reply) for reply in replies])
+    return {reply: Tail(turn) if last is None else Tail(turn, last, *rest) for reply, turn, last, *rest in rows}
 
 
 def _conversations_of(connection: Connection, changes: Sequence[KeptChange]) -> set[str]:
@@ -216,8 +240,14 @@ def _found(connection: Connection, owner: str, conversation: str) -> Row[Any] | 
     own = select(conversations).where(conversations.c.owner == owner_key(owner), conversations.c.id == conversation)
     if is_sound_id(conversation) and (row := connection.execute(own).first()):
         return row
-    named = _newest(owner).where(conversations.c.name == encoded(conversation))
-    return connection.execute(named).first() if conversation else None
+    return connection.execute(_named(owner, conversation)).first() if conversation else None
+
+
+def _named(owner: str, name: str) -> Select[Any]:
+    """Select those with this name, the one used last first; ordered so, the index of names is used."""
+    own = conversations.c
+    named = select(conversations).where(own.owner == owner_key(owner), own.name == encoded(name))
+    return named.order_by((own.updated + 0).desc(), own.id.desc())
 
 
 def _newest(owner: str) -> Select[Any]:

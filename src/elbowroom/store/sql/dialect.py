@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import URL, Connection, Delete, Engine, Insert, Table, Update, create_engine, event
-from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect
+from sqlalchemy import URL, Connection, Delete, Engine, Insert, Select, Table, Update, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, Dialect
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState, QueuePool
 
@@ -59,6 +59,7 @@ WAL_RESET_FIXED: Final = (3, 51, 3)
 """Before it one connection could damage the file that resets the log while another commits: only one here does both."""
 Writing = Insert | Update | Delete
 Values = Mapping[str, Any]
+Name = TypeVar("Name", str, int)
 
 
 def create_engines(path: Path | None, readers: int) -> tuple[Engine, Engine]:
@@ -75,18 +76,33 @@ def create_engines(path: Path | None, readers: int) -> tuple[Engine, Engine]:
 
 
 def execute_all(connection: Connection, groups: Sequence[tuple[Writing, Sequence[Values]]]) -> None:
-    """Carry out statements in order, each for all its values.
+    """Carry out statements in order, each for all its values, which are texts, numbers, bytes and None.
 
     The statements are constants, for each is translated into SQL once for each kind of database: that takes several
-    times as long as carrying it out. The values are texts, numbers, bytes and None.
+    times as long as carrying it out. The driver does that itself, for the way through SQLAlchemy takes longer as well.
     """
-    for statement, given in groups:
+    with _driver(connection) as cursor:
+        for statement, given in groups:
+            sql, fixed = _translated(statement, connection.dialect)
+            cursor.executemany(sql, [{**fixed, **values} for values in given] if fixed else given)
+
+
+def selected(connection: Connection, statement: Select[Any], given: Sequence[Values]) -> list[Sequence[Any]]:
+    """Return the rows that a statement selects for all these values, of columns that hold texts and numbers.
+
+    The statement is a constant, as for `execute_all`.
+    """
+    rows: list[Sequence[Any]] = []
+    with _driver(connection) as cursor:
         sql, fixed = _translated(statement, connection.dialect)
-        connection.exec_driver_sql(sql, [{**fixed, **values} for values in given] if fixed else list(given))
+        for values in given:
+            cursor.execute(sql, {**fixed, **values})
+            rows += cursor.fetchall()
+    return rows
 
 
-def batched(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield names in as many pieces as statements have to carry them."""
+def batched(names: Sequence[Name]) -> Iterator[Sequence[Name]]:
+    """Yield names or numbers in as many pieces as statements have to carry them."""
     for start in range(0, len(names), MOST_VARIABLES):
         yield names[start : start + MOST_VARIABLES]
 
@@ -166,12 +182,25 @@ def _engine(name: str, connections: int, pragmas: Sequence[str], begin: str) -> 
 
     event.listen(engine, "connect", prepare)
     event.listen(engine, "reset", reset)
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    event.listen(engine, "begin", lambda connection: connection.connection.driver_connection.execute(begin))
     return engine
 
 
+@contextmanager
+def _driver(connection: Connection) -> Iterator[DBAPICursor]:
+    """Lend the driver's own cursor; its errors are raised as SQLAlchemy's."""
+    driver = connection.dialect.loaded_dbapi
+    cursor = connection.connection.cursor()
+    try:
+        yield cursor
+    except driver.Error as error:
+        raise DBAPIError.instance(None, None, error, driver.Error, hide_parameters=True) from error
+    finally:
+        cursor.close()
+
+
 @lru_cache(maxsize=128)
-def _translated(statement: Writing, dialect: Dialect) -> tuple[str, dict[str, Any]]:
+def _translated(statement: Writing | Select[Any], dialect: Dialect) -> tuple[str, dict[str, Any]]:
     """Return a statement in the database's words, and its values that are always the same."""
     compiled = statement.compile(dialect=dialect)
     return str(compiled), {name: value.value for value, name in compiled.bind_names.items() if not value.required}

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from itertools import count
+from itertools import islice
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select, union_all
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, or_, select, union_all
 
 from elbowroom.context.conversation import ConversationRow
 from elbowroom.store.changes import is_sound_id
@@ -13,6 +13,7 @@ from elbowroom.store.message_parts import UNREADABLE, Part, body, text_in_part
 from elbowroom.store.sql.dialect import MOST_VARIABLES, batched
 from elbowroom.store.sql.reading import conversation_row
 from elbowroom.store.sql.schema import conversations, message_parts, messages, turns
+from elbowroom.store.sql.text_index import SEARCHED, found_in_index
 
 FIRST_LOOK: Final = 20
 """How many keys from the end are asked for first: mostly all but the last one or two are known."""
@@ -116,11 +117,12 @@ def _is_answer(row: Row[*tuple[Any, ...]]) -> bool:
 
 
 ESCAPE: Final = "!"
-SEARCHED: Final = ("text", "content")
 MOST_SEARCHED: Final = 16
 """How many characters SQL looks for, whose expressions have bounds; the whole text is looked for in what that finds."""
 PARTS_A_LOOK: Final = 20
 """How many parts that may hold a text are read at once."""
+MOST_FOUND: Final = 2_000
+"""How many messages that may hold a text are taken from the index."""
 next_part: Final = message_parts.alias()
 """The part after one: a text that is looked for may go on there."""
 GOES_ON: Final = and_(
@@ -134,21 +136,46 @@ CONTENT: Final = message_parts.c.content.concat(func.coalesce(next_part.c.conten
 
 def searched(connection: Connection, candidates: Select[Any], search: str, limit: int) -> list[ConversationRow]:
     """Return the first of the candidates that hold a text."""
-    own = messages.c.conversation == conversations.c.id
-    statement = candidates.where(_parts_that_may_hold(search).where(own).correlate(conversations).exists())
-    found: list[ConversationRow] = []
-    for start in count(0, limit):
-        rows = connection.execute(statement.limit(limit).offset(start)).all()
-        found += [conversation_row(row) for row in rows if _holds(connection, row.id, search)]
-        if len(found) >= limit or len(rows) < limit:
-            break
-    return found[:limit]
+    last, known = _known(connection, search)
+    with connection.execute(candidates.where(_may_hold(search, last, sorted(known)))) as rows:
+        holding = (row for row in rows if row.id in known or _holds(connection, row.id, search, last))
+        return [conversation_row(row) for row in islice(holding, limit)]
 
 
-def _holds(connection: Connection, conversation: str, search: str) -> bool:
-    """Tell whether a conversation holds a text, not only JSON that looks like it."""
-    statement = _parts_that_may_hold(search).where(messages.c.conversation == conversation)
-    statement = statement.order_by(messages.c.number, message_parts.c.position).limit(PARTS_A_LOOK)
+def _known(connection: Connection, search: str) -> tuple[int, set[str]]:
+    """Return up to which number the index tells of messages, and the conversations in which these hold a text.
+
+    The number is 0 where too many may hold it: such a text is soon found by reading.
+    """
+    last, found = found_in_index(connection, search)
+    numbers = connection.scalars(found.limit(MOST_FOUND + 1)).all() if found is not None else []
+    if len(numbers) > MOST_FOUND:
+        return 0, set()
+    known: set[str] = set()
+    for some in batched(numbers):
+        statement = _parts_that_may_hold(search).add_columns(messages.c.conversation)
+        for row in connection.execute(statement.where(messages.c.number.in_(some))):
+            if row.conversation not in known and _any_holds([row], search.lower()):
+                known.add(row.conversation)
+    return last, known
+
+
+def _may_hold(search: str, last: int, known: Sequence[str]) -> ColumnElement[bool]:
+    """Tell in SQL which conversations hold a text, or may do so in messages after the last that is in the index."""
+    own, this = messages.c, conversations.c.id
+    newer = _parts_that_may_hold(search).where(own.conversation == this, own.number > last)
+    newer_may = newer.correlate(conversations).exists()
+    if not last:
+        return newer_may
+    is_newer = this.in_(select(own.conversation).where(own.number > last))
+    return or_(*(this.in_(some) for some in batched(known)), and_(is_newer, newer_may))
+
+
+def _holds(connection: Connection, conversation: str, search: str, last: int) -> bool:
+    """Tell whether the messages of a conversation after this number hold a text, not only JSON that looks like it."""
+    own = messages.c
+    statement = _parts_that_may_hold(search).where(own.conversation == conversation, own.number > last)
+    statement = statement.order_by(own.number, message_parts.c.position).limit(PARTS_A_LOOK)
     holds, start, read = False, 0, PARTS_A_LOOK
     while not holds and read == PARTS_A_LOOK:
         rows = connection.execute(statement.offset(start)).all()

@@ -21,6 +21,7 @@ from elbowroom.store.sql.schema import (
     tool_outputs,
     turns,
 )
+from elbowroom.store.sql.text_index import TextIndex
 
 log = logging.getLogger(__name__)
 OUTPUTS_A_TRANSACTION: Final = 20
@@ -28,7 +29,7 @@ OUTPUTS_A_TRANSACTION: Final = 20
 MESSAGES_A_TRANSACTION: Final = 100
 """How many messages are deleted at once, each perhaps with images in it, for the same reason."""
 GOING: Final = -1.0
-"""The last use of a conversation of which a part is deleted already, unless somebody comes back to it."""
+"""The last use of a conversation of which a part is deleted already, unless somebody comes back to it: before all."""
 SHARE_OF_OUTPUTS: Final = 0.5
 """Outputs of tools count for no more than this share of `max_gb` here: they push out no conversation beyond that."""
 
@@ -95,10 +96,11 @@ class ToolOutputLimits:
 
 
 class ConversationLimits:
-    """Deletes conversations with all that belongs to them; `clock` gives Unix seconds."""
+    """Deletes conversations with all that belongs to them, also from the index; `clock` gives Unix seconds."""
 
-    def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database, limits: Limits, clock: Callable[[], float], index: TextIndex) -> None:
         self.database = database
+        self._index = index
         self._limits = limits
         self._clock = clock
         self._is_stopped = False
@@ -114,12 +116,15 @@ class ConversationLimits:
         """
         now = self._clock()
         safe = now - self._limits.safe_seconds
-        is_going, used = conversations.c.updated == GOING, conversations.c.updated
-        while await self._delete_some(is_going | (used < min(self._limits.oldest(now), safe))):
+        used = conversations.c.updated
+        is_going = used <= GOING
+        while await self._delete_some(used < max(0.0, min(self._limits.oldest(now), safe))):
             pass
+        await self._index.take_out()
         while await self._excess() > 0 and await self._delete_some(used < safe):
             while await self._delete_some(is_going):
                 pass
+            await self._index.take_out()
 
     @reading
     def _excess(self, connection: Connection) -> float:

@@ -3,9 +3,10 @@
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, Row, func, select
 
 from elbowroom.context.conversation import (
     CompactionDetails,
@@ -15,12 +16,14 @@ from elbowroom.context.conversation import (
     KeptCompaction,
     KeptMessage,
     KeptTurn,
+    Overview,
     QueuedMessage,
     StepUsage,
     Totals,
 )
 from elbowroom.context.transcript import Message
 from elbowroom.store.base import decoded_text
+from elbowroom.store.changes import is_sound_id
 from elbowroom.store.message_parts import REPLY_FIELDS, UNREADABLE, Part, joined
 from elbowroom.store.sql.dialect import batched
 from elbowroom.store.sql.schema import compactions, message_parts, messages, queue, turns
@@ -37,20 +40,29 @@ def read_conversation(connection: Connection, row: Row[Any]) -> Conversation:
     """Return all of a conversation."""
     own = messages.c.conversation == row.id
     turns_by_id = {turn.id: turn for turn in connection.execute(select(turns).where(turns.c.conversation == row.id))}
-    of_it = select(compactions).where(compactions.c.conversation == row.id).order_by(compactions.c.number)
-    return Conversation(
-        conversation_row(row),
-        tuple(_compaction(one) for one in connection.execute(of_it)),
-        tuple(
-            _kept_message(row, turns_by_id, *said) for said in _said(connection, own) if _has_place(said, turns_by_id)
-        ),
-    )
+    return Conversation(conversation_row(row), _compactions(connection, row), _kept(connection, row, own, turns_by_id))
+
+
+def read_overview(connection: Connection, row: Row[Any]) -> Overview:
+    """Return what a conversation is, without what was said in it."""
+    count = connection.scalar(select(func.count()).where(messages.c.conversation == row.id)) or 0
+    return Overview(conversation_row(row), _compactions(connection, row), count)
+
+
+def kept_messages(connection: Connection, row: Row[Any], condition: ColumnElement[bool]) -> Sequence[KeptMessage]:
+    """Return those messages of a conversation that this is true of, in order."""
+    theirs = select(messages.c.turn).where(condition, messages.c.turn != "")
+    turns_by_id = {turn.id: turn for turn in connection.execute(select(turns).where(turns.c.id.in_(theirs)))}
+    return _kept(connection, row, condition, turns_by_id)
 
 
 def read_turns(connection: Connection, conversation: str, keys: set[str]) -> list[KeptTurn]:
     """Return the turns that hold more than a reply and whose answer, or else whose parent, has one of the keys."""
-    of_it = select(turns).where(turns.c.conversation == conversation, turns.c.has_more)
-    meant = [turn for turn in connection.execute(of_it) if _is_meant(turn, keys)]
+    # Written so, the index of keys is used, and not all turns of a conversation are read.
+    of_it = select(turns).where(turns.c.conversation.concat("") == conversation, turns.c.has_more)
+    with_keys = (of_it.where(turns.c.key.in_(some)) for some in batched(["", *filter(is_sound_id, keys)]))
+    meant = [turn for statement in with_keys for turn in connection.execute(statement) if _is_meant(turn, keys)]
+    meant.sort(key=attrgetter("began"))
     found: dict[str, list[Message]] = defaultdict(list)
     for some in batched([turn.id for turn in meant]):
         for row, message, _ in _said(connection, messages.c.turn.in_(some)):
@@ -104,6 +116,13 @@ def _said(connection: Connection, condition: ColumnElement[bool]) -> Iterator[tu
         yield row, message, reasoning
 
 
+def _kept(
+    connection: Connection, row: Row[Any], condition: ColumnElement[bool], turns_by_id: dict[str, Row[Any]]
+) -> tuple[KeptMessage, ...]:
+    said = (each for each in _said(connection, condition) if _has_place(each, turns_by_id))
+    return tuple(_kept_message(row, turns_by_id, *each) for each in said)
+
+
 def _has_place(said: tuple[Row[Any], Message, str], turns_by_id: dict[str, Row[Any]]) -> bool:
     return said[0].key is not None or said[0].turn in turns_by_id
 
@@ -116,6 +135,11 @@ def _kept_message(
     return KeptMessage(
         row.id, row.number, row.turn, key or "", parent, decoded_text(agent), row.status, message, reasoning, row.at
     )
+
+
+def _compactions(connection: Connection, row: Row[Any]) -> tuple[KeptCompaction, ...]:
+    of_it = select(compactions).where(compactions.c.conversation == row.id).order_by(compactions.c.number)
+    return tuple(map(_compaction, connection.execute(of_it)))
 
 
 def _compaction(row: Row[Any]) -> KeptCompaction:

@@ -24,6 +24,7 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
+    text,
 )
 
 from elbowroom.store.base import SCHEMA_VERSION, VERSION_TABLE, StoreUnavailable
@@ -33,8 +34,11 @@ MIGRATIONS: Final = "elbowroom.store.sql:migrations"
 alembic_version: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 """The table in which Alembic notes which of its migrations a file has seen."""
 
-LARGEST_PART: Final = 16_384
-"""The most characters of a part; a longer text goes on in a new part, for a part that grows is written anew."""
+LARGEST_PART: Final = 3_800
+"""The most characters of a part; a longer text goes on in a new part, for a part that grows is written anew.
+
+With its other columns it fits into one page of SQLite's.
+"""
 NUMBER: Final = BigInteger().with_variant(Integer, "sqlite")
 """The type of a number that the database gives out itself."""
 
@@ -125,6 +129,7 @@ conversations: Final = Table(
     Column("fill_stop_at", Integer, comment="tokens"),
 )
 Index("conversations_by_owner", conversations.c.owner, conversations.c.updated)
+Index("conversations_by_name", conversations.c.owner, conversations.c.name)
 Index("conversations_by_update", conversations.c.updated)
 
 turns: Final = Table(
@@ -225,6 +230,28 @@ queue: Final = Table(
 Index("queue_by_conversation", queue.c.conversation)
 
 
+search_progress: Final = Table(
+    "search_progress",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False, comment="messages up to it are in the index"),
+)
+search_leaving: Final = Table(
+    "search_leaving",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False, comment="of a deleted message in the index"),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("kind", String, nullable=False),
+    Column("content", Text, nullable=False, comment="as the deleted part had it"),
+)
+LEAVING: Final = text(
+    "CREATE TRIGGER message_parts_leave_the_index AFTER DELETE ON message_parts "
+    "WHEN old.kind IN ('text', 'content') BEGIN "
+    "INSERT OR IGNORE INTO search_leaving SELECT messages.number, old.position, old.kind, old.content "
+    "FROM messages, search_progress WHERE messages.id = old.message AND messages.number <= search_progress.number; END"
+)
+"""Keeps what a deleted part said for the moment until it is out of the index, which has to be told it."""
+
+
 def version_of(connection: Connection) -> int:
     """Return the version of the tables, 0 where there are none. Raises StoreUnavailable for those of a newer one."""
     if not inspect(connection).has_table(schema_version.name):
@@ -239,6 +266,7 @@ def version_of(connection: Connection) -> int:
 def make_tables(connection: Connection) -> None:
     """Make all tables in a new database, as all migrations together would: that takes a fraction of their time."""
     metadata.create_all(connection, checkfirst=False)
+    connection.execute(LEAVING)
     alembic_version.create(connection)
     connection.execute(insert(alembic_version).values(version_num=str(SCHEMA_VERSION)))
     connection.execute(insert(schema_version).values(version=SCHEMA_VERSION))

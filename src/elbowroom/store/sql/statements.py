@@ -14,6 +14,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
+    func,
     insert,
     literal,
     or_,
@@ -73,7 +74,8 @@ HEAR: Final = _inserting(
     and_(
         _is_there(conversations, "conversation"),
         ~exists().where(messages.c.conversation == bound("conversation"), messages.c.key == bound("key")),
-        ~exists().where(turns.c.conversation == bound("conversation"), turns.c.key == bound("key")),
+        # Written so, the index of keys is used: the one of conversations would have all turns of this one read.
+        ~exists().where(turns.c.conversation.concat("") == bound("conversation"), turns.c.key == bound("key")),
     ),
 )
 TITLE: Final = (
@@ -169,9 +171,15 @@ USED_BY_TURN: Final = (
     .values(updated=bound("at"))
 )
 TAILS: Final = (
-    select(messages.c.id, messages.c.turn, message_parts.c.position, message_parts.c.kind, message_parts.c.content)
+    select(
+        messages.c.id,
+        messages.c.turn,
+        message_parts.c.position,
+        message_parts.c.kind,
+        func.length(message_parts.c.content),
+    )
     .join_from(messages, message_parts, message_parts.c.message == messages.c.id, isouter=True)
-    .where(messages.c.id == bindparam("id"))
+    .where(messages.c.id == bound("message"))
     .order_by(message_parts.c.position.desc())
     .limit(1)
 )

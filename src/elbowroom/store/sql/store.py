@@ -13,6 +13,7 @@ from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.limits import ConversationLimits, ToolOutputLimits
 from elbowroom.store.sql.outputs import SqlToolOutputs
 from elbowroom.store.sql.rows import SqlLedger, SqlMemories
+from elbowroom.store.sql.text_index import AGAIN_SECONDS, TextIndex
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,9 @@ class SqlStore:
         self._database = database
         self._limits = limits
         self._output_limits = ToolOutputLimits(database, limits, clock)
-        self._conversation_limits = ConversationLimits(database, limits, clock)
+        self._index = TextIndex(database)
+        self._conversation_limits = ConversationLimits(database, limits, clock, self._index)
+        self._indexing: asyncio.Task[None] | None = None
         self._clock = clock
         self._tasks = TrackedTasks()
         self._limiting: asyncio.Task[None] | None = None
@@ -51,6 +54,7 @@ class SqlStore:
             await database.aclose()
             raise
         store._limiting = store._tasks.start(store._apply_limits())
+        store._index_soon(0.0)
         return store
 
     @property
@@ -64,17 +68,24 @@ class SqlStore:
         return self._database.path is not None
 
     def has_grown(self) -> None:
-        """Apply the limits in the background, unless that was done a short while ago."""
+        """Apply the limits in the background, unless that was done a short while ago, and index what is new."""
         is_limiting = self._limiting and not self._limiting.done()
         if not is_limiting and abs(self._clock() - self._limited) >= self._limits.again_seconds:
             self._limiting = self._tasks.start(self._apply_limits())
+        self._index_soon(AGAIN_SECONDS)
 
     async def aclose(self) -> None:
         """Finish what is under way, but not the limits, and close the database."""
         self._output_limits.stop()
         self._conversation_limits.stop()
+        self._index.stop()
         await self._tasks.finished()
         await self._database.aclose()
+
+    def _index_soon(self, wait: float) -> None:
+        """Bring the index for searches up to date in the background after so many seconds, unless that is to come."""
+        if self.is_durable and (self._indexing is None or self._indexing.done()):
+            self._indexing = self._tasks.start(self._index.keep_up(wait))
 
     async def _apply_limits(self) -> None:
         self._limited = self._clock()
