@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from elbowroom.context.transcript import Message
 
 LARGEST_PAGE = 200
 """Conversations that one page of a list may have."""
+
+PRUNING: Final = "pruning agent: "
+"""How the model's name begins in a `StepUsed` of the pruning agent."""
 
 Status = Literal["streaming", "complete", "interrupted"]
 """A `streaming` reply is still growing; one that a stopped process leaves so is `interrupted` once it starts again."""
@@ -155,7 +158,10 @@ class ContextFill:
 
 @dataclass(frozen=True, slots=True)
 class StepUsed:
-    """The tokens that one model call has used; `fill` is None where the window is not managed."""
+    """The tokens that one model call has used; `fill` is None where the window is not managed.
+
+    The `model` of a call of the pruning agent begins with `PRUNING`.
+    """
 
     turn: str
     model: str
@@ -277,11 +283,16 @@ class KeptTurn:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The tokens that a conversation has used in all its model calls."""
+    """The tokens that a conversation has used in all its model calls.
+
+    Of these, `pruning` are those of `pruning_calls` calls of the pruning agent; None where they were not asked for.
+    """
 
     usage: StepUsage
     steps: int
     compactions: int
+    pruning: StepUsage | None = None
+    pruning_calls: int = 0
 
 
 @dataclass(frozen=True, slots=True)

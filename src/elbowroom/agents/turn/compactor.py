@@ -16,7 +16,7 @@ from elbowroom.agents.turn.pruner import Conversation, PruningAgent, choose_prun
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import Cannot, Compaction, Ladder, Progress, RemovedCalls, TaskState, inner_summary
-from elbowroom.context.conversation import CompactionDetails
+from elbowroom.context.conversation import PRUNING, CompactionDetails
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.request_facts import request_facts
@@ -145,6 +145,13 @@ class Compactor:
         """Record that the conversation could not be made any shorter."""
         self.settings.shared.observations.not_compacted()
 
+    def _note_use(self, pruner: PruningAgent) -> None:
+        """Record the tokens of a pruning agent's calls, also where its work was ended early."""
+        for used in pruner.used:
+            self.settings.shared.observations.pruner_used(pruner.name, used)
+            if self.settings.live is not None:
+                self.settings.live.step_used(f"{PRUNING}{pruner.model}", used, None)
+
     async def removed_calls(self, keeper: OutputKeeper | None, messages: Sequence[Message]) -> RemovedCalls:
         """Return the description of a history's calls for the time after they are gone; `keeper` has their results."""
         if keeper is not None:
@@ -178,6 +185,8 @@ class Compactor:
                 raise
         finally:
             work.before.cancel()
+            if work.pruner is not None:
+                self._note_use(work.pruner)
         await self.tell([work.closing])
         return outcome
 

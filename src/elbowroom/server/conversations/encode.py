@@ -19,6 +19,7 @@ from elbowroom.context.conversation import (
     KeptMessage,
     MessagePage,
     PageWanted,
+    StepUsage,
     Totals,
 )
 from elbowroom.server.encode import to_json
@@ -88,15 +89,24 @@ def describe_fill(fill: ContextFill) -> dict[str, Any]:
 
 
 def describe_totals(totals: Totals) -> dict[str, Any]:
-    """Return the tokens of all model calls; `counted` says that elbowroom has counted some of them itself."""
-    usage = totals.usage
+    """Return the tokens of all model calls, and those of the pruning agent among them as `pruning`, where known.
+
+    `counted` says that elbowroom has counted some of them itself.
+    """
+    told = _describe_usage(totals.usage, totals.steps)
+    if totals.pruning is not None:
+        told["pruning"] = _describe_usage(totals.pruning, totals.pruning_calls)
+    return told
+
+
+def _describe_usage(usage: StepUsage, steps: int) -> dict[str, Any]:
     return {
         "input": usage.input,
         "output": usage.output,
         "cache_creation": usage.cache_creation,
         "cache_read": usage.cache_read,
         "total": usage.total,
-        "steps": totals.steps,
+        "steps": steps,
         "counted": usage.is_counted,
     }
 
