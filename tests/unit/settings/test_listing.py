@@ -52,6 +52,8 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "tool_output.keep_last_turns": "3   (default)",
         "tool_output.clear_after_turns": "8   (default)",
         "tool_output.truncation_threshold": "10000   (default)",
+        "tool_output.protect_tokens": "40000   (default)",
+        "tool_output.minimum_tokens": "20000   (default)",
         "tool_output.max_history_summary_tokens": "500   (default)",
         "tool_output.preserve_errors_verbatim": "true   (default)",
         "tool_output.kinds": "{}   (default)",

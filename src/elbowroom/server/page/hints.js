@@ -101,6 +101,8 @@ const HINTS = {
     keep_last_turns: ["Latest steps left alone", "", { rare: true }],
     clear_after_turns: ["One line after", "", { unit: "steps", rare: true }],
     truncation_threshold: ["Nothing is shortened below", "", { unit: "characters", rare: true }],
+    protect_tokens: ["Newest results left alone", "In a large window.", { unit: "tokens", rare: true }],
+    minimum_tokens: ["Least that shortening frees", "", { unit: "tokens", rare: true }],
     max_history_summary_tokens: ["Longest summary of removed calls", "", { unit: "tokens", rare: true }],
     preserve_errors_verbatim: ["Keep errors word for word", ""],
     kinds: ["Kinds of tools", "", { rare: true, key: "Tool", item: "Kind" }],
