@@ -198,14 +198,14 @@ class History:
 def pieces_of(text: str, length: int) -> list[str]:
     """Cut a text at ends of lines or sentences into pieces of about this many characters.
 
-    Where none of these comes for twice that long, a piece ends with a word. No piece is shorter than `LEAST_PIECE`,
-    above all not the last, from which a model sees where it stopped.
+    Where none of these comes for more than twice that long, a piece ends with a word. No piece is shorter than
+    `LEAST_PIECE`, above all not the last, from which a model sees where it stopped.
     """
     length = max(LEAST_PIECE, length)
     pieces: list[str] = []
     start = 0
     for place in [*StopFinder().places(text), len(text)]:
-        while place - start > 2 * length:
+        while place - start > 2 * length + LONGEST_WORD:
             pieces.append(text[start : (cut := _end_of_word(text, start + length))])
             start = cut
         if place - start >= length and len(text) - place >= LEAST_PIECE:

@@ -17,7 +17,7 @@ const HINTS = {
     threshold_ratio: ["Compact from", "A share from 0.6 to 0.88. 0.8 is 80 %.", { unit: "of the window" }],
     model: ["Model for summaries", "Empty: the pruning agent’s own.", { widget: "model", options: "models" }],
     notices: ["Notices", "How chat programs hear of it. “auto” suits all."],
-    retain_last_turns: ["Turns kept word for word"],
+    retain_last_turns: ["Turns kept word for word", "Empty: as many as fit."],
     enabled: ["Compact conversations", "Off: what no longer fits gets an error."],
     auto: ["By itself", "Off: only when you ask for it."],
     background: ["While you read", "Behind an answer, so that the next one begins at once."],
