@@ -112,6 +112,15 @@ async def test_one(served: Served) -> None:
             "total": 2640,
             "steps": 2,
             "counted": False,
+            "pruning": {
+                "input": 0,
+                "output": 0,
+                "cache_creation": 0,
+                "cache_read": 0,
+                "total": 0,
+                "steps": 0,
+                "counted": False,
+            },
         },
         "compaction_count": 1,
         "compactions": [
