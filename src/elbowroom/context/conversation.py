@@ -158,10 +158,7 @@ class ContextFill:
 
 @dataclass(frozen=True, slots=True)
 class StepUsed:
-    """The tokens that one model call has used; `fill` is None where the window is not managed.
-
-    The `model` of a call of the pruning agent begins with `PRUNING`.
-    """
+    """The tokens that one model call has used; `fill` is None where the window is not managed."""
 
     turn: str
     model: str
@@ -283,10 +280,7 @@ class KeptTurn:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The tokens that a conversation has used in all its model calls.
-
-    Of these, `pruning` are those of `pruning_calls` calls of the pruning agent; None where they were not asked for.
-    """
+    """The tokens of a conversation's model calls; of these, `pruning` are the pruning agent's, None if not asked for."""
 
     usage: StepUsage
     steps: int
