@@ -280,7 +280,7 @@ class KeptTurn:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The tokens of a conversation's model calls; of these, `pruning` are the pruning agent's, None if not asked for."""
+    """The tokens of a conversation's model calls; `pruning` are the pruning agent's, None where not asked for."""
 
     usage: StepUsage
     steps: int
