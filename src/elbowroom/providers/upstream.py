@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import aiohttp
+import msgspec
 
 from elbowroom.errors import ElbowroomError, UpstreamTimeout
 from elbowroom.logs.request_facts import request_facts
@@ -24,6 +25,8 @@ RETRY_AFTER_SECONDS: Final = 0.2
 ERROR_BODY_SECONDS = 3.0
 MAX_ERROR_BYTES: Final = 256 * 1024
 LARGE_BODY_BYTES: Final = 64 * 1024
+TURN_BYTES: Final = 256 * 1024
+"""As much of a body is written before others have their turn."""
 
 
 def open_session() -> aiohttp.ClientSession:
@@ -62,7 +65,7 @@ class Upstream:
         Any other status is raised. A refused connection is tried once more.
         """
         request_facts().told(body)
-        data = json.dumps(body, separators=(",", ":")).encode()
+        data = await _written(body)
         try:
             response = await self._send(url, data)
         except aiohttp.ClientConnectorError:
@@ -122,6 +125,28 @@ class Upstream:
                 return Reply(response.status, response.headers, await response.read())
         except (aiohttp.ClientError, TimeoutError) as error:
             raise connection_failure(error, self.source) from error
+
+
+async def _written(body: Mapping[str, Any]) -> bytes:
+    """Return a body as JSON text, message by message, so that others have their turn between those of a large one."""
+    messages, rest = body.get("messages"), {name: value for name, value in body.items() if name != "messages"}
+    if not isinstance(messages, list | tuple):
+        return _json_text(body)
+    parts, size = [_json_text(rest)[:-1], b',"messages":[' if rest else b'"messages":['], 0
+    for place, message in enumerate(messages):
+        parts += (b"," if place else b"", _json_text(message))
+        size += len(parts[-1])
+        if size > TURN_BYTES:
+            size = await asyncio.sleep(0, 0)
+    return b"".join((*parts, b"]}"))
+
+
+def _json_text(value: Any) -> bytes:
+    """Return a value as JSON in UTF-8; a text with half of a surrogate pair has none, and is escaped."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 async def _read_error(response: aiohttp.ClientResponse) -> bytes:

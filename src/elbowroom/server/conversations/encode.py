@@ -19,7 +19,6 @@ from elbowroom.context.conversation import (
     KeptMessage,
     MessagePage,
     PageWanted,
-    StepUsage,
     Totals,
 )
 from elbowroom.server.encode import to_json
@@ -93,22 +92,17 @@ def describe_totals(totals: Totals) -> dict[str, Any]:
 
     `counted` says that elbowroom has counted some of them itself.
     """
-    told = _describe_usage(totals.usage, totals.steps)
-    if totals.pruning is not None:
-        told["pruning"] = _describe_usage(totals.pruning, totals.pruning_calls)
-    return told
-
-
-def _describe_usage(usage: StepUsage, steps: int) -> dict[str, Any]:
-    return {
+    usage = totals.usage
+    told = {
         "input": usage.input,
         "output": usage.output,
         "cache_creation": usage.cache_creation,
         "cache_read": usage.cache_read,
         "total": usage.total,
-        "steps": steps,
+        "steps": totals.steps,
         "counted": usage.is_counted,
     }
+    return told if totals.pruning is None else {**told, "pruning": describe_totals(totals.pruning)}
 
 
 def describe_compaction(compaction: KeptCompaction) -> dict[str, Any]:

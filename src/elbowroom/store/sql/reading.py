@@ -61,9 +61,9 @@ def _with_pruning(connection: Connection, row: Row[Any]) -> ConversationRow:
     counted = func.coalesce(func.max(case((step_usage.c.is_counted, 1), else_=0)), 0)
     own = select(func.count(), counted, *sums).where(step_usage.c.turn.in_(own_turns), is_pruning)
     calls, is_counted, read, written, created, cached = map(int, connection.execute(own).one())
-    pruning = StepUsage(read, written, created, cached, is_counted=bool(is_counted))
+    usage = StepUsage(read, written, created, cached, is_counted=bool(is_counted))
     shown = conversation_row(row)
-    return replace(shown, totals=replace(shown.totals, pruning=pruning, pruning_calls=calls))
+    return replace(shown, totals=replace(shown.totals, pruning=Totals(usage, calls, 0)))
 
 
 def kept_messages(connection: Connection, row: Row[Any], condition: ColumnElement[bool]) -> Sequence[KeptMessage]:
