@@ -82,11 +82,12 @@ async def test_first_request_is_summarised_like_others_where_it_takes_more_than_
 
 
 async def test_summary_stands_before_the_request_that_is_being_answered() -> None:
-    """The user's last request is the last one for the model, also while an answer to it is being written."""
-    pieces = [said("assistant", f"Piece {n} of the answer. " + "More of it. " * 120) for n in range(4)]
-    messages = [*conversation(40), *pieces]
-    kept = await compacted(messages, turns=1)
-    texts = [str(message["content"]) for message in kept]
-    [summary] = [place for place, text in enumerate(texts) if text.startswith(f"<{SUMMARY_TAG}>")]
-    assert texts.index(FIRST["content"]) < summary < texts.index("And the last part?")
-    assert texts[-1] == pieces[-1]["content"]
+    """The user's last request is the last one for the model, also while a long answer to it is stopped repeatedly."""
+    messages = conversation(40)
+    for restart in range(3):
+        pieces = [said("assistant", f"Piece {restart} {n} of it. " + "More of it. " * 250) for n in range(4)]
+        messages = await compacted([*messages, *pieces], turns=1)
+        texts = [str(message["content"]) for message in messages]
+        [summary] = [place for place, text in enumerate(texts) if text.startswith(f"<{SUMMARY_TAG}>")]
+        assert texts.index(FIRST["content"]) < summary < texts.index("And the last part?")
+        assert texts[-1] == pieces[-1]["content"]
