@@ -6,6 +6,7 @@ each rung is counted here, and taken only if it is clearly smaller and at or bel
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import product
 
 from elbowroom.context.budget import Budget, fault_in, is_rescue, least_room
 from elbowroom.context.compaction.answer import Plan, PruneAnswer, Rewrite, Unusable, as_plan
@@ -122,8 +123,12 @@ class Ladder:
             room = await self._room_in(division)
             if division.old and room >= wanted:
                 return division, room
-        division = divide(transcript, tails_from=starts[-1])
-        return division, await self._room_in(division)
+        for keeping in dict.fromkeys((first, frozenset[int]())):
+            division = divide(transcript, tails_from=starts[-1], keeping=keeping)
+            room = await self._room_in(division)
+            if room >= least_room(self.budget):
+                break
+        return division, room
 
     def _stays_from(self, groups: tuple[Group, ...]) -> int:
         """Return the place of the first group that may stay without being asked for."""
@@ -189,10 +194,15 @@ class Ladder:
     async def _by_last_messages(
         self, transcript: Transcript, drafts: Drafts | None, before: int
     ) -> Compaction | Cannot:
-        """Keep system and pinned messages and as many of the last five messages as fit, whole groups of them."""
+        """Keep system and pinned messages and as many of the last five messages as fit, whole groups of them.
+
+        Only where none of these fit with it, the first request goes too.
+        """
         cuts: list[Compaction] = []
-        for start in tail_starts(transcript.groups, 0):
-            division = divide(transcript, tails_from=start)
+        starts = list(tail_starts(transcript.groups, 0))
+        keepings = dict.fromkeys((self._first_request(transcript.groups), frozenset[int]()))
+        for keeping, start in product(keepings, starts):
+            division = divide(transcript, tails_from=start, keeping=keeping)
             cut = await self._compaction(Draft(division, Plan("", ""), (), ""), "last messages", before)
             if self._fault(cut) is None:
                 return await self._with_facts(cut, division, drafts or self._drafts(transcript, division, 0))

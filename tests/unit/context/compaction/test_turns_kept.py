@@ -81,6 +81,18 @@ async def test_first_request_is_summarised_like_others_where_it_takes_more_than_
         assert (first in await compacted(messages)) == stays
 
 
+async def test_first_request_stays_where_only_the_last_messages_do() -> None:
+    """A large system message leaves no room for a summary; the request goes only where it does not fit either."""
+    messages = [said("system", "Rules. " * 2200), *conversation(40)[1:]]
+    done = await ladder(WINDOW, ScriptedPruner(""), messages, target=4096).climb(Transcript.of(messages))
+    assert isinstance(done, Compaction)
+    assert (done.rung, FIRST in done.messages) == ("last messages", True)
+    messages = [*messages[:-1], said("user", "word " * (WINDOW - size(messages[:1]) - 12))]
+    done = await ladder(WINDOW, ScriptedPruner(""), messages, target=4096).climb(Transcript.of(messages))
+    assert isinstance(done, Compaction)
+    assert (FIRST in done.messages, done.messages[-1]) == (False, messages[-1])
+
+
 async def test_summary_stands_before_the_request_that_is_being_answered() -> None:
     """The user's last request is the last one for the model, also while a long answer to it is stopped repeatedly."""
     messages = conversation(40)
