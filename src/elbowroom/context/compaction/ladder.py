@@ -123,11 +123,11 @@ class Ladder:
             room = await self._room_in(division)
             if division.old and room >= wanted:
                 return division, room
-        for keeping in dict.fromkeys((first, frozenset[int]())):
-            division = divide(transcript, tails_from=starts[-1], keeping=keeping)
+        division = divide(transcript, tails_from=starts[-1], keeping=first)
+        room = await self._room_in(division)
+        if first and room < wanted // 2:
+            division = divide(transcript, tails_from=starts[-1])
             room = await self._room_in(division)
-            if room >= least_room(self.budget):
-                break
         return division, room
 
     def _stays_from(self, groups: tuple[Group, ...]) -> int:
