@@ -192,3 +192,23 @@ async def test_totals_of_a_conversation_include_the_calls_of_pruning(tmp_path: P
     assert usage["total"] > usage["pruning"]["total"] > 0.8 * pruning
     told = re.findall(r"^elbowroom_pruning_tokens_total\{.*\} ([\d.]+)$", metrics, re.MULTILINE)
     assert sum(map(float, told)) == usage["pruning"]["total"]
+
+
+async def test_totals_include_the_calls_of_a_pruning_by_hand(tmp_path: Path) -> None:
+    """A compaction that a person asked for belongs to no turn, and its calls count all the same."""
+    async with small_window(tmp_path) as (served, studio):
+        body = {"model": "writer", "messages": history(3)}
+        status, answer = await ask_whole(served, body)
+        assert (status, orders_of(studio)) == (200, [])
+        said = {"role": "assistant", "content": answer["choices"][0]["message"]["content"]}
+        more = {**body, "messages": [*history(3), said, {"role": "user", "content": QUESTION}]}
+        async with served.http.get(f"{served.url}/v1/conversations") as response:
+            [row] = (await response.json())["data"]
+        async with served.http.post(f"{served.url}/v1/conversations/{row['id']}/compact", json=more) as response:
+            assert (response.status, (await response.json())["compacted"]) == (200, True)
+        async with served.http.get(f"{served.url}/v1/conversations/{row['id']}") as response:
+            shown = await response.json()
+    [order] = orders_of(studio)
+    assert shown["usage"]["pruning"]["total"] == (order.prompt_tokens or 0) + (order.completion_tokens or 0)
+    assert shown["usage"]["total"] > row["usage"]["total"]
+    assert (shown["message_count"], shown["usage"]["pruning"]["steps"]) == (len(history(3)) + 1, 1)

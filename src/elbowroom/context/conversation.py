@@ -9,7 +9,7 @@ from elbowroom.context.transcript import Message
 LARGEST_PAGE = 200
 """Conversations that one page of a list may have."""
 
-PRUNING: Final = "pruning agent: "  # begins the model's name in a `StepUsed` of the pruning agent
+PRUNING: Final = "pruning_"  # and a conversation's id: the turn that all calls of its pruning agents count to
 
 Status = Literal["streaming", "complete", "interrupted"]
 """A `streaming` reply is still growing; one that a stopped process leaves so is `interrupted` once it starts again."""

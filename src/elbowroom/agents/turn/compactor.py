@@ -16,7 +16,7 @@ from elbowroom.agents.turn.pruner import Conversation, PruningAgent, choose_prun
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import Cannot, Compaction, Ladder, Progress, RemovedCalls, TaskState, inner_summary
-from elbowroom.context.conversation import PRUNING, CompactionDetails
+from elbowroom.context.conversation import CompactionDetails
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.request_facts import request_facts
@@ -150,7 +150,7 @@ class Compactor:
         for used in pruner.used:
             self.settings.shared.observations.pruner_used(pruner.name, used)
             if self.settings.live is not None:
-                self.settings.live.step_used(f"{PRUNING}{pruner.model}", used, None)
+                self.settings.live.pruner_used(pruner.model, used)
 
     async def removed_calls(self, keeper: OutputKeeper | None, messages: Sequence[Message]) -> RemovedCalls:
         """Return the description of a history's calls for the time after they are gone; `keeper` has their results."""

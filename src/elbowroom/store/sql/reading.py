@@ -24,7 +24,7 @@ from elbowroom.context.conversation import (
     Totals,
 )
 from elbowroom.context.transcript import Message
-from elbowroom.store.base import decoded_text, encoded
+from elbowroom.store.base import decoded_text
 from elbowroom.store.changes import is_sound_id
 from elbowroom.store.message_parts import REPLY_FIELDS, UNREADABLE, Part, joined
 from elbowroom.store.sql.dialect import batched
@@ -55,11 +55,9 @@ def read_overview(connection: Connection, row: Row[Any]) -> Overview:
 
 def _with_pruning(connection: Connection, row: Row[Any]) -> ConversationRow:
     """Return a conversation as a list shows it, and what the pruning agent has used of its tokens."""
-    own_turns = select(turns.c.id).where(turns.c.conversation == row.id)
-    is_pruning = step_usage.c.model.startswith(encoded(PRUNING).removesuffix('"'), autoescape=True)
     sums = [func.coalesce(func.sum(step_usage.c[name]), 0) for name in COUNTERS]
     counted = func.coalesce(func.max(case((step_usage.c.is_counted, 1), else_=0)), 0)
-    own = select(func.count(), counted, *sums).where(step_usage.c.turn.in_(own_turns), is_pruning)
+    own = select(func.count(), counted, *sums).where(step_usage.c.turn == f"{PRUNING}{row.id}")
     calls, is_counted, read, written, created, cached = map(int, connection.execute(own).one())
     usage = StepUsage(read, written, created, cached, is_counted=bool(is_counted))
     shown = conversation_row(row)
