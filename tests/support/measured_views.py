@@ -50,7 +50,7 @@ def note_of(size: int) -> str:
 
 @dataclass(slots=True)
 class Reader:
-    """A model that reads a note to its end by the offsets it is told; `shown` has the numbers of the rows of each page."""
+    """A model that reads a note to its end by the offsets it is told; `shown` has the numbers of each page's rows."""
 
     shown: list[list[int]] = field(default_factory=list)
     calls: int = 0

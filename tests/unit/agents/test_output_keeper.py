@@ -93,7 +93,8 @@ async def test_what_does_not_fit_is_viewed() -> None:
     outputs = MemoryToolOutputs()
     keeper = keeper_of(outputs)
     view = await keeper.shown(LOOK, ToolResult(LOG))
-    assert size_of(view) <= 8192 // 4
+    room = room_for_results(Budget(8192), 0)
+    assert room * 0.9 < size_of(view) <= room
     assert view.startswith("0: the engine")
     assert view.endswith(LOG[-40:])
     ref_id = ref_in_view(view)
@@ -295,12 +296,12 @@ async def test_a_kind_from_the_settings_beats_the_declared_one() -> None:
 
 @pytest.mark.parametrize("window", [1000, 2048, 4096])
 async def test_small_windows(window: int) -> None:
-    """A view is no larger than its note where there is no room, and names the whole."""
+    """A view has what is free below the trigger and no more, and names the whole."""
     outputs = MemoryToolOutputs()
     keeper = keeper_of(outputs, window=window)
     view = await keeper.shown(LOOK, ToolResult(LOG))
     assert ref_in_view(view) == ref_to(ME, LOG).id
-    assert size_of(view) <= max(70, window // 8)
+    assert size_of(view) <= room_for_results(Budget(window), 0)
 
 
 async def test_nothing_is_measured_yet() -> None:

@@ -27,6 +27,8 @@ from elbowroom.providers.base import ModelInfo
 log = logging.getLogger(__name__)
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
 PRUNED: Final = "pruned"
+PASSES: Final = 2
+"""How often results are made to fit: what is left of a text may need more tokens a letter than the whole did."""
 OLD: Final = "Old results of tools are shortened: {:,} tokens became {:,}."
 
 
@@ -277,19 +279,21 @@ class PromptFit:
 
     async def _shorten_results(self) -> None:
         """Check 2: leave results that have just come in whole where they fit, else their beginning and end."""
-        whole = self.history.messages
+        fitting = await self._fitting()
+        if fitting is not None and await self._free():  # what is old makes room first
+            fitting = await self._fitting()
+        whole, left = self.history.messages, PASSES if self.keeper is not None else 1
+        while fitting is not None and left:
+            self.history.shorten(fitting)
+            left -= 1
+            fitting = await self._fitting() if left else None
+        if self.history.messages is not whole:
+            sizes = await self.counter.prompt(whole), await self.counter.prompt(self.history.messages)
+            self.recall.keep(self.history, Written(self.manager.budget.window, *sizes, "shortened results"))
+
+    async def _fitting(self) -> list[Message] | None:
         view = self.keeper.shorter if self.keeper is not None else None
-        fitting = await fitting_results(whole, self.counter, self.manager, view)
-        if fitting is None:
-            return
-        if await self._free():  # what is old makes room first
-            whole = self.history.messages
-            fitting = await fitting_results(whole, self.counter, self.manager, view)
-        if fitting is None:
-            return
-        self.history.shorten(fitting)
-        sizes = await self.counter.prompt(whole), await self.counter.prompt(fitting)
-        self.recall.keep(self.history, Written(self.manager.budget.window, *sizes, "shortened results"))
+        return await fitting_results(self.history.messages, self.counter, self.manager, view)
 
 
 async def decide(
