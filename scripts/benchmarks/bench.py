@@ -1,7 +1,8 @@
 """Measures what elbowroom costs, beside the upstream directly and a plain aiohttp relay as the control.
 
-Loads: paced, flood, frame_flood, first_token, next_turn, new_body, many_streams, stall; and start, compaction, turns.
-All of them take about ten minutes with five rounds; `--only` and `--rounds` make it shorter.
+Loads: paced, flood, frame_flood, first_token, next_turn, new_body, many_streams, stall, hold_new, hold_known; and
+start, compaction, turns, aged, growth. All of them take about a quarter of an hour with five rounds; `--only` and
+`--rounds` make it shorter.
 """
 
 import argparse
@@ -14,24 +15,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import report
+from aged import AgedRound, aged_rounds
 from compaction import Compactions, compaction_rounds
-from figures import Row, rows_of, rows_of_compactions, rows_of_turns
+from figures import Row
+from growth import Growth, growths
 from load import LOADS
 from processes import StartFailed
+from report import Measured
 from rounds import Run, run
 from servers import FORGETFUL, NAMES, OTHER, Checkout, Rig, rig, servers_running
 from start_up import Start, starts
 from turn_cost import Turns, turn_rounds
 
-CompactionRounds = dict[str, list[Compactions]]
 IDLE = 5.0
-START, COMPACTION, TURNS = "start", "compaction", "turns"
+START, COMPACTION, TURNS, YEAR, GROWTH = "start", "compaction", "turns", "aged", "growth"
 TOO_SMALL = "; A QUICK RUN, too small and too cold to judge anything by"
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    names = [load.name for load in LOADS] + [START, COMPACTION, TURNS]
+    names = [load.name for load in LOADS] + [START, COMPACTION, TURNS, YEAR, GROWTH]
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument(
         "--rounds", type=int, default=5, help="interleaved rounds per load (default 5, below 4 says little)"
@@ -78,14 +81,16 @@ async def measure_starts(options: argparse.Namespace, rig: Rig, rng: random.Rand
     if options.only and START not in options.only:
         return []
     say("start ...")
-    idle, count = (0.2, 1) if options.quick else (IDLE, 3)
+    idle, count = (0.2, 1) if options.quick else (IDLE, 5)
     done = await starts([name for name in options.servers if name not in ("direct", FORGETFUL)], rig, idle, count, rng)
     if "elbowroom" in options.servers and not options.command:
         done += await starts(["scripts/run"], rig, 0.0, count, rng)
     return done
 
 
-async def measure_compactions(options: argparse.Namespace, rig: Rig, rng: random.Random) -> CompactionRounds:
+async def measure_compactions(
+    options: argparse.Namespace, rig: Rig, rng: random.Random
+) -> dict[str, list[Compactions]]:
     """Compact a long history, with each checkout."""
     if options.only and COMPACTION not in options.only:
         return {}
@@ -102,6 +107,22 @@ async def measure_turns(options: argparse.Namespace, rig: Rig, rng: random.Rando
         if not options.quick:
             await turn_rounds(servers, rig.upstream, 1, 1, rng)
         return await turn_rounds(servers, rig.upstream, options.rounds, 1 if options.quick else 6, rng)
+
+
+async def measure_aged(options: argparse.Namespace, rig: Rig, rng: random.Random) -> list[AgedRound]:
+    """Ask servers whose store is a year old, and others whose store is empty."""
+    if options.only and YEAR not in options.only:
+        return []
+    say(f"{YEAR}; the store is made first ...")
+    return await aged_rounds(options.servers, rig, options.rounds, rng, quick=options.quick)
+
+
+async def measure_growth(options: argparse.Namespace, rig: Rig, rng: random.Random) -> list[Growth]:
+    """See how memory grows with requests."""
+    if options.only and GROWTH not in options.only:
+        return []
+    say(f"{GROWTH} ...")
+    return await growths(options.servers, rig, rng, quick=options.quick)
 
 
 async def measure_loads(options: argparse.Namespace, rig: Rig, rng: random.Random) -> dict[str, Run]:
@@ -129,7 +150,10 @@ async def measure(options: argparse.Namespace) -> list[Row]:
         started = await measure_starts(options, ready, rng)
         runs = await measure_loads(options, ready, rng)
         turns = await measure_turns(options, ready, rng)
+        aged = await measure_aged(options, ready, rng)
+        grown = await measure_growth(options, ready, rng)
         compacted = await measure_compactions(options, ready, rng)
+        measured = Measured(runs, started, turns, aged, grown, compacted)
         where = report.environment(ready.cores)
     where |= {
         "rounds": f"{options.rounds}, shuffled with seed {options.seed}{TOO_SMALL if options.quick else ''}",
@@ -137,10 +161,10 @@ async def measure(options: argparse.Namespace) -> list[Row]:
     }
     if options.against:
         where[OTHER] = str(options.against.resolve())
-    rows = rows_of(runs, started) + rows_of_turns(turns) + rows_of_compactions(compacted)
-    sys.stdout.write(report.text(where, rows, runs, started, turns))
+    rows = measured.rows()
+    sys.stdout.write(report.text(where, rows, measured))
     if options.json:
-        options.json.write_text(json.dumps(report.raw(where, rows, runs, started, turns), indent=1))
+        options.json.write_text(json.dumps(report.raw(where, rows, measured), indent=1))
     return rows
 
 

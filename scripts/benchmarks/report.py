@@ -4,29 +4,59 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-from figures import Row
+from aged import KINDS, AgedRound
+from aged_rows import A_YEAR, rows_of_aged, rows_of_growth, title_of, wrong_answers
+from compaction import Compactions
+from figures import IDLE_TITLE, JUDGED_WAY, Row, rows_of, rows_of_compactions, rows_of_turns, title_of_turn
+from growth import Growth
 from processes import Cores
 from rounds import STEADY, Round, Run, Spread
 from servers import FORGETFUL, NAMES, OTHER
 from start_up import Start
-from turn_cost import Turns
+from turn_cost import SHORT, Turns
 
 BUSY = 0.5
 PACKAGES = ("elbowroom", "aiohttp", "openai-agents", "pydantic", "psutil", "uvloop")
 READING = """\
 How to read it: a value is the median of the rounds [smallest..largest]. "compared" is elbowroom against
 another server *of the same round*: divided by the control (x), or its value taken away (+): the direct
-one, or what a long history adds to the control's turn. CPU is user and system time of the server's processes
-until 0.5 s after the last answer. The control is an aiohttp relay that copies bytes, one write per read. Every
-answer was parsed after the clock had stopped, and counts only if each token came once, in order, and was
-followed by finish_reason and [DONE]."""
+one, the control's, or what a long history adds to the control's turn. CPU is user and system time of the
+server's processes until 0.5 s after the last answer. The control is an aiohttp relay that copies bytes, one
+write per read. Every answer was parsed after the clock had stopped, and counts only if each token came once,
+in order, and was followed by finish_reason and [DONE]."""
 READING_DIFFERENCES = """
 "difference" is elbowroom minus "other" of the same round, in the row's unit, and in brackets as a share of
 other's median. Where the span [smallest..largest] holds 0, the rounds did not agree which of them is the larger."""
+FELT = (
+    "What a person notices: the first word comes {first} ms later than without elbowroom, also after a year of "
+    "conversations; a turn costs {turn} ms of CPU; the server takes {memory} MiB of memory.\n\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All that a run has measured, round by round; empty where it was not asked to."""
+
+    runs: Mapping[str, Run]
+    starts: Sequence[Start]
+    turns: Sequence[Sequence[Turns]]
+    aged: Sequence[AgedRound]
+    growths: Sequence[Growth]
+    compactions: Mapping[str, Sequence[Compactions]]
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the table."""
+        return [
+            *rows_of(self.runs, self.starts),
+            *rows_of_turns(self.turns),
+            *rows_of_aged(self.aged),
+            *rows_of_growth(self.growths),
+            *rows_of_compactions(self.compactions),
+        ]
 
 
 def environment(cores: Cores) -> dict[str, str]:
@@ -115,19 +145,21 @@ def difference(row: Row) -> str:
     return f"{cell(row.difference, sign + '{}')}{share}".replace("%", " %")
 
 
-def notes(runs: Mapping[str, Run], starts: Sequence[Start], turns: Sequence[Sequence[Turns]]) -> list[str]:
+def notes(measured: Measured) -> list[str]:
     """Say what went wrong or was different: wrong answers, rounds thrown away, merged chunks."""
     found = []
-    for name, run in runs.items():
+    for name, run in measured.runs.items():
         found += [f"{name}: WRONG ANSWER from {reason}" for reason in run.broken()[:3]]
         if run.discarded:
             found.append(f"{name}: {len(run.discarded)} set(s) of rounds thrown away, the machine was unsteady")
         if run.is_void:
             found.append(f"{name}: void, the control's own cost differed by {run.unsteadiness():.2f} (over {STEADY})")
         found += [f"{name}: {reason}" for reason in merged(run)]
-    wrong = {f"turns: WRONG ANSWER from {seen.server}: {seen.broken[0]}" for of in turns for seen in of if seen.broken}
-    found += sorted(wrong)[:3]
-    return found + [f"start of {start.server}: WRONG ANSWER {start.broken[0]}" for start in starts if start.broken]
+    turns = [seen for visits in measured.turns for seen in visits if seen.broken]
+    found += sorted({f"turns: WRONG ANSWER from {seen.server}: {seen.broken[0]}" for seen in turns})[:3]
+    found += wrong_answers(measured.aged, measured.growths)
+    starts = [start for start in measured.starts if start.broken]
+    return found + [f"start of {start.server}: WRONG ANSWER {start.broken[0]}" for start in starts]
 
 
 def merged(run: Run) -> list[str]:
@@ -141,29 +173,30 @@ def merged(run: Run) -> list[str]:
     ]
 
 
-def text(
-    where: Mapping[str, str],
-    rows: Sequence[Row],
-    runs: Mapping[str, Run],
-    starts: Sequence[Start],
-    turns: Sequence[Sequence[Turns]],
-) -> str:
+def felt(rows: Sequence[Row]) -> str:
+    """Say in a sentence what a person notices; nothing where one of its three numbers was not measured."""
+    named = {row.title: row for row in rows}
+    next_turn = named.get(title_of(KINDS[1], "p50", A_YEAR))
+    turn, idle = named.get(title_of_turn(JUDGED_WAY, SHORT)), named.get(IDLE_TITLE)
+    first = next_turn and next_turn.compared
+    cpu, memory = (row and row.spreads.get("elbowroom") for row in (turn, idle))
+    if not (first and cpu and memory):
+        return ""
+    return FELT.format(first=number(first.median), turn=number(cpu.median), memory=number(memory.median))
+
+
+def text(where: Mapping[str, str], rows: Sequence[Row], measured: Measured) -> str:
     """Return the whole report as Markdown."""
     facts = "\n".join(f"- {name}: {value}" for name, value in where.items())
-    listed = "\n".join(f"- {note}" for note in notes(runs, starts, turns)) or "- no wrong answer, no rounds thrown away"
+    listed = "\n".join(f"- {note}" for note in notes(measured)) or "- no wrong answer, no rounds thrown away"
     judged = [row.verdict for row in rows if row.target != "-" and row.verdict != "-"]
     total = f"{judged.count('pass')} of {len(judged)} targets met." if judged else "No target was measured."
     reading = READING + (READING_DIFFERENCES if OTHER in where else "")
-    return f"# elbowroom bench\n\n{facts}\n\n{table(rows)}\n\n{reading}\n\nNotes:\n\n{listed}\n\n{total}\n"
+    head = f"# elbowroom bench\n\n{felt(rows)}{facts}"
+    return f"{head}\n\n{table(rows)}\n\n{reading}\n\nNotes:\n\n{listed}\n\n{total}\n"
 
 
-def raw(
-    where: Mapping[str, str],
-    rows: Sequence[Row],
-    runs: Mapping[str, Run],
-    starts: Sequence[Start],
-    turns: Sequence[Sequence[Turns]],
-) -> dict[str, object]:
+def raw(where: Mapping[str, str], rows: Sequence[Row], measured: Measured) -> dict[str, object]:
     """Return everything that was measured, round by round, for JSON."""
 
     def plain(rounds: Sequence[Round]) -> list[dict[str, object]]:
@@ -175,12 +208,14 @@ def raw(
             "rounds": plain(run.rounds),
             "discarded": [plain(rounds) for rounds in run.discarded],
         }
-        for name, run in runs.items()
+        for name, run in measured.runs.items()
     }
     return {
         "environment": dict(where),
         "rows": [asdict(row) for row in rows],
         "loads": loads,
-        "starts": [asdict(start) for start in starts],
-        "turns": [[asdict(seen) for seen in visits] for visits in turns],
+        "starts": [asdict(start) for start in measured.starts],
+        "turns": [[asdict(seen) for seen in visits] for visits in measured.turns],
+        "aged": [asdict(round_) for round_ in measured.aged],
+        "growths": [asdict(growth) for growth in measured.growths],
     }

@@ -1,6 +1,7 @@
 """The servers that are compared: the upstream directly, the control relay, and elbowroom in front of the upstream.
 
-"forgetful" is an elbowroom that keeps no conversations, "other" the elbowroom of another checkout.
+"forgetful" is an elbowroom that keeps no conversations, "other" the elbowroom of another checkout. A name may end with
+what is special about the server's data: "elbowroom with a year" has the store of a server that has long been in use.
 """
 
 import contextlib
@@ -23,6 +24,10 @@ NAMES = ("direct", "control", "elbowroom")
 FORGETFUL: Final = "forgetful"
 """It shows what keeping conversations costs; it is no column of the table."""
 OTHER: Final = "other"
+AGED: Final = " with a year"
+EMPTY: Final = " with nothing"
+GROWING: Final = " that grows"
+"""Ends of the names of servers whose data are their own: nothing else in the run has asked them."""
 HOME = HERE.parents[1]
 SERVE = ("serve", "--host", "127.0.0.1", "--port", "{port}")
 SCRIPTS_RUN = (sys.executable, str(HOME / "scripts" / "run"), *SERVE)
@@ -103,11 +108,11 @@ class Rig:
         if name == "control":
             return Command((sys.executable, str(HERE / "control_relay.py"), "{port}", url))
         chosen = {"scripts/run": SCRIPTS_RUN}.get(name, self.elbowroom)
-        own, home = "elbowroom" if name == "scripts/run" else name, self.folder / "lmstudio"
-        if name == OTHER:
+        data, home = self.data_folder(name), self.folder / "lmstudio"
+        if name.split()[0] == OTHER:
             chosen = self.checkouts[OTHER].serve()
         home.mkdir(exist_ok=True)  # an empty one: the models of this machine's own LM Studio are none of ours
-        settings, data = self.folder / f"{own}.toml", self.folder / own
+        settings = data.with_suffix(".toml")
         provider = {"id": "lmstudio", "kind": "lmstudio", "base_url": url, "home": str(home)}
         lines = [f"{key} = {json.dumps(value)}" for key, value in provider.items()]
         files = [f"{json.dumps(model)} = {json.dumps(str(path))}" for model, path in self.model_files.items()]
@@ -115,6 +120,10 @@ class Rig:
         settings.write_text("\n".join([kept, "[[providers]]", *lines, "[providers.model_files]", *files, ""]))
         environment = {"ELBOWROOM_CONFIG": str(settings), "ELBOWROOM_DATA_DIR": str(data)}
         return Command(tuple(argument.replace("{upstream}", url) for argument in chosen), environment)
+
+    def data_folder(self, name: str) -> Path:
+        """Return the folder of a server's data."""
+        return self.folder / ("elbowroom" if name == "scripts/run" else name.replace(" ", "-"))
 
     @contextlib.contextmanager
     def running(self, name: str) -> Iterator[Program]:

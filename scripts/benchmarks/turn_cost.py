@@ -21,7 +21,7 @@ from visit import SETTLE, collector_off, missed, send_in_turn, sort_out
 
 SHORT, LONG = 5, 501
 TURNS = 3
-REPLY = Reply(tokens=50, burst=16)
+REPLY = Reply(tokens=30, burst=16)
 CHARACTERS = 300
 WAYS = {
     "the model's file": FILE_MODEL,

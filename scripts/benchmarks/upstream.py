@@ -95,7 +95,7 @@ def ending(model: str, reply: Reply, body: bytes) -> bytes:
     parts = [event(model, choices=choice({}, finish_reason="stop"))]
     if WANTS_USAGE.search(body):
         # One word, one token, and some for what surrounds a message and for the signs in an order: never below a count.
-        prompt = body.count(b" ") + 10 * body.count(b'"role"') + 20 * body.count(b"bench-load ")
+        prompt = body.count(b" ") + 20 * body.count(b'"role"') + 20 * body.count(b"bench-load ")
         usage = {
             "prompt_tokens": prompt,
             "completion_tokens": reply.tokens,

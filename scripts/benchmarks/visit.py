@@ -4,7 +4,7 @@ import asyncio
 import gc
 import statistics
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -17,6 +17,7 @@ from servers import Server
 SETTLE = 0.5  # what a server still does after the last byte of an answer is its cost too
 STAGGER = 0.02  # streams start spread over this, so that their tokens do not arrive in one bunch
 PROBE_EVERY = 0.005
+USUAL = 20  # questions from which the usual wait for /health is known
 PATIENCE = 60.0
 CHAT = "/v1/chat/completions"
 
@@ -33,19 +34,28 @@ class Visit:
     deltas: int
     broken: tuple[str, ...] = ()
     longest_wait: float | None = None
+    usual_wait: float | None = None
 
     @property
     def cpu_per_unit(self) -> float | None:
         """CPU seconds per frame or request."""
         return None if self.cpu is None else self.cpu / self.units
 
+    @property
+    def longest_hold(self) -> float | None:
+        """Return by how many seconds the longest wait for /health was longer than that of a server without work."""
+        return None if self.longest_wait is None or self.usual_wait is None else self.longest_wait - self.usual_wait
+
     def first_token(self, percentile: int) -> float | None:
         """Return a percentile (1 to 99) of the time to the first token."""
-        if not self.first_tokens:
-            return None
-        if len(self.first_tokens) == 1:
-            return self.first_tokens[0]
-        return statistics.quantiles(self.first_tokens, n=100, method="inclusive")[percentile - 1]
+        return percentile_of(self.first_tokens, percentile)
+
+
+def percentile_of(values: Sequence[float], percentile: int) -> float | None:
+    """Return a percentile (1 to 99) of values; None where there are none."""
+    if len(values) < 2:
+        return values[0] if values else None
+    return statistics.quantiles(values, n=100, method="inclusive")[percentile - 1]
 
 
 async def visit(load: Load, server: Server, upstream: Program, nonce: str) -> Visit:
@@ -55,6 +65,7 @@ async def visit(load: Load, server: Server, upstream: Program, nonce: str) -> Vi
         for stream in range(load.streams)
     ]
     seen = await get_json(upstream.port, "/bench/counts")
+    usual = await waits_for_health(server.program.port, USUAL.__le__) if load.probe else []
     async with collector_off():
         cpu, started = server.program.cpu_seconds(), time.perf_counter()
         exchanges, longest_wait = await send_all(load, server.program.port, bodies)
@@ -74,6 +85,7 @@ async def visit(load: Load, server: Server, upstream: Program, nonce: str) -> Vi
         deltas=sum(answer.deltas for answer in answers),
         broken=tuple(broken),
         longest_wait=longest_wait,
+        usual_wait=statistics.median(usual) if usual else None,
     )
 
 
@@ -94,13 +106,14 @@ async def send_all(
     """Send all streams' requests; return what came back, and the longest wait for /health if asked for."""
     over = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        probe = group.create_task(longest_wait_for_health(port, over)) if load.probe else None
+        probe = group.create_task(waits_for_health(port, lambda _: over.is_set())) if load.probe else None
         streams = [
             send_in_turn(port, requests, STAGGER * index / load.streams) for index, requests in enumerate(bodies)
         ]
         exchanges = await asyncio.gather(*streams)
         over.set()
-    return [exchange for stream in exchanges for exchange in stream], probe.result() if probe else None
+    longest_wait = max(probe.result(), default=0.0) if probe else None
+    return [exchange for stream in exchanges for exchange in stream], longest_wait
 
 
 async def send_in_turn(port: int, bodies: Sequence[bytes], delay: float) -> list[Exchange | Exception]:
@@ -120,18 +133,17 @@ async def send_in_turn(port: int, bodies: Sequence[bytes], delay: float) -> list
     return done
 
 
-async def longest_wait_for_health(port: int, over: asyncio.Event) -> float:
-    """Ask /health again and again until it is over; return the longest time it took, in seconds."""
-    longest = 0.0
-    connection = await Connection.open(port)
-    while not over.is_set():
+async def waits_for_health(port: int, is_over: Callable[[int], bool]) -> list[float]:
+    """Ask /health again and again; return the seconds of each answer. `is_over` is told how many there are."""
+    connection, waits = await Connection.open(port), list[float]()
+    while not is_over(len(waits)):
         if connection.is_closed:
             connection = await Connection.open(port)
         exchange = await connection.send(get(port, "/health"))
-        longest = max(longest, time.perf_counter() - exchange.sent_at)
+        waits.append(time.perf_counter() - exchange.sent_at)
         await asyncio.sleep(PROBE_EVERY)
     connection.close()
-    return longest
+    return waits
 
 
 def sort_out(load: Load, exchanges: Sequence[Exchange | Exception]) -> tuple[list[Answer], list[str]]:

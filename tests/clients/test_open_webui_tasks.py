@@ -10,7 +10,7 @@ from open_webui_recording import RECORDED_MODEL, headers_of, recorded_chats
 
 from elbowroom.agents.request import Caller, parse_chat_request
 from elbowroom.demo import SimulatedModel
-from elbowroom.server.request import caller_of
+from elbowroom.server.request.caller import caller_of
 
 INSTRUCTIONS = "Speak like a pirate."
 AGENT = f'[[agents]]\nid = "{RECORDED_MODEL}"\nmodel = "tiny"\ninstructions = "{INSTRUCTIONS}"\n'

@@ -47,6 +47,7 @@ async def test_it_starts_in_an_empty_home_without_any_file(tmp_path: Path) -> No
         async with http.get(f"{address}/health") as response:
             assert response.status == 200
             assert (await response.json())["status"] == "ok"
+        await until(lambda: any(tmp_path.rglob("elbowroom.db")))
         assert await program.end(signal.SIGTERM) == 0
     assert {name for _, _, names in os.walk(tmp_path) for name in names} == {
         "elbowroom.db",

@@ -15,7 +15,7 @@ from serving import Served, serve, settings_for
 
 from elbowroom.agents.request import parse_chat_request
 from elbowroom.context.conversation import ConversationRow, Conversations
-from elbowroom.server.request import caller_of
+from elbowroom.server.request.caller import caller_of
 from elbowroom.server.state import SHARED
 
 NOBODY = "http://127.0.0.1:9"

@@ -18,9 +18,10 @@ from outcome import chat
 from serving import Served, serve, settings_for
 from spread_variants import spread
 
+from elbowroom.agents.catalog import CatalogRow
 from elbowroom.demo import Overflow, SimulatedLMStudio, SimulatedModel
 from elbowroom.providers.base import ModelInfo, Provider
-from elbowroom.server.listen import _warm_up
+from elbowroom.server.models import TokenizersAhead
 from elbowroom.server.state import PROVIDERS, SETTINGS
 from elbowroom.tokens import file_counter
 from elbowroom.tokens.counter import TokenCounter
@@ -265,11 +266,14 @@ def lm_studio(served: Served) -> Provider:
 
 
 async def test_warming_up(tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """At the start the tokenizers of loaded chat models are loaded; what cannot be is told, and nothing else."""
+    """When a client lists the models, the tokenizers of loaded chat models are loaded, once, and nothing else."""
     embedding = ModelInfo("embed", "lmstudio", "embed", kind="embedding", loaded_context=512)
     async with counted(tmp_path, model) as (served, studio):
-        provider = lm_studio(served)
-        await _warm_up(provider, [embedding, *await provider.models()])
+        provider, ahead = lm_studio(served), TokenizersAhead()
+        rows = [CatalogRow("", "", "", "", info) for info in [embedding, None, *await provider.models()]]
+        assert not studio.rpc_calls
+        for _ in range(2):
+            await asyncio.gather(*ahead.begin(rows, {"lmstudio": provider}))
         assert {call.parameter["specifier"]["query"]["identifier"] for call in studio.rpc_calls} == {KEY}
         studio.rpc_calls.clear()
         await size_of(served, "Hello")
@@ -287,8 +291,9 @@ async def test_warming_up_survives_everything(
 
     monkeypatch.setattr(TokenCounter, "warm_up", breaks)
     async with counted(tmp_path, model) as (served, _):
-        provider = lm_studio(served)
-        await _warm_up(provider, await provider.models())
+        async with served.http.get(f"{served.url}/v1/models") as response:
+            assert response.status == 200
+        await eventually(lambda: warnings(caplog), "no warning about the tokenizer")
     assert ["cannot be loaded" in warning for warning in warnings(caplog)] == [True]
 
 

@@ -1,6 +1,9 @@
 """Bodies that parsers disagree on: each gets one clear 400, or goes upstream as one meaning."""
 
+import asyncio
+import io
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -137,6 +140,30 @@ async def test_a_strange_model_name_is_a_404(served: Served, name: str) -> None:
     status, answer = await post(served, body.encode())
     assert status == 404
     assert answer["error"]["code"] == "model_not_found"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("value", "count"), [(b"[]", 5_000_000), (b'{"role":"user","content":"a"}', 1_000_000)])
+async def test_bodies_of_many_values_hold_nobody_up(served: Served, value: bytes, count: int) -> None:
+    """Five million lists or a million messages are a 413, and others are answered while they are looked at."""
+    body = b'{"model": "openai/m", "messages": [' + b",".join([value] * count) + b"]}"
+    longest, done = 0.0, asyncio.Event()
+
+    async def ask_all_the_while() -> None:
+        nonlocal longest
+        while not done.is_set():
+            start = time.perf_counter()
+            async with served.http.get(f"{served.url}/health") as response:
+                assert response.status == 200
+            longest = max(longest, time.perf_counter() - start)
+
+    asking = asyncio.create_task(ask_all_the_while())
+    async with served.http.post(served.chat_url, data=io.BytesIO(body), headers=JSON) as response:
+        assert response.status == 413
+        assert "300,000 values" in (await response.json())["error"]["message"]
+    done.set()
+    await asking
+    assert longest < 1.0
 
 
 async def test_numbers_arrive_as_they_were(served: Served, upstream: FakeUpstream) -> None:

@@ -258,3 +258,37 @@ async def test_silence_in_mid_answer_ends_in_an_error(
     assert outcome.text == "Half a"
     assert outcome.error is not None
     assert outcome.error["code"] == "upstream_timeout"
+
+
+async def test_a_long_answer_sets_no_more_timers_than_a_short_one(
+    relaying: Served, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silence is noticed by one timer for a whole stream, not by one for each frame."""
+    loop, timers = asyncio.get_running_loop(), list[float]()
+    call_at = loop.call_at
+
+    def counted(when: float, *rest: Any, **named: Any) -> asyncio.TimerHandle:
+        timers.append(when)
+        return call_at(when, *rest, **named)
+
+    def says_often(frames: int) -> Any:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            for _ in range(frames):
+                await response.write(chunk({"content": "a"}))
+                await asyncio.sleep(0)
+            await response.write(chunk({}, "stop") + DONE)
+            return response
+
+        return answer
+
+    async def timers_for(frames: int) -> int:
+        timers.clear()
+        upstream.answers[CHAT] = says_often(frames)
+        assert (await chat(relaying, "openai/m", stream=True)).text == "a" * frames
+        return len(timers)
+
+    await timers_for(1)
+    monkeypatch.setattr(loop, "call_at", counted)
+    assert await timers_for(400) <= await timers_for(1) + 40

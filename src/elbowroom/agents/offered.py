@@ -2,18 +2,19 @@
 
 import asyncio
 import hashlib
+import importlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink, name_in_lm_studio, tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import Caller, ChatRequest, own_request, tool_name
-from elbowroom.agents.tools import ServerTool, distinct, free_name, memory_tools, vault_tools, with_arranged_tools
+from elbowroom.agents.tools import ServerTool, distinct, free_name, memory_tools, with_arranged_tools
 from elbowroom.agents.tools.mcp import McpServers
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn import RunSettings
@@ -24,14 +25,16 @@ from elbowroom.settings.fields import data_dir, expanded
 from elbowroom.settings.load import LoadedSettings
 from elbowroom.settings.model import AgentSettings, VaultSettings
 from elbowroom.settings.references import TOOL_OUTPUT_CACHE, VAULT_TOOLS
-from elbowroom.vault.changes import Changes
-from elbowroom.vault.index import Index
-from elbowroom.vault.journal import Journal
-from elbowroom.vault.names import Scope
-from elbowroom.vault.vault import Vault
+
+if TYPE_CHECKING:
+    from elbowroom.vault.changes import Changes
+    from elbowroom.vault.index import Index
+    from elbowroom.vault.journal import Journal
+    from elbowroom.vault.vault import Vault
 
 log = logging.getLogger(__name__)
 RunAgent = Callable[[Target, AgentSettings, ChatRequest, Sink, RunSettings], Awaitable[Answer]]
+VAULT_MODULE: Final = "elbowroom.agents.tools.vault"
 PARAMETERS: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {
@@ -292,8 +295,7 @@ class SettingsToolbox:
         settings = loaded.settings
         readers = [agent for agent in settings.agents if agent.enabled and not VAULT_TOOLS.isdisjoint(agent.tools)]
         if settings.vault.path and readers and self._reading is None:
-            vault = self._changes(readers[0], settings.vault).vault
-            self._reading = asyncio.create_task(asyncio.to_thread(_read, vault))
+            self._reading = asyncio.create_task(self._read_vault(readers[0], settings.vault))
 
     async def aclose(self) -> None:
         """End the MCP servers, and wait until the vault is read."""
@@ -304,10 +306,22 @@ class SettingsToolbox:
     def _vault_tools(self, agent: AgentSettings, settings: VaultSettings) -> list[ServerTool]:
         if not settings.path or VAULT_TOOLS.isdisjoint(agent.tools):
             return []
+        from elbowroom.agents.tools.vault import vault_tools
+
         changes = self._changes(agent, settings)
         return vault_tools(agent.tools, changes, may_write=settings.write and agent.vault.write)
 
-    def _changes(self, agent: AgentSettings, settings: VaultSettings) -> Changes:
+    async def _read_vault(self, agent: AgentSettings, settings: VaultSettings) -> None:
+        await asyncio.to_thread(importlib.import_module, VAULT_MODULE)
+        await asyncio.to_thread(_read, self._changes(agent, settings).vault)
+
+    def _changes(self, agent: AgentSettings, settings: VaultSettings) -> "Changes":
+        from elbowroom.vault.changes import Changes
+        from elbowroom.vault.index import Index
+        from elbowroom.vault.journal import Journal
+        from elbowroom.vault.names import Scope
+        from elbowroom.vault.vault import Vault
+
         root = str(expanded(settings.path))
         if root not in self._vaults:  # the settings name another vault; the index of the old one is dropped
             self._vaults = {root: (Index(), Journal(self._undo_folder(root)))}
@@ -321,7 +335,7 @@ class SettingsToolbox:
         return data_dir(self._environ) / "vault-undo" / hashlib.sha256(root.encode()).hexdigest()[:16]
 
 
-def _read(vault: Vault) -> None:
+def _read(vault: "Vault") -> None:
     """Read all notes ahead of the first search; a vault that cannot be read tells that again when it is used."""
     try:
         vault.refresh()

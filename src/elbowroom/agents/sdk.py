@@ -8,14 +8,17 @@ import threading
 from typing import Any, Final
 
 TRACING_SWITCH: Final = "OPENAI_AGENTS_DISABLE_TRACING"
-LOADED_WITH_IT: Final = ("elbowroom.store.sql", "elbowroom.agents.tools.vault")
-"""Modules that take long to import too, and that a first request would have to wait for."""
+LOADED_WITH_IT: Final = ("elbowroom.agents.tools.vault",)
+"""Modules that take long to import too, and that an agent's first request would have to wait for."""
 _LOADING = threading.Lock()
 """Two threads that import the SDK at once can see halves of its modules, which refer to each other."""
 
 
 class SdkLoader:
-    """Loads the SDK once, in a thread; a loading that has failed is tried again."""
+    """Loads the SDK once, in a thread, when a client first lists or asks agents; tried again after a failure.
+
+    It takes 60 MiB, which a server that answers for raw models only does without.
+    """
 
     def __init__(self) -> None:
         self._loading: asyncio.Task[Any] | None = None
@@ -35,15 +38,19 @@ def _load_run_agent() -> Any:
 
 
 def load_sdk() -> None:
-    """Import the SDK, which takes a thread about a second and a half. Nothing is uploaded, now or later.
+    """Import the SDK, which takes a thread about a second. Nothing is uploaded, now or later.
 
     Tracing is off in the environment before the import and in the SDK's own switch, and no processor is left.
     """
     with _LOADING:
         os.environ[TRACING_SWITCH] = "1"
-        import agents  # importing it is what this function is for
+        gc.disable()  # what is imported is no garbage; to search it would be a fifth of the time
+        try:
+            import agents  # importing it is what this function is for
 
-        agents.set_tracing_disabled(True)
-        agents.set_trace_processors([])
-        # Half of all objects belong to the SDK and live for ever; the collector need not look at them again.
-        gc.freeze()
+            agents.set_tracing_disabled(True)
+            agents.set_trace_processors([])
+        finally:
+            # Half of all objects belong to the SDK and live for ever; the collector need not look at them again.
+            gc.freeze()
+            gc.enable()

@@ -7,7 +7,9 @@ other ids, and a question loses the files that stood around it. None of this is 
 import binascii
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -25,6 +27,9 @@ THOUGHTS_START, THOUGHTS_END = "<think>", "</think>"
 
 TAGS = {"user": b"u", "assistant": b"a", "tool": b"t"}
 LARGEST_EXACT = 2**53
+LONG_URL, PIECE, DIGESTS_KEPT = 10_000, 2**18, 1000
+_DIGESTS: OrderedDict[tuple[int, int, str], str | None] = OrderedDict()
+_LOCK = threading.Lock()
 URL_SAFE = str.maketrans("-_", "+/", " \t\r\n")
 
 Place = tuple[int, int]
@@ -49,6 +54,14 @@ def form_of(message: Message, answered: Place | None = None) -> bytes:
         return b"j" + json_form([role, parts, calls, answered])
     place = b"%d,%d:" % answered if answered else b":"
     return tag + (place if role == "tool" else b"") + utf8("".join(parts))
+
+
+def read_images(messages: Iterable[Any]) -> None:
+    """Hash the images in messages of any kind, so that the forms of these messages take no time afterwards."""
+    for message in messages:
+        content = message.get("content") if isinstance(message, Mapping) else None
+        if isinstance(content, list):
+            _parts("user", content)
 
 
 def question_in(text: str) -> str:
@@ -84,6 +97,13 @@ class OpenCalls:
         self._all: list[Place] = []
         self._by_id: dict[str, list[Place]] = {}
         self._answered: set[Place] = set()
+
+    def copy(self) -> "OpenCalls":
+        """Return calls that change apart from these."""
+        other = OpenCalls()
+        other._all, other._answered = list(self._all), set(self._answered)
+        other._by_id = {call_id: list(calls) for call_id, calls in self._by_id.items()}
+        return other
 
     def add(self, number: int, message: Message) -> None:
         """Take in the calls of the message with this number in the chain."""
@@ -143,21 +163,45 @@ def _image(part: Mapping[str, Any]) -> list[Any]:
     url = image.get("url") if isinstance(image, Mapping) else image
     if not isinstance(url, str):
         return ["part", part]
-    data = _data_in(url)
-    return ["url", url] if data is None else ["image", hashlib.blake2b(data, digest_size=16).hexdigest()]
+    digest = _digest_of_data(url)
+    return ["url", url] if digest is None else ["image", digest]
 
 
-def _data_in(url: str) -> bytes | None:
-    """Return the bytes that a data URL holds, None if it is none or a broken one."""
-    head, comma, data = url.partition(",")
-    if not comma or head[:5].lower() != "data:":
+def _digest_of_data(url: str) -> str | None:
+    """Return a hash of the bytes that a data URL holds, None if it is none or a broken one; kept for long ones."""
+    comma = url.find(",")
+    if comma < 0 or url[:5].lower() != "data:":
         return None
-    if not head.lower().endswith(";base64"):
-        return unquote_to_bytes(utf8(data))
+    if not url[:comma].lower().endswith(";base64"):
+        return _digest(unquote_to_bytes(utf8(url[comma + 1 :])))
+    if len(url) < LONG_URL:
+        return _digest_of_base64(url, comma + 1)
+    mark = len(url), hash(url), url[-64:]
+    with _LOCK:
+        known = _DIGESTS.get(mark)
+    if known is None:
+        known = _digest_of_base64(url, comma + 1)
+        with _LOCK:
+            _DIGESTS[mark] = known
+            if len(_DIGESTS) > DIGESTS_KEPT:
+                _DIGESTS.popitem(last=False)
+    return known
+
+
+def _digest_of_base64(url: str, start: int) -> str | None:
+    """Return a hash of the bytes that are written from this place on, decoded piece by piece."""
+    digest = hashlib.blake2b(digest_size=16)
     try:
-        return binascii.a2b_base64(data, strict_mode=True)
+        for at in range(start, len(url), PIECE):
+            digest.update(binascii.a2b_base64(url[at : at + PIECE], strict_mode=True))
     except ValueError:
-        return _loosely_decoded(data)
+        data = _loosely_decoded(url[start:])
+        return None if data is None else _digest(data)
+    return digest.hexdigest()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _loosely_decoded(data: str) -> bytes | None:

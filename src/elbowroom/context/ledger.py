@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from elbowroom.context.canonical import VERSION, OpenCalls, form_of, json_form
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, is_text, parts_of, text_in
@@ -29,23 +29,33 @@ class Chain:
     @classmethod
     def of(cls, owner: str, agent: str, messages: Sequence[Message]) -> "Chain":
         """Return the chain of a history, from which our own notices have been removed already."""
-        seed = hashlib.blake2b(json_form([VERSION, owner, agent]), digest_size=KEY_BYTES).digest()
-        keys: list[str] = []
-        ends: list[int] = []
-        key, open_calls = seed, OpenCalls()
-        for end, message in enumerate(messages, 1):
+        return cls((), (), seed_of(owner, agent), OpenCalls()).extended(0, messages)
+
+    def extended(self, known: int, messages: Sequence[Message]) -> "Chain":
+        """Return the chain of a history whose first `known` messages are those of this chain."""
+        keys, ends = list(self.keys), list(self.ends)
+        key, open_calls = bytes.fromhex(self._last), self._open_calls.copy()
+        for end in range(known + 1, len(messages) + 1):
+            message = messages[end - 1]
             if is_system(message):
                 continue
             key = _next(key, message, open_calls)
             _follow(open_calls, len(keys), message)
             keys.append(key.hex())
             ends.append(end)
-        return cls(tuple(keys), tuple(ends), seed.hex(), open_calls)
+        return Chain(tuple(keys), tuple(ends), self.seed, open_calls)
+
+    def without_last(self, messages: Sequence[Message]) -> "Chain | None":
+        """Return the chain of its history without the last message; None where that made calls or answered one."""
+        last = messages[-1]
+        if last.get("role") == "tool" or last.get("tool_calls"):
+            return None
+        spoken = len(self.keys) - (not is_system(last))
+        return Chain(self.keys[:spoken], self.ends[:spoken], self.seed, self._open_calls)
 
     def followed_by(self, message: Message) -> str:
         """Return the key that the chain would end with if this message came next."""
-        last = self.keys[-1] if self.keys else self.seed
-        return _next(bytes.fromhex(last), message, self._open_calls).hex()
+        return _next(bytes.fromhex(self._last), message, self._open_calls).hex()
 
     def continued_by(self, messages: Sequence[Message], message: Message) -> str:
         """Return the key that the chain would end with if this message continued the last one, an answer.
@@ -58,6 +68,10 @@ class Chain:
             return self.followed_by(message)
         before = self.keys[-2] if len(self.keys) > 1 else self.seed
         return _next(bytes.fromhex(before), _continued(last, message), self._open_calls).hex()
+
+    @property
+    def _last(self) -> str:
+        return self.keys[-1] if self.keys else self.seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +91,7 @@ class Entry:
     created: float
 
 
-@dataclass(frozen=True, slots=True)
-class Archived:
+class Archived(NamedTuple):
     """A message as the client sent it, as a node in the tree of all messages.
 
     `parent` is the key before it, the chain's seed for the first. A system message hangs beside the chain, on the
@@ -95,6 +108,9 @@ class LedgerRows(Protocol):
 
     async def keys(self) -> Collection[str]:
         """Return the keys of all entries."""
+
+    def keys_now(self) -> Collection[str] | None:
+        """Return the keys of all entries without waiting; None while the store is being opened."""
 
     async def find(self, keys: Sequence[str]) -> list[Entry]:
         """Return the entries with these keys, in any order."""
@@ -142,16 +158,15 @@ def archive_of(chain: Chain, messages: Sequence[Message]) -> list[Archived]:
     """Return every message of a history as a node of the tree, system messages too."""
     nodes: list[Archived] = []
     key = last = chain.seed
-    keys = iter(chain.keys)
-    for message in messages:
-        if is_system(message):
+    spoken = dict(zip(chain.ends, chain.keys, strict=True))
+    for end, message in enumerate(messages, 1):
+        if (own := spoken.get(end)) is None:
             beside = hashlib.blake2b(bytes.fromhex(last) + b"s" + json_form(message), digest_size=KEY_BYTES)
             parent, last = last, beside.hexdigest()
             nodes.append(Archived(last, parent, message))
         else:
-            parent, key = key, next(keys)
-            nodes.append(Archived(key, parent, message))
-            last = key
+            nodes.append(Archived(own, key, message))
+            last = key = own
     return nodes
 
 
@@ -159,6 +174,11 @@ def is_system(message: Message) -> bool:
     """Tell whether a message is the system's or the developer's; these are outside the chain."""
     role = message.get("role")
     return isinstance(role, str) and role in SYSTEM_ROLES
+
+
+def seed_of(owner: str, agent: str) -> str:
+    """Return the key before the first message of an owner's conversations with an agent."""
+    return hashlib.blake2b(json_form([VERSION, owner, agent]), digest_size=KEY_BYTES).hexdigest()
 
 
 def _next(key: bytes, message: Message, open_calls: OpenCalls) -> bytes:

@@ -213,12 +213,15 @@ def notice_line(text: str) -> str:
 
 def without_notices(messages: Iterable[Message]) -> list[Message]:
     """Return a history without the notices that a client has sent back as words of the assistant."""
-    return [_stripped(message) for message in messages]
+    return [
+        message if type(content := message.get("content")) is str and MARK not in content else _stripped(message)
+        for message in messages
+    ]
 
 
 def _stripped(message: Message) -> Message:
     content = message.get("content")
-    if message.get("role") != "assistant" or (isinstance(content, str) and MARK not in content):
+    if message.get("role") != "assistant":
         return message
     without = [_without(part) for part in content] if isinstance(content, list) else _without(content)
     return message if without == content else {**message, "content": without}

@@ -52,7 +52,20 @@ class LogFile(RotatingFileHandler):
         """Write a record, except during a pause."""
         if time.monotonic() < self._broken_until:
             return
-        super().emit(record)
+        try:
+            line = self.format(record) + self.terminator
+            if self._size() + len(line) >= self.maxBytes:
+                self.doRollover()
+            self.stream = self.stream or self._open()
+            self.stream.write(line)
+            self.stream.flush()
+        except Exception:  # noqa: BLE001  # as logging does: a record that cannot be written stops nothing
+            self.handleError(record)
+
+    def _size(self) -> int:
+        """Return the bytes of the file, which is opened where it is not."""
+        self.stream = self.stream or self._open()
+        return os.fstat(self.stream.fileno()).st_size
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
         """Close the file and begin a pause."""

@@ -14,6 +14,7 @@ from elbowroom.settings.doubts import secrets_of, sounds_secret
 from elbowroom.settings.fields import HIDDEN
 from elbowroom.settings.load import LoadedSettings
 
+NAMES_KEPT: Final = 256
 LEAST_LETTERS: Final = 4
 """Shorter values are not removed: without every `1`, a text would hide nothing and lose its numbers."""
 SURROUNDED_BELOW: Final = 8
@@ -54,6 +55,7 @@ class Redactor:
         self._values: set[str] = set()
         self._known: re.Pattern[str] | None = None
         self._followed: LoadedSettings | None = None
+        self._names: dict[str, str] = {}
 
     def follow(self, loaded: LoadedSettings, environ: Mapping[str, str]) -> None:
         """Learn the secrets of these settings, unless they are those of the last call."""
@@ -67,6 +69,7 @@ class Redactor:
         self._values |= {form for form in forms if len(form) >= LEAST_LETTERS}
         longest_first = sorted(self._values, key=len, reverse=True)
         self._known = re.compile("|".join(map(_as_pattern, longest_first))) if longest_first else None
+        self._names.clear()
 
     def clean(self, text: str) -> str:
         """Return the text without secrets."""
@@ -75,6 +78,14 @@ class Redactor:
         for pattern, replacement in PATTERNS:
             text = pattern.sub(replacement, text)
         return text
+
+    def clean_name(self, name: str) -> str:
+        """Return what `clean` returns for a name of a few letters, which comes again and again."""
+        if (known := self._names.get(name)) is None:
+            if len(self._names) >= NAMES_KEPT:
+                self._names.clear()
+            known = self._names[name] = self.clean(name)
+        return known
 
 
 REDACTOR: Final = Redactor()

@@ -111,7 +111,7 @@ class SafeRecords(logging.Filter):
 
     def _safe(self, value: Any) -> Any:
         """Return the value of a field, without secrets and in one line: a client may have chosen names in it."""
-        return self._redactor.clean(shortened(escaped(value), LONGEST_FIELD)) if isinstance(value, str) else value
+        return self._redactor.clean_name(shortened(escaped(value), LONGEST_FIELD)) if isinstance(value, str) else value
 
     def _text(self, record: logging.LogRecord) -> str:
         is_own = record.name.split(".")[0] == OWN

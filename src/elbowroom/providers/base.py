@@ -5,19 +5,19 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import msgspec
+
 from elbowroom.tokens.counter import TokenCounter
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(msgspec.Struct, frozen=True, gc=False):
     """A piece of the answer; `logprobs` as the upstream sent them, where the client asked for them."""
 
     text: str
     logprobs: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(msgspec.Struct, frozen=True, gc=False):
     """A piece of the model's thinking, under the field name that its upstream uses."""
 
     text: str

@@ -4,18 +4,18 @@ import asyncio
 import hashlib
 import json
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, closing
+from contextlib import AbstractAsyncContextManager, closing
 from typing import Any, Final
 
 import aiohttp
 
+from elbowroom.caches import Recent
 from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamError, UpstreamRejected
 from elbowroom.providers.base import ModelInfo, ModelManagement, PassedAnswer, StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.pass_through import pass_through
-from elbowroom.providers.stream import ChunkReader, read_chat, read_completion
+from elbowroom.providers.stream import ChatAnswer, read_completion
 from elbowroom.providers.upstream import FRESH_SECONDS, RecentModels, Upstream
 from elbowroom.settings.fields import expanded
 from elbowroom.tokens.count import CannotCount, Counter, TokenCount
@@ -23,6 +23,8 @@ from elbowroom.tokens.counter import TokenCounter
 from elbowroom.tokens.file_counter import CountingTools, FileCounter
 
 KEY_HINT = "Put a valid key for it into api_key."
+COUNTERS_KEPT: Final = 64
+"""Models whose counters are kept; where the server does not list its models, a client may name any."""
 
 
 class OpenAICompatible:
@@ -51,7 +53,7 @@ class OpenAICompatible:
         self._upstream = Upstream(http, Source(self.name, self._base, self.start_hint, KEY_HINT, api_key))
         self._tools = tools or CountingTools()
         self._model_files = model_files or {}
-        self._counters: dict[str, TokenCounter] = {}
+        self._counters = Recent[str, TokenCounter]("counters", COUNTERS_KEPT)
         self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
 
     async def models(self) -> Sequence[ModelInfo]:
@@ -72,9 +74,8 @@ class OpenAICompatible:
     async def stream(self, body: Mapping[str, Any], info: ModelInfo) -> AsyncGenerator[list[StreamEvent], None]:
         """Send a chat request and yield its events."""
         response = await self._upstream.post(f"{self._base}/chat/completions", body)
-        reader = ChunkReader(self._upstream.source)
-        async with aclosing(read_chat(response, reader, info.loaded_context)) as answer:
-            async for events in answer:
+        with closing(ChatAnswer(response, self._upstream.source, info.loaded_context)) as answer:
+            while events := await answer.more():
                 yield events
 
     async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,12 +93,13 @@ class OpenAICompatible:
 
     async def counter(self, info: ModelInfo) -> TokenCounter:
         """Return the counter of this model: by the file that the settings name, by the engine, or by its family."""
-        if info.id not in self._counters:
+        if (counter := self._counters.get(info.id)) is None:
             ways: list[Counter] = [RouteCounter(self._upstream, self._base, info.id)]
             if named := self._model_files.get(info.id):
                 ways.insert(0, FileCounter(expanded(named), self._tools.loader, self._tools.renderer))
-            self._counters[info.id] = TokenCounter(info.id, info.architecture, ways)
-        return self._counters[info.id]
+            counter = TokenCounter(info.id, info.architecture, ways)
+            self._counters.put(info.id, counter)
+        return counter
 
     async def aclose(self) -> None:
         """Do nothing: between requests there is nothing to end."""
@@ -142,7 +144,7 @@ class RouteCounter:
         self._base = base
         self._root = base.removesuffix("/v1")
         self._model = model
-        self._counts: OrderedDict[str, int] = OrderedDict()
+        self._counts = Recent[str, int]("engine_counts", REMEMBERED)
         self._paused_until = float("-inf")
 
     async def count_text(self, text: str) -> TokenCount:
@@ -160,13 +162,12 @@ class RouteCounter:
         if arguments:
             body["chat_template_kwargs"] = dict(arguments)
         key = hashlib.blake2b(json.dumps(body).encode(), digest_size=16).hexdigest()
-        if key not in self._counts:
-            self._counts[key] = await self._ask(
+        if (count := self._counts.get(key)) is None:
+            count = await self._ask(
                 (f"{self._base}/chat/completions/input_tokens", body), (f"{self._root}/tokenize", body)
             )
-            if len(self._counts) > REMEMBERED:
-                self._counts.popitem(last=False)
-        return TokenCount(self._counts[key], "engine")
+            self._counts.put(key, count)
+        return TokenCount(count, "engine")
 
     async def _ask(self, *attempts: tuple[str, dict[str, Any]]) -> int:
         now = asyncio.get_running_loop().time()

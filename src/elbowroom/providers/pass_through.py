@@ -9,8 +9,8 @@ import aiohttp
 from elbowroom.errors import StreamCut, UpstreamError, UpstreamTimeout
 from elbowroom.providers.base import PassedAnswer
 from elbowroom.providers.failures import Source, failure_of, not_json
-from elbowroom.providers.stream import DONE, SILENCE_SECONDS, EventReader, WatchedBody, read_body
-from elbowroom.providers.upstream import Upstream, error_in, parse_upstream_json
+from elbowroom.providers.stream import DONE, SILENCE_SECONDS, EventReader, read_body
+from elbowroom.providers.upstream import Upstream, WatchedBody, error_in, parse_upstream_json
 
 WHOLE_TYPES: Final = ("application/json", "text/html", "text/plain")
 
@@ -41,11 +41,11 @@ class HttpAnswer:
         if self._response.content_type in WHOLE_TYPES:
             yield await self.whole()
             return
-        reader, body = EventReader(), WatchedBody(self._response, SILENCE_SECONDS)
+        reader, body = EventReader(), WatchedBody(self._response)
         try:
             while True:
                 received = await self._received(body)
-                body.heard()
+                body.wait_at_most(SILENCE_SECONDS)
                 for event in reader.feed(received) if received else reader.close():
                     if event.data.strip() == DONE:
                         return

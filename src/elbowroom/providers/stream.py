@@ -1,16 +1,15 @@
 """Reads one upstream's answer to a chat: server-sent events as they arrive, the chunks in them, and how it ended."""
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal
 
 import aiohttp
+import msgspec
 
 from elbowroom.errors import ElbowroomError, EmptyReply, StreamCut, UpstreamError, UpstreamTimeout
 from elbowroom.providers.base import Finished, ReasoningDelta, StreamEvent, TextDelta, ToolCallDelta, UsageReport
 from elbowroom.providers.failures import Overflow, Source, failure_of, not_json, overflow_error
-from elbowroom.providers.upstream import error_in, parse_upstream_json
+from elbowroom.providers.upstream import WatchedBody, error_in, parse_upstream_json
 
 MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -20,7 +19,7 @@ WHOLE_TYPES: Final = ("application/json", "text/html")
 SILENCE_SECONDS = 300.0
 
 
-class ServerSentEvent(NamedTuple):
+class ServerSentEvent(msgspec.Struct, frozen=True, gc=False):
     """One event: its data as it was sent, and its name where it has one."""
 
     data: bytes
@@ -43,22 +42,35 @@ class EventReader:
 
         Raises StreamCut where a single event grows beyond the limit.
         """
+        if self._is_one_event(received):
+            self._at_start = False
+            return [ServerSentEvent(received[6:-2])]
         self._check_size()
-        self._rest += received
-        if self._at_start and not self._is_past_mark():
+        if self._at_start:
+            self._rest += received
+            if not self._is_past_mark():
+                return []
+            received = bytes(self._rest)
+            self._rest.clear()
+        end = received.rfind(b"\n") + 1
+        if not end:
+            self._rest += received
             return []
-        if b"\n" not in received:
-            return []
-        complete, _, rest = self._rest.rpartition(b"\n")
-        self._rest = rest
-        events: list[ServerSentEvent] = []
-        for line in bytes(complete).split(b"\n"):
-            if line[:6] == b"data: " and line[-1:] != b"\r":  # nearly all lines that are not empty
-                self._data.append(line[6:])
-                self._data_bytes += len(line)
-            else:
-                self._read_line(line, events)
-        return events
+        lines = bytes(self._rest) + received[:end]
+        self._rest[:] = received[end:]
+        return self._read_lines(lines)
+
+    def _is_one_event(self, received: bytes) -> bool:
+        """Tell whether this is a whole event of one line and nothing else, as an engine writes each of them."""
+        return (
+            received[:6] == b"data: "
+            and received.find(b"\n") == len(received) - 2
+            and received[-1:] == b"\n"
+            and received[-3:-2] != b"\r"
+            and not self._rest
+            and not self._data
+            and self._name is None
+        )
 
     def close(self) -> list[ServerSentEvent]:
         """Return the last event where the stream ended without the blank line after it."""
@@ -77,6 +89,22 @@ class EventReader:
         if self._rest.startswith(BYTE_ORDER_MARK):
             del self._rest[: len(BYTE_ORDER_MARK)]
         return True
+
+    def _read_lines(self, lines: bytes) -> list[ServerSentEvent]:
+        """Return the events in these lines, the last of which has come whole."""
+        events: list[ServerSentEvent] = []
+        *blocks, rest = lines.split(b"\n\n")
+        for block in blocks:
+            is_plain = block[:6] == b"data: " and b"\n" not in block and block[-1:] != b"\r"
+            if is_plain and not self._data and self._name is None:  # nearly all of them
+                events.append(ServerSentEvent(block[6:]))
+                continue
+            for line in block.split(b"\n"):
+                self._read_line(line, events)
+            self._read_line(b"", events)
+        for line in rest.split(b"\n")[:-1]:
+            self._read_line(line, events)
+        return events
 
     def _read_line(self, line: bytes, events: list[ServerSentEvent]) -> None:
         if line[-1:] == b"\r":
@@ -102,6 +130,34 @@ class EventReader:
             )
 
 
+class _PlainDelta(msgspec.Struct, gc=False):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: None = None
+
+
+class _PlainChoice(msgspec.Struct, gc=False):
+    delta: _PlainDelta | None = None
+    finish_reason: None = None
+    logprobs: None = None
+    error: None = None
+
+
+class _PlainChunk(msgspec.Struct, gc=False):
+    """A chunk that brings nothing but words or thoughts, as nearly all do; other keys are not even decoded."""
+
+    choices: list[_PlainChoice] = []
+    model: str | None = None
+    object: Literal["chat.completion.chunk"] | None = None
+    type: None = None
+    error: None = None
+    usage: None = None
+
+
+_PLAIN: Final = msgspec.json.Decoder(_PlainChunk)
+
+
 class ChunkReader:
     """Reads the chunks of one answer, and remembers what `judge_end` needs.
 
@@ -121,6 +177,34 @@ class ChunkReader:
 
         Raises the error that the event carries, or UpstreamError where it is no chunk at all.
         """
+        try:
+            chunk = _PLAIN.decode(event.data)
+        except (ValueError, RecursionError):
+            return self._read_any(event)
+        if event.name == "error":
+            return self._read_any(event)
+        if self.model is None:
+            self.model = chunk.model
+        delta = chunk.choices[0].delta if chunk.choices else None
+        if delta is None:
+            return []
+        events: list[StreamEvent] = []
+        if thought := delta.reasoning_content:
+            events.append(ReasoningDelta(thought))
+        elif thought := delta.reasoning:
+            events.append(ReasoningDelta(thought, "reasoning"))
+        if text := delta.content:
+            events.append(TextDelta(text))
+        if events:
+            self.has_output = True
+        return events
+
+    def read_whole(self, completion: dict[str, Any]) -> list[StreamEvent]:
+        """Return the events of an answer that came in one piece, from an upstream that does not stream."""
+        self.done = True
+        return self._read_chunk(completion, "message")
+
+    def _read_any(self, event: ServerSentEvent) -> list[StreamEvent]:
         if event.data.strip() == DONE:
             self.done = True
             return []
@@ -137,11 +221,6 @@ class ChunkReader:
         if not isinstance(chunk, dict):
             raise UpstreamError(f"{self.source.name} sent something that is not a chat chunk.")
         return self._read_chunk(chunk, "delta")
-
-    def read_whole(self, completion: dict[str, Any]) -> list[StreamEvent]:
-        """Return the events of an answer that came in one piece, from an upstream that does not stream."""
-        self.done = True
-        return self._read_chunk(completion, "message")
 
     def _read_chunk(self, chunk: dict[str, Any], part: str) -> list[StreamEvent]:
         events: list[StreamEvent] = []
@@ -218,123 +297,79 @@ def _tool_call_deltas(tool_calls: Any) -> list[ToolCallDelta]:
     return deltas
 
 
-class WatchedBody:
-    """The body of a response, read piece by piece; closes the response after `seconds` of silence.
+class ChatAnswer:
+    """The answer to one chat request as it comes; closing it early closes the connection.
 
-    Time counts from the first `heard` on, and only while somebody reads: a slow client is not a silent upstream. A
-    timeout around each read would cost a timer for every token; this has one timer, which looks again later.
+    `window`, in tokens, tells an empty answer at the window's edge from other empty answers.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, seconds: float) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, source: Source, window: int | None) -> None:
         self._response = response
-        self._seconds = seconds
-        self._loop = asyncio.get_running_loop()
-        self._heard_at = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_reading = False
-        self._has_expired = False
+        self._window = window
+        self._comes_whole = response.content_type in WHOLE_TYPES
+        self._has_begun = self._has_ended = False
+        self._failure: ElbowroomError | None = None
+        self._body = WatchedBody(response)
+        self._events = EventReader()
+        self._chunks = ChunkReader(source)
 
-    async def read(self) -> bytes:
-        """Return what has arrived, nothing at the end. Raises TimeoutError after a silence, or aiohttp's errors."""
-        self._is_reading = True
+    @property
+    def model(self) -> str | None:
+        """Return the model that the upstream says has answered, None before the first chunk."""
+        return self._chunks.model
+
+    async def more(self) -> list[StreamEvent]:
+        """Return what has arrived, as soon as something has; nothing where the answer is complete."""
+        source, said = self._chunks.source, list[StreamEvent]()
         try:
-            return await self._response.content.readany()
+            while not said and not self._has_ended:
+                said = await self._whole() if self._comes_whole else self._read(await self._body.read())
+        except TimeoutError as error:
+            raise UpstreamTimeout(
+                f"{source.name} fell silent in the middle of its answer. It may still be computing; its log tells more."
+            ) from error
         except aiohttp.ClientError as error:
-            if self._has_expired:
-                raise TimeoutError from error
-            raise
-        finally:
-            self._is_reading = False
+            raise StreamCut(
+                f"The connection to {source.name} broke in the middle of the answer. "
+                "The text so far is kept; ask again to go on."
+            ) from error
+        if not said:
+            self._chunks.judge_end(self._window)
+        return said
 
-    def heard(self) -> None:
-        """Start the time of silence anew."""
-        self._heard_at = self._loop.time()
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._seconds, self._look)
+    def close(self) -> None:
+        """Read no more."""
+        self._body.end()
+        self._response.close()
 
-    def end(self) -> None:
-        """Stop watching."""
-        if self._timer is not None:
-            self._timer.cancel()
+    async def _whole(self) -> list[StreamEvent]:
+        said = self._chunks.read_whole(await read_completion(self._response, self._chunks.source))
+        self._end()
+        return said
 
-    def _look(self) -> None:
-        if not self._is_reading:
-            self._heard_at = self._loop.time()
-        left = self._heard_at + self._seconds - self._loop.time()
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._look)
-        else:
-            self._has_expired = True
-            self._response.close()
+    def _read(self, received: bytes) -> list[StreamEvent]:
+        """Return what these bytes say up to the first failure; words that came along with it are not lost."""
+        if self._failure is not None:
+            raise self._failure
+        said: list[StreamEvent] = []
+        for event in self._events.feed(received) if received else self._events.close():
+            try:
+                said += self._chunks.read(event)
+            except ElbowroomError as failure:
+                if not said:
+                    raise
+                self._failure = failure
+                return said
+        if self._chunks.has_output and not self._has_begun:
+            self._has_begun = True
+            self._body.wait_at_most(SILENCE_SECONDS)
+        if self._chunks.done or not received:
+            self._end()
+        return said
 
-
-async def read_chat(
-    response: aiohttp.ClientResponse, reader: ChunkReader, window: int | None
-) -> AsyncGenerator[list[StreamEvent], None]:
-    """Yield what the model says, as many events at a time as arrived together.
-
-    The generator's end means that the answer is complete. Closing it closes the connection. `window`, in
-    tokens, tells an empty answer at the window's edge from other empty answers.
-    """
-    complete = False
-    try:
-        if response.content_type in WHOLE_TYPES:
-            yield reader.read_whole(await read_completion(response, reader.source))
-        else:
-            async for events in _events_of(response, reader):
-                yield events
-        complete = True
-    finally:
-        if complete:
-            response.release()
-        else:
-            response.close()
-    reader.judge_end(window)
-
-
-async def _events_of(response: aiohttp.ClientResponse, reader: ChunkReader) -> AsyncGenerator[list[StreamEvent], None]:
-    sse, body = EventReader(), WatchedBody(response, SILENCE_SECONDS)
-    try:
-        while not reader.done:
-            received = await _received(body, reader.source)
-            said, failure = _read_all(sse.feed(received) if received else sse.close(), reader)
-            if reader.has_output:
-                body.heard()
-            if said:
-                yield said
-            if failure is not None:
-                raise failure
-            if not received:
-                return
-    finally:
-        body.end()
-
-
-async def _received(body: WatchedBody, source: Source) -> bytes:
-    try:
-        return await body.read()
-    except TimeoutError as error:
-        raise UpstreamTimeout(
-            f"{source.name} fell silent in the middle of its answer. It may still be computing; its log tells more."
-        ) from error
-    except aiohttp.ClientError as error:
-        raise StreamCut(
-            f"The connection to {source.name} broke in the middle of the answer. "
-            "The text so far is kept; ask again to go on."
-        ) from error
-
-
-def _read_all(
-    events: Iterable[ServerSentEvent], reader: ChunkReader
-) -> tuple[list[StreamEvent], ElbowroomError | None]:
-    """Return what the events say up to the first failure, and that: words that came along with it are not lost."""
-    said: list[StreamEvent] = []
-    for event in events:
-        try:
-            said += reader.read(event)
-        except ElbowroomError as failure:
-            return said, failure
-    return said, None
+    def _end(self) -> None:
+        self._has_ended = True
+        self._response.release()
 
 
 async def read_completion(response: aiohttp.ClientResponse, source: Source) -> dict[str, Any]:
@@ -353,7 +388,10 @@ async def read_completion(response: aiohttp.ClientResponse, source: Source) -> d
 
 async def read_body(response: aiohttp.ClientResponse, source: Source) -> bytes:
     """Return the whole body of a response."""
+    body = WatchedBody(response)
     try:
-        return await response.read()
+        return await body.read_whole()
     except (aiohttp.ClientError, TimeoutError) as error:
         raise StreamCut(f"The connection to {source.name} broke in the middle of the answer.") from error
+    finally:
+        body.end()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import aiohttp
+import msgspec
 
 from elbowroom.errors import ElbowroomError, UpstreamTimeout
 from elbowroom.logs.request_facts import request_facts
@@ -24,6 +25,8 @@ RETRY_AFTER_SECONDS: Final = 0.2
 ERROR_BODY_SECONDS = 3.0
 MAX_ERROR_BYTES: Final = 256 * 1024
 LARGE_BODY_BYTES: Final = 64 * 1024
+TURN_BYTES: Final = 256 * 1024
+"""As much of a body is written before others have their turn."""
 
 
 def open_session() -> aiohttp.ClientSession:
@@ -31,7 +34,7 @@ def open_session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
         cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=FIRST_BYTE_SECONDS),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
         trust_env=False,
     )
 
@@ -62,7 +65,7 @@ class Upstream:
         Any other status is raised. A refused connection is tried once more.
         """
         request_facts().told(body)
-        data = json.dumps(body, separators=(",", ":")).encode()
+        data = await _written(body)
         try:
             response = await self._send(url, data)
         except aiohttp.ClientConnectorError:
@@ -88,7 +91,8 @@ class Upstream:
         # As a file it is sent piece by piece; megabytes of images in one piece would hold up the event loop.
         body = data if len(data) < LARGE_BODY_BYTES else io.BytesIO(data)
         headers = {"Content-Type": "application/json", **self.headers}
-        return await self.http.post(url, data=body, headers=headers, allow_redirects=False)
+        async with asyncio.timeout(FIRST_BYTE_SECONDS):
+            return await self.http.post(url, data=body, headers=headers, allow_redirects=False)
 
     async def ask(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the parsed JSON of a 200 answer, None where the answer is a 404 or not JSON; in ten seconds."""
@@ -123,6 +127,28 @@ class Upstream:
             raise connection_failure(error, self.source) from error
 
 
+async def _written(body: Mapping[str, Any]) -> bytes:
+    """Return a body as JSON text, message by message, so that others have their turn between those of a large one."""
+    messages, rest = body.get("messages"), {name: value for name, value in body.items() if name != "messages"}
+    if not isinstance(messages, list | tuple):
+        return _json_text(body)
+    parts, size = [_json_text(rest)[:-1], b',"messages":[' if rest else b'"messages":['], 0
+    for place, message in enumerate(messages):
+        parts += (b"," if place else b"", _json_text(message))
+        size += len(parts[-1])
+        if size > TURN_BYTES:
+            size = await asyncio.sleep(0, 0)
+    return b"".join((*parts, b"]}"))
+
+
+def _json_text(value: Any) -> bytes:
+    """Return a value as JSON in UTF-8; a text with half of a surrogate pair has none, and is escaped."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
 async def _read_error(response: aiohttp.ClientResponse) -> bytes:
     """Return an error's body, or its beginning where it is too long or does not end in time."""
     body = bytearray()
@@ -131,6 +157,65 @@ async def _read_error(response: aiohttp.ClientResponse) -> bytes:
             while len(body) < MAX_ERROR_BYTES and (part := await response.content.readany()):
                 body += part
     return bytes(body)
+
+
+class WatchedBody:
+    """The body of a response, read piece by piece; closes the response after some seconds of silence.
+
+    Time counts only while somebody reads: a slow client is not a silent upstream. A timeout around each read, or
+    aiohttp's own, would cost a timer for every token; this has one timer, which looks again later.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self._loop = asyncio.get_running_loop()
+        self._is_reading = False
+        self._has_expired = False
+        self._seconds = FIRST_BYTE_SECONDS
+        self._heard_at = self._loop.time()
+        self._timer = self._loop.call_later(self._seconds, self._look)
+
+    async def read(self) -> bytes:
+        """Return what has arrived, nothing at the end. Raises TimeoutError after a silence, or aiohttp's errors."""
+        self._is_reading = True
+        try:
+            received = await self._response.content.readany()
+        except aiohttp.ClientError as error:
+            if self._has_expired:
+                raise TimeoutError from error
+            raise
+        finally:
+            self._is_reading = False
+        self._heard_at = self._loop.time()
+        return received
+
+    async def read_whole(self) -> bytes:
+        """Return all that comes up to the end; raises as `read` does."""
+        parts = []
+        while part := await self.read():
+            parts.append(part)
+        return b"".join(parts)
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Allow so many seconds of silence from now on."""
+        if seconds != self._seconds:
+            self._seconds = seconds
+            self._timer.cancel()
+            self._timer = self._loop.call_later(seconds, self._look)
+
+    def end(self) -> None:
+        """Stop watching."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        if not self._is_reading:
+            self._heard_at = self._loop.time()
+        left = self._heard_at + self._seconds - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._look)
+        else:
+            self._has_expired = True
+            self._response.close()
 
 
 def parse_upstream_json(text: bytes) -> Any:

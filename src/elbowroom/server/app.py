@@ -29,8 +29,8 @@ from elbowroom.server.conversations import (
 )
 from elbowroom.server.guard import HEALTH, RULES, CurrentRules, for_own_page, guard, set_up_cors
 from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
-from elbowroom.server.middleware import add_request_id, report_requests
-from elbowroom.server.models import health, list_models, show_model
+from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, add_request_id, report_requests
+from elbowroom.server.models import AHEAD, TokenizersAhead, health, list_models, show_model
 from elbowroom.server.page import add_page_routes, show_logs
 from elbowroom.server.passing import add_passed_routes
 from elbowroom.server.request import MAX_BODY_BYTES
@@ -78,10 +78,11 @@ def create_app(
     app[SHARED] = Shared.over(
         store, toolbox or own_tools, quiet_seconds=app[TIMING].quiet, conversations=kept, observations=counted
     )
+    app[AHEAD] = TokenizersAhead()
+    app[LARGE_BODIES] = LargeBodies()
     app[STARTED] = int(time.time())
 
     def warm_up() -> None:
-        _ = app[SHARED].sdk.begin()
         own_tools.warm_up()
         store.open_soon()
 
@@ -90,7 +91,8 @@ def create_app(
     async def open_providers(app: web.Application) -> AsyncIterator[None]:
         async with open_session() as http, AsyncExitStack() as closing:
             app[PROVIDERS] = providers = Providers(http, environ)
-            for opened in (providers, store, own_tools, app[SHARED]):  # each is closed before those to its left
+            # Each is closed before those to its left.
+            for opened in (providers, store, own_tools, app[SHARED], app[AHEAD]):
                 closing.push_async_callback(opened.aclose)
             yield
 

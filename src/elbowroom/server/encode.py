@@ -18,6 +18,7 @@ from elbowroom.settings.model import Notices
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": elbowroom\n\n"
 NO_FINISH = ',"finish_reason":null}]}\n\n'
+AFTER_WORDS = "}" + NO_FINISH
 
 
 def new_completion_id() -> str:
@@ -56,6 +57,7 @@ class FrameEncoder:
         }
         opened = to_json({**self._head, "choices": []})
         self._prefix = "data: " + opened.removesuffix("]}") + '{"index":0,"delta":'
+        self._before_words = self._prefix + '{"content":'
         self._calls = 0
         self._open: Notice | None = None
         self._has_begun = False
@@ -74,7 +76,9 @@ class FrameEncoder:
                 case Notice():
                     frames.append(self._notice(event))
         said = "".join(frames)
-        return (self._beginning() + said).encode("ascii") if said else b""
+        if said and not self._has_begun:
+            said = self._beginning() + said
+        return said.encode("ascii")
 
     def end(self, answer: Answer) -> bytes:
         """Return the last frames: the finish_reason, the usage where it is wanted, and [DONE].
@@ -123,6 +127,8 @@ class FrameEncoder:
         return self._frame('{"role":"assistant","content":""}')
 
     def _text(self, event: TextDelta) -> str:
+        if event.logprobs is None and not self._shows_text_only:  # nearly all frames
+            return self._before_words + encode_basestring_ascii(event.text) + AFTER_WORDS
         delta = '{"content":' + encode_basestring_ascii(event.text) + "}"
         if event.logprobs is not None:
             delta += f',"logprobs":{to_json(event.logprobs)}'

@@ -66,9 +66,8 @@ class EventStream:
         Raises a failure that comes before the first frame. A client that leaves ends the run.
         """
 
-        async def sink(events: Sequence[Event]) -> None:
-            if frames := encoder.events(events):
-                await self._send(frames)
+        def sink(events: Sequence[Event]) -> Awaitable[None]:
+            return self._send(encoder.events(events))
 
         ticker = asyncio.create_task(self._fill_silence())
         try:
@@ -98,24 +97,30 @@ class EventStream:
         When this is cancelled before its frames are written, they go out before the next ones.
         """
         self._unsent += frames
-        async with self._lock:
-            transport = self._request.transport
-            if transport is None:
-                raise ClientLeft
-            try:
-                if not self.response.prepared:
-                    await self.response.prepare(self._request)
-                frames, self._unsent = self._unsent, b""
-                if transport.get_write_buffer_size() + len(frames) > CROWDED_BYTES:
-                    async with asyncio.timeout(self._timing.write):
-                        await self.response.write(frames)
-                else:
+        if not self._unsent:
+            return
+        transport = self._request.transport
+        if transport is None:
+            raise ClientLeft
+        try:
+            if not self.response.prepared:
+                await self._begin()
+            frames, self._unsent = self._unsent, b""
+            if transport.get_write_buffer_size() + len(frames) > CROWDED_BYTES:
+                async with asyncio.timeout(self._timing.write):
                     await self.response.write(frames)
-            except (ConnectionResetError, TimeoutError) as error:
-                # Closing would wait until what lies in the buffers has been read.
-                transport.abort()
-                raise ClientLeft from error
-            self._last_write = self._clock()
+            else:
+                await self.response.write(frames)
+        except (ConnectionResetError, TimeoutError) as error:
+            # Closing would wait until what lies in the buffers has been read.
+            transport.abort()
+            raise ClientLeft from error
+        self._last_write = self._clock()
+
+    async def _begin(self) -> None:
+        async with self._lock:
+            if not self.response.prepared:
+                await self.response.prepare(self._request)
 
     async def _fill_silence(self) -> None:
         """Send a keep-alive whenever nothing was written for a while."""
@@ -123,10 +128,15 @@ class EventStream:
             silence = self._clock() - self._last_write
             if silence < self._timing.keep_alive:
                 await asyncio.sleep(self._timing.keep_alive - silence)
-            elif self._lock.locked():
+            elif self._has_unread_frames():
                 await asyncio.sleep(self._timing.keep_alive)
             else:
                 await self._send(self._keep_alive())
+
+    def _has_unread_frames(self) -> bool:
+        """Tell whether the client has more to read than the system takes for it."""
+        transport = self._request.transport
+        return transport is not None and transport.get_write_buffer_size() > 0
 
     def _reported(self, error: Exception) -> ElbowroomError:
         """Log what ended the answer, and return what the client may know of it."""

@@ -20,7 +20,8 @@ from elbowroom.settings.live import LiveSettings
 
 log = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 5.0
-TOKENIZERS_KEPT = 3
+WARM_UP_AFTER_SECONDS: Final = 0.2
+"""So that the first question about a new server's health is answered before threads import what comes later."""
 HIGHEST_PORT = 65535
 NOTIFY_SOCKET: Final = "NOTIFY_SOCKET"
 Notice = Literal["READY=1", "STOPPING=1"]
@@ -55,7 +56,7 @@ async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
         log.info("elbowroom %s, settings: %s", __version__, where)
         log.info("Paste this into Open WebUI, Obsidian or any OpenAI client:  %s/v1", address)
         log.info("Watch it, and choose agents and settings:  %s/", address)
-        app[WARM_UP]()
+        warming_up = asyncio.get_running_loop().call_later(WARM_UP_AFTER_SECONDS, app[WARM_UP])
         async with asyncio.TaskGroup() as watchers:
             tasks = [
                 watchers.create_task(_announce(provider))
@@ -63,6 +64,7 @@ async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
             ]
             tell_service_manager("READY=1", environ)
             await requests.asked.wait()
+            warming_up.cancel()
             bound_the_stop()
             tell_service_manager("STOPPING=1", environ)
             for task in tasks:
@@ -83,20 +85,7 @@ async def _announce(provider: Provider) -> None:
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
         else:
             log.info("%s: %s", provider.id, _summary(provider.id, models))
-            await _warm_up(provider, models)
             return
-
-
-async def _warm_up(provider: Provider, models: Sequence[ModelInfo]) -> None:
-    """Load the tokenizers of loaded models before the first chat needs them."""
-    if not provider.manages_context:
-        return
-    loaded = [info for info in models if info.loaded_context and info.kind != "embedding"]
-    for info in loaded[:TOKENIZERS_KEPT]:
-        try:
-            await (await provider.counter(info)).warm_up()
-        except Exception as error:  # noqa: BLE001  # the server runs on, whatever a model's file is like
-            log.warning("The tokenizer of %s cannot be loaded: %s", info.id, error)
 
 
 def _summary(provider_id: str, models: Sequence[ModelInfo]) -> str:

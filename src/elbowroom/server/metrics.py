@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from elbowroom import __version__
 from elbowroom.agents.running import Phase
 from elbowroom.agents.turn import Shared
+from elbowroom.caches import cache_sizes
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.observations import Observations
 from elbowroom.server.state import SHARED, STARTED
@@ -44,9 +45,17 @@ class StateNow(Collector):
         waiting = {"/".join(key): count for key, count in self.shared.admission.waiting_for_all().items()}
         yield _gauge("waiting_requests", "Requests that wait for room in a model's window.", "model", waiting)
         yield _single("queued_messages", "Messages that wait in the queues of conversations.", self.shared.queue.length)
-        yield _single("store_failing", "1 while the store does not work.", float(self.shared.store.is_failing))
+        store = self.shared.store
+        index = store.conversations.index
+        yield _single("index_conversations", "Conversations that are known from memory.", index.conversations)
+        yield _single("index_keys", "Keys of messages by which they are found.", index.keys)
+        yield _single("index_bytes", "About how much memory that takes.", index.bytes)
+        found_by = {"memory": index.hits, "store": index.misses}
+        yield _gauge("looked_up_conversations", "Requests whose conversation was looked up, by where.", "in", found_by)
+        yield _single("store_failing", "1 while the store does not work.", float(store.is_failing))
+        yield _gauge("cache_entries", "Entries of each cache.", "cache", cache_sizes())
         lag = "Age of the oldest word that is not in the database yet."
-        yield _single("store_lag_seconds", lag, self.shared.store.lag)
+        yield _single("store_lag_seconds", lag, store.lag)
         yield _single("start_time_seconds", "When the server began, in Unix seconds.", self.started)
 
 

@@ -1,15 +1,17 @@
 """The outermost middleware: it turns failures into OpenAI's error objects, and logs and counts every request."""
 
+import asyncio
 import logging
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from aiohttp import hdrs, web
 
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.running import ServerStopping
+from elbowroom.caches import give_back_memory
 from elbowroom.errors import (
     BodyTooLarge,
     ElbowroomError,
@@ -42,6 +44,28 @@ POLLED: Final = frozenset({"/health", "/metrics", "/api/live", "/api/logs", "/ap
 """Routes that pages and monitors ask again and again; only their failures are worth a line."""
 UNKNOWN: Final = "(unknown)"
 ID: Final = web.RequestKey("ID", str)
+LARGE_BODY: Final = 100_000
+"""From so many bytes on, what a request has taken is worth giving back."""
+
+
+class LargeBodies:
+    """Gives free memory back to the system, in a thread, once no large body has come for so many seconds."""
+
+    def __init__(self, seconds: float = 2.0, give_back: Callable[[], None] = give_back_memory) -> None:
+        self._seconds = seconds
+        self._give_back = give_back
+        self._later: asyncio.TimerHandle | None = None
+
+    def ended(self, size: int) -> None:
+        """Take note of the end of a request with a body of `size` bytes."""
+        if size >= LARGE_BODY:
+            loop = asyncio.get_running_loop()
+            if self._later is not None:
+                self._later.cancel()
+            self._later = loop.call_later(self._seconds, loop.run_in_executor, None, self._give_back)
+
+
+LARGE_BODIES: web.AppKey[LargeBodies] = web.AppKey("LARGE_BODIES", LargeBodies)
 
 
 @web.middleware
@@ -70,6 +94,7 @@ async def report_requests(request: web.Request, handler: Handler) -> web.StreamR
             route = route_of(request)
             method = request.method if route else ""
             request.app[COUNTED].requested(route, method, status, time.monotonic() - began)
+            request.app[LARGE_BODIES].ended(request.content_length or 0)
         return response
 
 

@@ -1,22 +1,70 @@
 """`GET /v1/models`, `/v1/models/{id}` and `/health`."""
 
 import asyncio
-from typing import Any
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeGuard
 
 from aiohttp import web
 
 from elbowroom import __version__
-from elbowroom.agents.catalog import describe
+from elbowroom.agents.catalog import CatalogRow, describe
 from elbowroom.errors import ElbowroomError
-from elbowroom.providers.base import Provider
+from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED, STARTED, catalog_of
 
+log = logging.getLogger(__name__)
 PROBE_SECONDS = 1.0
+TOKENIZERS_AHEAD: Final = 3
+"""How many tokenizers are loaded before a chat needs them; each takes up to 100 MiB."""
+
+
+class TokenizersAhead:
+    """Loads the tokenizers of loaded models in the background, each once.
+
+    It begins when a client lists the models, as clients do before they chat. Without one, a server stays small.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    def begin(self, rows: Sequence[CatalogRow], providers: Mapping[str, Provider]) -> list[asyncio.Task[None]]:
+        """Begin to load the tokenizers of those models of the list that are loaded; return all such tasks."""
+        for info in filter(_may_chat, (row.info for row in rows)):
+            key, provider = (info.provider, info.id), providers[info.provider]
+            if provider.manages_context and key not in self._begun and len(self._begun) < TOKENIZERS_AHEAD:
+                self._begun[key] = asyncio.create_task(_load_tokenizer(provider, info))
+        return list(self._begun.values())
+
+    async def aclose(self) -> None:
+        """Stop loading."""
+        for task in self._begun.values():
+            task.cancel()
+        await asyncio.gather(*self._begun.values(), return_exceptions=True)
+
+
+AHEAD: web.AppKey[TokenizersAhead] = web.AppKey("AHEAD", TokenizersAhead)
+
+
+def _may_chat(info: ModelInfo | None) -> TypeGuard[ModelInfo]:
+    return info is not None and bool(info.loaded_context) and info.kind != "embedding"
+
+
+async def _load_tokenizer(provider: Provider, info: ModelInfo) -> None:
+    """Load a model's tokenizer; where it cannot be, the log says so."""
+    try:
+        await (await provider.counter(info)).warm_up()
+    except Exception as error:  # noqa: BLE001  # the server runs on, whatever a model's file is like
+        log.warning("The tokenizer of %s cannot be loaded: %s", info.id, error)
 
 
 async def list_models(request: web.Request) -> web.Response:
     """List the enabled agents and the raw models of every provider that answers."""
+    providers = request.app[PROVIDERS].of(request.app[SETTINGS].current())
     rows = await catalog_of(request.app).rows()
+    request.app[AHEAD].begin(rows, providers)
+    if any(agent.enabled for agent in request.app[SETTINGS].current().settings.agents):
+        _ = request.app[SHARED].sdk.begin()  # an agent is likely to be asked soon
     return web.json_response({"object": "list", "data": [describe(row, request.app[STARTED]) for row in rows]})
 
 

@@ -24,7 +24,6 @@ from elbowroom.settings.merge import (
     shown_values,
 )
 from elbowroom.settings.model import Settings
-from elbowroom.settings.toml_text import rewritten
 
 log = logging.getLogger(__name__)
 Patch = Mapping[str, Any]
@@ -136,6 +135,8 @@ class SettingsChanger:
             raise wrong_settings(unknown)
 
     def _rewritten(self, content: bytes | None, new: Patch) -> bytes:
+        from elbowroom.settings.toml_text import rewritten
+
         before = content or b""
         try:
             text = rewritten(before.decode("utf-8-sig"), new)

@@ -10,14 +10,16 @@ Nothing here does any I/O or knows how counts are made.
 """
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
+from elbowroom.caches import Recent
+
 CAPACITY: Final = 4096
 DIGEST_BYTES: Final = 16
+LONG: Final = 4096
 IN_ORDER: Final = json.JSONEncoder(sort_keys=True, default=str)
 
 Key = bytes
@@ -87,15 +89,14 @@ class UsageAnchors:
     """
 
     def __init__(self, *, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
-        self._anchors: OrderedDict[Key, Anchor] = OrderedDict()
+        self._anchors = Recent[Key, Anchor]("usage_anchors", capacity)
 
     def __len__(self) -> int:
         return len(self._anchors)
 
     def observe(self, keys: Sequence[Key], estimate: int, usage: Usage) -> None:
         """Learn from the engine's count of a prompt that was counted here as `estimate`."""
-        self._remember(keys[-1], Anchor(estimate, usage.prompt_tokens - estimate))
+        self._anchors.put(keys[-1], Anchor(estimate, usage.prompt_tokens - estimate))
 
     def observe_answer(
         self,
@@ -117,22 +118,15 @@ class UsageAnchors:
         if reasoning is None:
             return
         difference = usage.prompt_tokens - estimate + usage.completion_tokens - reasoning - answer_estimate
-        self._remember(next_key(keys[-1], answer), Anchor(estimate + answer_estimate, difference))
+        self._anchors.put(next_key(keys[-1], answer), Anchor(estimate + answer_estimate, difference))
 
     def corrected(self, keys: Sequence[Key], estimate: int) -> Anchored:
         """Return the count of a prompt, corrected by the anchor of its longest beginning that has one."""
         for key in reversed(keys):
             anchor = self._anchors.get(key)
             if anchor is not None:
-                self._anchors.move_to_end(key)
                 return Anchored(max(0, estimate + anchor.difference), max(0, estimate - anchor.estimate))
         return Anchored(estimate, estimate)
-
-    def _remember(self, key: Key, anchor: Anchor) -> None:
-        self._anchors[key] = anchor
-        self._anchors.move_to_end(key)
-        while len(self._anchors) > self._capacity:
-            self._anchors.popitem(last=False)
 
 
 def _meaning(message: Mapping[str, Any]) -> list[Any]:
@@ -141,9 +135,18 @@ def _meaning(message: Mapping[str, Any]) -> list[Any]:
     calls = [_mapping(_mapping(call).get("function")) for call in message.get("tool_calls") or ()]
     return [
         message.get("role"),
-        content.strip() if isinstance(content, str) else content,
+        content.strip() if isinstance(content, str) else _short(content),
         [[call.get("name"), _parsed(call.get("arguments"))] for call in calls],
     ]
+
+
+def _short(value: object) -> object:
+    """Return a value with a hash in place of each long text, such as an image: it is made once for a text and kept."""
+    if isinstance(value, str):
+        return value if len(value) <= LONG else [len(value), hash(value)]
+    if isinstance(value, Mapping):
+        return {key: _short(item) for key, item in value.items()}
+    return [_short(item) for item in value] if isinstance(value, list) else value
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

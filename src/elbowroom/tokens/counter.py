@@ -24,6 +24,10 @@ TOLERATED_TOKENS: Final = 64
 END_OF_TURN: Final = 1
 TOOL_CHARACTERS: Final = 700
 """About as many characters as the description of a tool has."""
+CALL_CHARACTERS: Final = 500
+"""About as many characters as a call of a tool has."""
+FRAME_CHARACTERS: Final = 20
+"""About as many characters as a template puts around a message."""
 Message = Mapping[str, Any]
 
 
@@ -198,18 +202,27 @@ class TokenCounter:
     ) -> TokenCount:
         family = await self._family_counter()
         if sum(map(_rough_size, messages)) + TOOL_CHARACTERS * len(tools) <= INLINE_CHARACTERS:
-            counted = family.count_chat(messages, tools, arguments=arguments)
+            counted, keys = self._counted(family, messages, tools, arguments)
         else:
-            counted = await asyncio.to_thread(family.count_chat, messages, tools, arguments=arguments)
+            counted, keys = await asyncio.to_thread(self._counted, family, messages, tools, arguments)
         tokens = counted.tokens
         if has_media := _has_media(messages):
             tokens += self._images.count(self.model, messages, self._image_rule)
-        keys = self._keys(messages, tools, arguments)
         anchored = self._anchors.corrected(keys, tokens)
         bound = ceil(anchored.estimated * self.family.error.p95)
         if has_media:
             bound += self._media_bound(messages, keys)
         return TokenCount(anchored.tokens, counted.method, bound, anchored.tokens - tokens, keys[-1])
+
+    def _counted(
+        self,
+        family: FamilyCounter,
+        messages: Sequence[Message],
+        tools: Sequence[Message],
+        arguments: Mapping[str, Any],
+    ) -> tuple[TokenCount, list[Key]]:
+        """Return the family's count without media, and the keys of the conversation's beginnings."""
+        return family.count_chat(messages, tools, arguments=arguments), self._keys(messages, tools, arguments)
 
     def _with_media(
         self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any], count: TokenCount
@@ -249,14 +262,17 @@ def _family_counter(family: Family) -> FamilyCounter:
 def _rough_size(message: Message) -> int:
     """Return about how many characters a message has."""
     content = message.get("content")
-    return len(content) if isinstance(content, str) else len(str(content)) + 500 * len(message.get("tool_calls") or ())
+    texts = [content] if isinstance(content, str) else [str(part.get("text", "")) for part in _parts(content)]
+    return FRAME_CHARACTERS + sum(map(len, texts)) + CALL_CHARACTERS * len(message.get("tool_calls") or ())
+
+
+def _parts(content: object) -> list[Message]:
+    return [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
 
 
 def _media_in(message: Message) -> int:
     """Return how many pictures, sounds and files a message has."""
-    content = message.get("content")
-    parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
-    return sum(part.get("type", "text") not in ("text", "refusal") for part in parts)
+    return sum(part.get("type", "text") not in ("text", "refusal") for part in _parts(message.get("content")))
 
 
 def _has_media(messages: Sequence[Message]) -> bool:

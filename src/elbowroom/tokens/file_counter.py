@@ -15,6 +15,8 @@ from elbowroom.tokens.templates import ChatPrompt, ChatRequest
 
 INLINE_CHARACTERS: Final = 20_000
 """Up to here counting takes a few milliseconds at most; more goes to a thread, by calls that release the GIL."""
+BELIEVED_SECONDS: Final = 1.0
+"""How long a loaded file is taken to be unchanged: a request counts several times, and looks at the disk once."""
 TOOL_TEMPLATE: Final = "tool_use"
 WITHOUT_TEMPLATE: Final = """\
 {%- for message in messages -%}
@@ -45,20 +47,32 @@ class CountingTools:
 
 
 class FileCounter:
-    """The counter of one GGUF file or model folder, which is read when it is first needed and when it has changed."""
+    """The counter of one GGUF file or model folder, which is read when it is first needed and when it has changed.
 
-    def __init__(self, path: Path, loader: TokenizerLoader, renderer: TemplateRenderer) -> None:
+    A change is seen `believed` seconds after the last look at the file.
+    """
+
+    def __init__(
+        self, path: Path, loader: TokenizerLoader, renderer: TemplateRenderer, *, believed: float = BELIEVED_SECONDS
+    ) -> None:
         self.path = path
         self._loader = loader
         self._renderer = renderer
+        self._believed = believed
+        self._seen: tuple[LoadedModel, float] | None = None
         self._prompts: tuple[LoadedModel, Prompts] | None = None
 
     async def load(self) -> LoadedModel:
         """Return the model's tokenizer, loaded in a thread where that has not been done. Raises CannotCount."""
+        now = asyncio.get_running_loop().time()
+        if self._seen is not None and now < self._seen[1]:
+            return self._seen[0]
         try:
-            return await self._loader.load(self.path)
+            model = await self._loader.load(self.path)
         except TokenizerError as error:
             raise CannotCount(error.message) from error
+        self._seen = (model, now + self._believed)
+        return model
 
     async def count_text(self, text: str) -> TokenCount:
         """Return the size of a bare text."""
@@ -72,8 +86,9 @@ class FileCounter:
     ) -> TokenCount:
         """Return the exact size of the whole prompt; parts that were counted before cost little."""
         model = await self.load()
+        is_known = self._prompts_of(model).of(has_tools=bool(tools)).template.knows(messages)
         text = await self.render(model, messages, tools, arguments)
-        if len(text) <= INLINE_CHARACTERS:
+        if is_known or len(text) <= INLINE_CHARACTERS:
             return TokenCount(model.segments.count_prompt(text), "exact")
         return TokenCount(await asyncio.to_thread(model.segments.count_prompt, text), "exact")
 

@@ -10,10 +10,11 @@ import binascii
 import math
 import re
 import struct
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from elbowroom.caches import Recent
 
 READ_AHEAD: Final = 1 << 20
 """Bytes looked at: a JPEG may carry this much before it says how large it is."""
@@ -40,10 +41,10 @@ def image_size(data: bytes) -> ImageSize | None:
 
 def size_in_data_url(url: str) -> ImageSize | None:
     """Return the size of the picture in a `data:` URL, None for any other URL."""
-    head, comma, body = url.partition(",")
-    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+    comma = url.find(",")
+    if comma < 0 or not url.startswith("data:") or not url.endswith(";base64", 0, comma):
         return None
-    start = body[: READ_AHEAD * 4 // 3 // 4 * 4]
+    start = url[comma + 1 : comma + 1 + READ_AHEAD * 4 // 3 // 4 * 4]
     try:
         return image_size(base64.b64decode(start + "=" * (-len(start) % 4)))
     except (binascii.Error, ValueError):
@@ -194,20 +195,17 @@ class ImageTokens:
     """Counts the pictures of conversations; learns from the engine's reports for models without a rule."""
 
     def __init__(self) -> None:
-        self._learned: OrderedDict[str, float] = OrderedDict()
+        self._learned = Recent[str, float]("picture_sizes", CAPACITY)
 
     def count(self, model: str, messages: Sequence[Mapping[str, Any]], rule: ImageRule | None) -> int:
         """Return about how many tokens all pictures in the messages take."""
         sizes = list(images_in(messages))
         if rule is None:
-            return round(self._learned.get(model, CAUTIOUS_TOKENS) * len(sizes))
+            return round((self._learned.get(model) or CAUTIOUS_TOKENS) * len(sizes))
         return sum(rule.count(size or LIKELY_SIZE) for size in sizes)
 
     def observe(self, model: str, images: int, tokens: int) -> None:
         """Learn from a prompt whose pictures took so many tokens: the engine's number without the count of the text."""
         if images <= 0 or tokens <= 0:
             return
-        self._learned[model] = tokens / images
-        self._learned.move_to_end(model)
-        while len(self._learned) > CAPACITY:
-            self._learned.popitem(last=False)
+        self._learned.put(model, tokens / images)

@@ -56,7 +56,8 @@ class TemplateRenderer:
         try:
             if prompt.sha256 not in self._known:
                 return await self._render_in_worker(prompt, request)
-            if prompt.is_warm and len(request.messages) <= INLINE_MESSAGES:
+            is_short = len(request.messages) <= INLINE_MESSAGES
+            if prompt.is_warm and (is_short or prompt.template.knows(request.messages)):
                 return prompt.text(request)
             # A thread shares the interpreter's lock, but hands it over every few milliseconds: the loop stays alive.
             return await asyncio.to_thread(prompt.text, request)

@@ -277,3 +277,17 @@ def test_no_json_breaks_the_reader(data: Any, name: str | None) -> None:
     except ElbowroomError as error:
         raised = error
     assert raised is None or raised.message.startswith(("LM Studio", "This model's maximum"))
+
+
+ODD = ["\ud83d", "\ude00", "\ud83d\ude00", "\x00", "data: x", '"\\']
+WORDS = st.none() | st.text(max_size=6) | st.sampled_from(ODD)
+
+
+@given(content=WORDS, thought=WORDS, other=WORDS)
+def test_plain_chunks_are_read_as_all_others(content: Any, thought: Any, other: Any) -> None:
+    """A chunk that brings only words is decoded without its other keys; it says what it says with an empty usage."""
+    delta = {"role": "assistant", "content": content, "reasoning_content": thought, "reasoning": other}
+    plain, said = read(chunk(delta))
+    general, expected = read(chunk(delta, usage={}))
+    assert said == expected
+    assert (plain.model, plain.has_output) == (general.model, general.has_output)

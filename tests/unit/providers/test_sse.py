@@ -100,6 +100,7 @@ def test_a_name_belongs_to_one_event() -> None:
 
 def test_a_mark_inside_the_stream_is_no_mark() -> None:
     """Only the very first bytes can be a byte order mark."""
+    assert read(b"data: a\n\n", b"\xef\xbb\xbfdata: b\n\n") == [ServerSentEvent(b"a")]
     stream = b"\n\xef\xbb\xbfdata: x\n\n"
     assert read(stream) == read(*(stream[at : at + 1] for at in range(len(stream)))) == []
 

@@ -8,7 +8,7 @@ import pytest
 from multidict import CIMultiDict
 
 from elbowroom.agents.request import NOBODY, Caller, parse_chat_request
-from elbowroom.server.request import LONGEST_NAME, caller_of
+from elbowroom.server.request.caller import LONGEST_NAME, caller_of
 
 ORDER = "### Task:\nFind a title.\n<chat_history>\nUSER: Hi\n</chat_history>"
 SELECTION = {"role": "system", "content": 'Available Tools: [{"name": "get_weather"}]\n\nChoose a tool.'}

@@ -120,6 +120,8 @@ class Background:
     def claim(self, keys: Iterable[str]) -> Job | None:
         """Return the job that is compacting the conversation with these keys, or None; cancel its other jobs."""
         found = None
+        if not self._jobs:
+            return None
         for key in keys:
             if (job := self._jobs.get(key)) is None:
                 continue

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, cast
 from elbowroom.agents.answer import COUNTED
 from elbowroom.agents.prompt.body import NO_THINKING
 from elbowroom.agents.prompt.size import PromptSize, template_arguments
+from elbowroom.caches import Recent
 from elbowroom.context.templates import ANSWER, ASK, ASK_AGAIN, SYSTEM, TemplateDemands, asked_demands, normalise
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ElbowroomError
@@ -173,11 +174,14 @@ class HistoryCounter:
         return known
 
 
+TEMPLATES_KEPT: Final = 64
+
+
 class HistoryCounters:
     """Makes the counters of requests; a template is asked what it demands once. One for each event loop."""
 
     def __init__(self) -> None:
-        self._facts: dict[str, TemplateFacts] = {}
+        self._facts = Recent[str, TemplateFacts]("template_facts", TEMPLATES_KEPT)
 
     async def of(self, provider: Provider, info: ModelInfo, body: Mapping[str, Any]) -> HistoryCounter:
         """Return the counter for a body that is sent to this model; its `messages` are not looked at."""
@@ -193,9 +197,10 @@ class HistoryCounters:
         renderer = await counter.prompt_renderer()
         if renderer is None:
             return facts_by_family(counter.family)
-        if renderer.key not in self._facts:
-            self._facts[renderer.key] = await facts_by_template(renderer, counter.family)
-        return self._facts[renderer.key]
+        if (facts := self._facts.get(renderer.key)) is None:
+            facts = await facts_by_template(renderer, counter.family)
+            self._facts.put(renderer.key, facts)
+        return facts
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 from elbowroom.agents.tools.client import arrange_tools, with_arranged_tools
 from elbowroom.agents.tools.memory import ByConversation, ToldMemories, memory_tools, remembers
 from elbowroom.agents.tools.tool import ServerTool, Toolbox, ToolCalls, distinct, free_name, result_of
-from elbowroom.agents.tools.vault import vault_tools
 
 __all__ = [
     "ByConversation",
@@ -17,6 +16,5 @@ __all__ = [
     "memory_tools",
     "remembers",
     "result_of",
-    "vault_tools",
     "with_arranged_tools",
 ]

@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic import Field
 
 from elbowroom.agents.tools.tool import ServerTool, ToolArguments, schema_of
+from elbowroom.caches import Recent
 from elbowroom.context.ledger import Chain
 from elbowroom.context.memories import Memories, Memory, matching, one_line, same_words
 from elbowroom.errors import RequestError
@@ -147,25 +148,22 @@ def told(memories: Sequence[Memory]) -> str:
 
 
 class ByConversation(Generic[T]):
-    """One value for each conversation, found by the keys of its chain; beyond its bound the oldest go.
+    """One value for each conversation, found by the keys of its chain; beyond its bound those used longest ago go.
 
     It lasts as long as the server: after a restart nothing is known of any conversation.
     """
 
     def __init__(self, most_keys: int = MOST_KEYS) -> None:
-        self._most_keys = most_keys
-        self._values: dict[str, T] = {}  # in the order in which they were kept
+        self._values = Recent[str, tuple[T]]("conversation_notes", most_keys)
 
     def find(self, chain: Chain) -> T | None:
         """Return the value of the conversation's longest beginning that has one; None where none has."""
-        return next((self._values[key] for key in reversed(chain.keys) if key in self._values), None)
+        found = next((kept for key in reversed(chain.keys) if (kept := self._values.get(key))), None)
+        return found[0] if found else None
 
     def keep(self, key: str, value: T) -> None:
         """Keep the value of the conversation that ends with this key."""
-        self._values.pop(key, None)
-        self._values[key] = value
-        while len(self._values) > self._most_keys:
-            del self._values[next(iter(self._values))]
+        self._values.put(key, (value,))
 
 
 class ToldMemories:

@@ -50,9 +50,9 @@ class PromptFit:
     refusal: ContextOverflow | None = None
     _unshortened: list[Message] | None = None
 
-    async def recall_compactions(self) -> bool:
+    async def recall_compactions(self, *, waits: bool = True) -> bool:
         """Take over what other requests have compacted of this conversation; tell whether there is something."""
-        return await self.recall.recall(self.history, self.manager.budget, self.counter.prompt)
+        return await self.recall.recall(self.history, self.manager.budget, self.counter.prompt, waits=waits)
 
     async def catch_up(self, job: Job) -> None:
         """Wait for a compaction that began after the last answer, where this turn needs one; else end it."""

@@ -15,7 +15,7 @@ from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
-from elbowroom.agents.turn.stream import ReplyStream, StreamWatch, read_reply, size_in_bytes
+from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch, read_reply, size_in_bytes
 from elbowroom.context.budget import Decision
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
@@ -27,8 +27,6 @@ from elbowroom.tokens.files import StreamCounter
 log = logging.getLogger(__name__)
 PIECES_OF_WINDOW: Final = 8
 THOUGHTS_KEPT: Final = 1500  # characters
-AHEAD: Final = 2048
-"""Tokens of a large window that an answer holds at most before they have come: it takes more while it grows."""
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """Reads the replies of models: sends a request, gathers what comes, and hands each piece of an answer to the client."""
 
-from collections.abc import Callable, Collection, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, Final
 
 from elbowroom.agents.admission import Ticket
@@ -24,12 +24,16 @@ from elbowroom.providers.base import (
 )
 from elbowroom.tokens.files import StreamCounter
 
+AHEAD: Final = 2048
+"""Tokens of a large window that an answer holds at most before they have come."""
 GROWS_BY: Final = 16
-"""An answer that is longer than its reserve takes one sixteenth of the window at a time."""
+"""An answer that is longer than its reserve takes one sixteenth of the window at a time, and no more than AHEAD."""
 EARLY: Final = 2
 """It asks for more when this fraction (one half) of what it takes at a time is left."""
 URGENT: Final = 4
 """Where that was refused it asks again when one quarter is left, and stops if it is refused once more."""
+
+AT_THE_END: Final = (Finished, UsageReport)
 
 
 class StreamWatch:
@@ -50,7 +54,7 @@ class StreamWatch:
         self._manager = manager
         self._counter = counter
         self._ticket = ticket
-        self._grows_by = max(1, manager.budget.window // GROWS_BY)
+        self._grows_by = max(1, min(manager.budget.window // GROWS_BY, AHEAD))
         self._bytes = 0
         self._counted = self._counted_bytes = 0
         self._harmless = self._least_left(0)
@@ -81,7 +85,7 @@ class StreamWatch:
 
     def keep_text(self, text: str) -> str:
         """Return the part of the next visible piece that belongs to the answer: all, or less where the answer stops."""
-        verdict = self._verdict()
+        verdict: StreamVerdict = "go on" if self._bytes < self._harmless else self._verdict()
         if verdict == "go on" and self._finder is None:
             self._text.append(text)
             return text
@@ -240,17 +244,26 @@ async def read_reply(
     """
     reader.begin(body)
     try:
-        async with aclosing(provider.stream(body, info)) as stream:
-            async for events in stream:
-                if ticket is not None and ticket.is_prefilling:
-                    ticket.first_token()
-                await reader.take(events)
-                if reader.has_enough:
-                    break
+        # In a task of its own: each piece wakes all coroutines that wait for each other there, and above are many.
+        await asyncio.create_task(_read(reader, provider, body, info, ticket))
     except EmptyReply:
         if not reader.accept_empty():
             raise
     await reader.end()
+
+
+async def _read(
+    reader: ReplyReader, provider: Provider, body: Mapping[str, Any], info: ModelInfo, ticket: Ticket | None
+) -> None:
+    is_prefilling = True
+    async with aclosing(provider.stream(body, info)) as stream:
+        async for events in stream:
+            if is_prefilling and ticket is not None:
+                is_prefilling = False
+                ticket.first_token()
+            await reader.take(events)
+            if reader.has_enough:
+                break
 
 
 class ReplyStream(ReplyReader):
@@ -307,13 +320,13 @@ class ReplyStream(ReplyReader):
 
     async def take(self, events: list[StreamEvent]) -> None:
         """Take what has arrived, and show the client its part of it."""
-        if self.watch is not None and events and isinstance(events[-1], Finished | UsageReport):
+        if self.watch is not None and events and isinstance(events[-1], AT_THE_END):
             self.watch.end()
         self.gather(events)
         if self.finish:
             self._answer.upstream_finish = self.finish
         if self._unseen:
-            await self._show()
+            await self._shown()
 
     def take_text(self, event: TextDelta) -> None:
         """Take a piece of visible text, without what it repeats and what comes after the place where it stops."""
@@ -327,8 +340,11 @@ class ReplyStream(ReplyReader):
             text = self.watch.keep_text(text)
             self.has_enough = self.watch.is_stopped
         if text != event.text:
-            event = replace(event, text=text, logprobs=None)
-        if event.text or event.logprobs is not None:
+            event = TextDelta(text)
+        if self._guard is None and event.text:  # nearly always
+            self.reply.text.append(event.text)
+            self._unseen.append(event)
+        elif event.text or event.logprobs is not None:
             self._say(event)
 
     def take_thought(self, event: ReasoningDelta) -> None:
@@ -364,7 +380,8 @@ class ReplyStream(ReplyReader):
         if self._guard is not None:
             for event in self._guard.end_attempt(goes_on=self.has_enough or self.was_cut):
                 self._keep(event)
-        await self._show()
+        if self._unseen:
+            await self._shown()
         self.unreported = Unreported(self._body, self.generated) if self.usage is None else None
         if self.usage is not None:
             self._answer.usages.append(self.usage)
@@ -394,9 +411,9 @@ class ReplyStream(ReplyReader):
         (self.reply.text if isinstance(event, TextDelta) else self.reply.reasoning).append(event.text)
         self._unseen.append(event)
 
-    async def _show(self) -> None:
+    def _shown(self) -> Awaitable[None]:
+        """Record what the client has not seen yet, and hand it to the sink."""
         said, self._unseen = self._unseen, []
-        if said and self._live is not None:
+        if self._live is not None:
             self._live.said(said)
-        if said:
-            await self._sink([self._answer.take(event) for event in said])
+        return self._sink([self._answer.take(event) for event in said])

@@ -30,26 +30,26 @@ LONGEST_CONDITION = 240
 BEGINNING, ENDING = 6000, 2000
 MARKS = {
     "English": (
-        r"\bmust(?:n['’]t)?\b|\bnever\b(?! mind)|\balways\b|\bexactly \w+|\b(?:make|be) sure\b|\bensure\b|\bavoid\b|"
+        r"must(?:n['’]t)?\b|never\b(?! mind)|always\b|exactly \w+|(?:make|be) sure\b|ensure\b|avoid\b|"
         r"(?<!\bi )(?<!\bwe )(?<!\byou )(?<!\bthey )\b(?:do not|don['’]t)\b(?! know| think| worry| mind| understand)|"
-        r"\bat (?:most|least)\b|\b(?:no|not) (?:more|less|fewer|later|longer|earlier) than\b|\bup to \d|"
-        r"\bonly (?:use|write|read|edit|change|answer|reply|in|for|when|if|with|the|on|after|before)\b|\b\w+ only\b|"
-        r"\bwithout (?:any|\w+ing)\b|\binstead of\b|\bexcept\b|\bunless\b|\bfrom now on\b|"
-        r"\b(?:has|have|needs?) to be\b|\bshould(?:n['’]t| not| only| always| never| be)\b|\bmay not\b|"
-        r"\b(?:can ?not|can['’]t) (?:exceed|be)\b|"
-        r"\bnot allowed\b|\bforbidden\b|\brequired\b|\bi(?:['’]d| would)? prefer\b|\bdue (?:by|on)\b|"
-        r"\bby (?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|tomorrow|tonight|noon|midnight|the end)\b|"
-        r"\b(?:remember|note|important|deadline|rule|constraint|requirement|limit|condition)s?"
+        r"at (?:most|least)\b|(?:no|not) (?:more|less|fewer|later|longer|earlier) than\b|up to \d|"
+        r"only (?:use|write|read|edit|change|answer|reply|in|for|when|if|with|the|on|after|before)\b|\w+ only\b|"
+        r"without (?:any|\w+ing)\b|instead of\b|except\b|unless\b|from now on\b|"
+        r"(?:has|have|needs?) to be\b|should(?:n['’]t| not| only| always| never| be)\b|may not\b|"
+        r"(?:can ?not|can['’]t) (?:exceed|be)\b|"
+        r"not allowed\b|forbidden\b|required\b|i(?:['’]d| would)? prefer\b|due (?:by|on)\b|"
+        r"by (?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|tomorrow|tonight|noon|midnight|the end)\b|"
+        r"(?:remember|note|important|deadline|rule|constraint|requirement|limit|condition)s?"
         r"\b(?::| that\b| is\b| are\b)"
     ),
     "German": (
-        r"\bmuss(?:t|en)?\b|\bmüssen\b|\bsoll(?:st|en|te|ten)?\b|\bdarf(?:st)?\b|\bdürfen\b|\bnie(?:mals)?\b|"
-        r"(?<!noch )\bimmer\b(?! noch| wieder| mehr)|\b(?:auf )?keinen Fall\b|\bkeinesfalls\b|\bunbedingt\b|"
-        r"\b(?:höchstens|mindestens|maximal|spätestens|ausschließlich)\b|"
-        r"\bnicht (?:mehr|länger|weniger|später) als\b|"
-        r"\bbitte (?:\w+ ){0,3}(?:nicht|nur|kein\w*)\b|\b(?:verwende|benutze|nutze|schreibe?|ändere|lösche|nimm|"
-        r"antworte)\b.{0,80}\b(?:nicht|nur|kein\w*|ohne)\b|\bachte? (?:bitte )?darauf\b|\bwichtig\b|\bFrist\b|"
-        r"\bmerke? dir\b|\bab (?:jetzt|sofort)\b|\bstatt(?:dessen)?\b|\bbis (?:zum|spätestens)\b"
+        r"muss(?:t|en)?\b|müssen\b|soll(?:st|en|te|ten)?\b|darf(?:st)?\b|dürfen\b|nie(?:mals)?\b|"
+        r"(?<!noch )\bimmer\b(?! noch| wieder| mehr)|(?:auf )?keinen fall\b|keinesfalls\b|unbedingt\b|"
+        r"(?:höchstens|mindestens|maximal|spätestens|ausschließlich)\b|"
+        r"nicht (?:mehr|länger|weniger|später) als\b|"
+        r"bitte (?:\w+ ){0,3}(?:nicht|nur|kein\w*)\b|\b(?:verwende|benutze|nutze|schreibe?|ändere|lösche|nimm|"
+        r"antworte)\b.{0,80}\b(?:nicht|nur|kein\w*|ohne)\b|achte? (?:bitte )?darauf\b|wichtig\b|frist\b|"
+        r"merke? dir\b|ab (?:jetzt|sofort)\b|statt(?:dessen)?\b|bis (?:zum|spätestens)\b"
     ),
     "French, Spanish, Portuguese, Italian": (
         r"\bil faut\b|\bjamais\b|\btoujours\b|\buniquement\b|\bseulement\b|\bau (?:plus|moins)\b|\bdoi(?:t|s|vent)\b|"
@@ -63,8 +63,9 @@ MARKS = {
         r"不要|不得|不能|不可|切勿|只能|只用|最多|至少|一定要|始终|반드시|절대|항상|하지 ?마|금지|이내|만 사용"
     ),
 }
+"""Marks in small letters. Those of the first two languages stand at the beginning of a word without saying so."""
 # No mark begins within or right after a word of Latin letters, which the first two see at once.
-MARK = re.compile(rf"(?:(?=[^\x00-\x7f])|\b(?=\w))(?:{'|'.join(MARKS.values())})", re.IGNORECASE)
+MARK = re.compile(rf"(?:(?=[^\x00-\x7f])|\b(?=\w))(?:{'|'.join(MARKS.values())})")
 REQUEST = re.compile(r"\b(?:please|bitte|make sure|s'il|por favor)\b", re.IGNORECASE)
 FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
@@ -135,7 +136,7 @@ def find_conditions(text: str) -> Iterator[str]:
         sentence = " ".join(LIST_MARK.sub("", text[start:end], count=1).split())
         start = end
         if not sentence.endswith(("?", "？")) or REQUEST.search(sentence):
-            mark = MARK.search(sentence)
+            mark = MARK.search(sentence.lower())
             if mark is not None:
                 yield _around(sentence, mark.start())
 

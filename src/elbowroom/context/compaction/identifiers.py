@@ -90,6 +90,15 @@ PLAIN_WORD = r"[A-Z]?[a-zß-öø-ÿ]++[.,;:!?)\"'\]}]*+(?:\s|$)"
 PLAIN_WORDS = re.compile(rf"(?:[\"'({{]?{PLAIN_WORD}\s*+)++|\s++")
 OTHER_WORDS = re.compile(rf"(?:(?![\"'({{]?{PLAIN_WORD})\S++\s*+)++")
 WITH_SPACES = frozenset({"code", "quote", "number"})
+# Where these are asked for, months and words beside a quote are not plain.
+PLAINER_WORD = rf"(?!{MONTHS})[A-Z]?[a-zß-öø-ÿ]++[.,;:!?)\]}}]*+(?:\s|$)"
+PLAINER_WORDS = re.compile(rf"(?:{PLAINER_WORD}\s*+)++|\s++")
+WORDS_BETWEEN = re.compile(rf"(?:(?!{PLAINER_WORD})\S++\s*+)++")
+# An identifier has one of these, or begins like a quotation.
+TELLING = re.compile(r"[\d/\\@._#-]|\(\)|\[\[|[a-z0-9][A-Z]")
+OPENING = re.compile(rf"[`“„«「『《‘\\]|\[\[|(?<![{SPACED}])[\"']")
+DIGIT = re.compile(r"\d")
+UNIT = re.compile(r"\S++\s*+")
 NO_PLAIN_WORD = rf"(?:(?={MONTHS})|(?!{PLAIN_WORD}))"
 
 QUOTES = "\"'`“”„‘’«»"
@@ -134,7 +143,7 @@ def find_identifiers(text: str, kinds: frozenset[str] = frozenset(KINDS)) -> Ite
     """
     offset, pattern = 0, _pattern(kinds)
     for line in _short_lines(text):
-        for start, end in [(0, len(line))] if kinds & WITH_SPACES else _without_plain_words(line):
+        for start, end in (_between_plain_words if kinds & WITH_SPACES else _without_plain_words)(line):
             for match in pattern.finditer(line, start, end):
                 kind = match.lastgroup or ""
                 if kind in kinds and len(match[0]) <= LONGEST:
@@ -150,7 +159,22 @@ def _without_plain_words(line: str) -> Iterator[tuple[int, int]]:
             at = plain.end()
         if other := OTHER_WORDS.match(line, at):
             end = len(line) if "\\" in other[0] or "[[" in other[0] else other.end()
-            yield at, end
+            if TELLING.search(line, at, end):
+                yield at, end
+            at = end
+
+
+def _between_plain_words(line: str) -> Iterator[tuple[int, int]]:
+    """Yield the stretches between plain words: with a figure's unit, and to the line's end where a quote begins."""
+    at = 0
+    while at < len(line):
+        if plain := PLAINER_WORDS.match(line, at):
+            at = plain.end()
+        if other := WORDS_BETWEEN.match(line, at):
+            end = len(line) if OPENING.search(line, at, other.end()) else other.end()
+            unit = UNIT.match(line, end) if DIGIT.search(line, at, end) else None
+            if unit or end == len(line) or TELLING.search(line, at, end):
+                yield at, unit.end() if unit else end
             at = end
 
 

@@ -11,9 +11,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, Final
 
+from elbowroom.caches import Recent
 from elbowroom.context.outputs.failures import MOST_AROUND, failure_in
 from elbowroom.context.outputs.view import bytes_of_whole
 from elbowroom.context.transcript import Group, as_json, text_of
@@ -291,9 +292,22 @@ class _Unwrapped:
     is_error: bool = False
 
 
-@lru_cache(maxsize=REMEMBERED)
+_ERRORS: Final = Recent[bytes, tuple[str | None]]("errors_in_results", REMEMBERED)
+"""By the digest of a result, for results may be large."""
+
+
 def error_in(text: str) -> str | None:
     """Return the words of an error, word for word but without an envelope around them; None for a success."""
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    if (known := _ERRORS.get(digest)) is not None:
+        return known[0]
+    error = _error_in(text)
+    if error is None or len(error) <= LONGEST_PLAIN_ERROR:
+        _ERRORS.put(digest, (error,))
+    return error
+
+
+def _error_in(text: str) -> str | None:
     is_enveloped = text.lstrip()[:1] == "{" or CONTENT.match(text) is not None
     if is_enveloped and not HINTS.search(text) and not SAYS_ERROR.search(text[-LAST_WORDS:]):
         return _plain_error(_unwrapped(text).text) if len(text) <= LONGEST_PLAIN_ERROR else None

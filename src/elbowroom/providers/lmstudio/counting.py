@@ -5,13 +5,13 @@ import collections
 import hashlib
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from elbowroom.caches import Recent
 from elbowroom.errors import ElbowroomError, UpstreamError
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.lmstudio.files import find_home, find_model_path
@@ -226,7 +226,7 @@ class RpcCounter:
     def __init__(self, rpc: LMStudioRpc, model: str) -> None:
         self._rpc = rpc
         self._model = model
-        self._counts: OrderedDict[bytes, int] = OrderedDict()
+        self._counts = Recent[bytes, int]("engine_counts", REMEMBERED)
         self._turn = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def count_text(self, text: str) -> TokenCount:
@@ -256,14 +256,11 @@ class RpcCounter:
     async def _count(self, text: str) -> int:
         digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if (known := self._counts.get(digest)) is not None:
-            self._counts.move_to_end(digest)
             return known
         try:
             async with self._turn:
                 count = len(await self._rpc.tokenize(self._model, text))
         except UpstreamError as error:
             raise CannotCount(error.message) from error
-        self._counts[digest] = count
-        if len(self._counts) > REMEMBERED:
-            self._counts.popitem(last=False)
+        self._counts.put(digest, count)
         return count

@@ -8,7 +8,7 @@ models at `/api/v1/models`, older ones at `/api/v0/models`.
 import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, closing
+from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Literal
@@ -22,7 +22,7 @@ from elbowroom.providers.lmstudio.counting import LMStudioCounting
 from elbowroom.providers.lmstudio.management import LMStudioManagement
 from elbowroom.providers.lmstudio.rpc import LMStudioRpc
 from elbowroom.providers.pass_through import pass_through
-from elbowroom.providers.stream import ChunkReader, read_chat, read_completion
+from elbowroom.providers.stream import ChatAnswer, read_completion
 from elbowroom.providers.upstream import FRESH_SECONDS, AskedOnce, RecentModels, Upstream
 from elbowroom.tokens.counter import TokenCounter
 from elbowroom.tokens.file_counter import CountingTools
@@ -88,14 +88,13 @@ class LMStudio:
 
     async def stream(self, body: Mapping[str, Any], info: ModelInfo) -> AsyncGenerator[list[StreamEvent], None]:
         """Send a chat request and yield its events; after a failure the list of models is read again."""
-        reader = ChunkReader(self._upstream.source)
         answerer_is_checked = False
         try:
             response = await self._upstream.post(f"{self._root}/v1/chat/completions", body)
-            async with aclosing(read_chat(response, reader, info.loaded_context)) as answer:
-                async for events in answer:
-                    if not answerer_is_checked and reader.model is not None:
-                        await self._check_answerer(reader.model, info.id)
+            with closing(ChatAnswer(response, self._upstream.source, info.loaded_context)) as answer:
+                while events := await answer.more():
+                    if not answerer_is_checked and answer.model is not None:
+                        await self._check_answerer(answer.model, info.id)
                         answerer_is_checked = True
                     yield events
         except (ContextOverflow, UpstreamError):

@@ -3,11 +3,11 @@
 import json
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
+from elbowroom.caches import Recent
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.errors import TemplateFailed
 from elbowroom.tokens.families.families import SAME, SPECIAL_TOKENS, Family, Ratios, template_source
@@ -137,8 +137,7 @@ class ScriptCorrection:
     def __init__(self, tokenizer: Tokenizer, ratios: Ratios, *, capacity: int = CAPACITY) -> None:
         self._tokenizer = tokenizer
         self._ratios = ratios
-        self._capacity = capacity
-        self._known: OrderedDict[bytes, float] = OrderedDict()
+        self._known = Recent[bytes, float]("script_corrections", capacity)
         self._lock = threading.Lock()
 
     def of(self, pieces: Iterable[str]) -> float:
@@ -152,13 +151,10 @@ class ScriptCorrection:
         with self._lock:
             known = self._known.get(digest)
             if known is not None:
-                self._known.move_to_end(digest)
                 return known
         correction = self._calculated(piece)
         with self._lock:
-            self._known[digest] = correction
-            while len(self._known) > self._capacity:
-                self._known.popitem(last=False)
+            self._known.put(digest, correction)
         return correction
 
     def _calculated(self, piece: str) -> float:

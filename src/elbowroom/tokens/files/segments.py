@@ -1,13 +1,13 @@
 """Counts rendered prompts exactly, and tokenizes only the parts that it has not counted before."""
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Final
 
+from elbowroom.caches import Recent
 from elbowroom.tokens.files.tokenizer import Tokenizer, special_token_pattern
 
 CAPACITY: Final = 20_000
@@ -31,8 +31,7 @@ class SegmentCounter:
         self._cuts = special_token_pattern(tokenizer.cut_points)
         self._longest_cut = max(map(len, tokenizer.cut_points), default=0)
         self._beginnings = KnownBeginnings()
-        self._capacity = capacity
-        self._counts: OrderedDict[bytes, int] = OrderedDict()
+        self._counts = Recent[bytes, int]("token_pieces", capacity)
         self._lock = threading.Lock()
 
     def count(self, text: str) -> int:
@@ -84,14 +83,12 @@ class SegmentCounter:
                 count = self._counts.get(digest)
                 if count is not None:
                     known[digest] = count
-                    self._counts.move_to_end(digest)
         return known
 
     def _remember(self, counts: dict[bytes, int]) -> None:
         with self._lock:
-            self._counts.update(counts)
-            while len(self._counts) > self._capacity:
-                self._counts.popitem(last=False)
+            for digest, count in counts.items():
+                self._counts.put(digest, count)
 
 
 def _digest(piece: str) -> bytes:
@@ -140,8 +137,7 @@ class KnownBeginnings:
     """The `capacity` beginnings that were used last, 300 bytes each and without their text; safe for all threads."""
 
     def __init__(self, *, capacity: int = BEGINNINGS_KEPT) -> None:
-        self._capacity = capacity
-        self._known: OrderedDict[bytes, tuple[int, Beginning]] = OrderedDict()
+        self._known = Recent[bytes, tuple[int, Beginning]]("prompt_beginnings", capacity)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -150,16 +146,15 @@ class KnownBeginnings:
     def longest_in(self, text: str) -> tuple[Beginning, PartlyRead]:
         """Return the longest known beginning of a text, or an empty one, and the text hashed up to it."""
         with self._lock:
-            known = list(self._known.values())
+            known = self._known.values()
         likely = {one.seen for tail, one in known if one.seen <= len(text) and tail == _tail(text, one.seen)}
         read = PartlyRead(text)
         found = Beginning(0, 0, 0), read.copy()
         for end in sorted(likely):
             digest = read.digest_to(end)
             with self._lock:
-                if digest in self._known:
-                    self._known.move_to_end(digest)
-                    found = self._known[digest][1], read.copy()
+                if (entry := self._known.get(digest)) is not None:
+                    found = entry[1], read.copy()
         return found
 
     def remember(self, read: PartlyRead, beginnings: Iterable[Beginning]) -> None:
@@ -167,10 +162,7 @@ class KnownBeginnings:
         found = [(read.digest_to(one.seen), (_tail(read.text, one.seen), one)) for one in beginnings]
         with self._lock:
             for digest, known in found:
-                self._known[digest] = known
-                self._known.move_to_end(digest)
-            while len(self._known) > self._capacity:
-                self._known.popitem(last=False)
+                self._known.put(digest, known)
 
 
 def _tail(text: str, end: int) -> int:

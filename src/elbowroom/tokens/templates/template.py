@@ -6,7 +6,7 @@ sandbox does not limit its time and memory; renderer.py does.
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -14,6 +14,8 @@ from elbowroom.tokens.errors import TemplateFailed, TemplateOverran, TemplateRef
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
+
+    from elbowroom.tokens.templates.message_by_message import GrowingPrompts
 
 MAX_CHARACTERS: Final = 16_000_000
 """The longest text a template may write: far above any window, far below what hurts."""
@@ -53,8 +55,10 @@ class ChatTemplate:
         """Render with exactly these variables; a missing name is undefined there. Raises `TemplateFailed`."""
         from elbowroom.tokens.templates.jinja import CLOCK_VARIABLE, RefusedByTemplate
 
+        hidden = {CLOCK_VARIABLE: self.clock}
         try:
-            return self._joined(self._compiled.generate({**variables, CLOCK_VARIABLE: self.clock}))
+            grown = self._growing.pieces(variables, hidden)
+            return self._joined(self._compiled.generate({**variables, **hidden}) if grown is None else grown)
         except TemplateFailed:
             raise
         except RefusedByTemplate as refusal:
@@ -64,9 +68,19 @@ class ChatTemplate:
         except Exception as error:  # noqa: BLE001 - a stranger's program may raise anything
             raise TemplateFailed(self.name, cause_of(error)) from None
 
+    def knows(self, messages: Sequence[Mapping[str, Any]]) -> bool:
+        """Tell whether these messages, but for the last few, were rendered before, so that it takes little time."""
+        return self._growing.knows(messages)
+
     @functools.cached_property
     def _compiled(self) -> "Template":
         return environment(self.dialect).from_string(self.source)
+
+    @functools.cached_property
+    def _growing(self) -> "GrowingPrompts":
+        from elbowroom.tokens.templates.message_by_message import GrowingPrompts
+
+        return GrowingPrompts(environment(self.dialect), self.source)
 
     def _joined(self, pieces: Iterable[str]) -> str:
         length = 0

@@ -4,13 +4,14 @@ import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
-
-import re2
+from typing import TYPE_CHECKING, Final
 
 from elbowroom.agents.tools.outputs.pages import reading
 from elbowroom.context.outputs import Block, ToolOutputRef, ToolOutputs, utf8
 from elbowroom.errors import RequestError
+
+if TYPE_CHECKING:
+    import re2
 
 LONGEST_PATTERN: Final = 1000
 LARGEST_PROGRAM: Final = 10_000
@@ -35,6 +36,8 @@ class LinearPattern:
     """
 
     def __init__(self, pattern: str, *, ignore_case: bool = False) -> None:
+        import re2
+
         if not pattern:
             raise RequestError("The pattern is empty. Give text or a regular expression to search for.")
         if len(pattern) > LONGEST_PATTERN:
@@ -61,7 +64,9 @@ class LinearPattern:
         return match.span() if match else None
 
 
-def _options(ignore_case: bool, memory: int) -> re2.Options:
+def _options(ignore_case: bool, memory: int) -> "re2.Options":
+    import re2
+
     options = re2.Options()
     options.log_errors = False
     options.never_nl = True

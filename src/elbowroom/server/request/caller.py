@@ -1,27 +1,21 @@
-"""Reads a request: its JSON body, within limits of size, time and depth, and who sends it."""
+"""Tells who sends a request: from its headers, and from the fields of its body."""
 
-import asyncio
 import base64
 import hashlib
 import ipaddress
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.request import Caller, ChatRequest, KnownBy, parse_chat_request
+from elbowroom.agents.request import Caller, ChatRequest, KnownBy
 from elbowroom.context.transcript import SYSTEM_ROLES, text_of
-from elbowroom.errors import BodyTooLarge, RequestError, RequestTimeout
-from elbowroom.logs.request_facts import request_facts
 from elbowroom.server.guard import CONVERSATION, RULES
-from elbowroom.server.state import SHARED, TIMING
+from elbowroom.server.state import SHARED
 
-MAX_BODY_BYTES = 64 * 1024 * 1024
-MAX_DEPTH = 128
 USER: Final = "X-Elbowroom-User"
 TASK: Final = "X-Elbowroom-Task"
 OPEN_WEBUI_USER: Final = "X-OpenWebUI-User-Id"
@@ -41,85 +35,6 @@ NO_BODY: Final[Mapping[str, Any]] = {}
 UNFILLED: Final = re.compile(r"\{\{.*\}\}")
 FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
 """Headers that proxies add; the sender's address is then the proxy's."""
-
-
-async def read_json(request: web.Request, most: int = MAX_BODY_BYTES) -> Any:
-    """Return the parsed body, of at most so many bytes.
-
-    Raises BodyTooLarge, RequestTimeout, or RequestError where it is no JSON or nested too deeply.
-    """
-    body = await _read_bytes(request, most)
-    try:
-        value = json.loads(body.decode("utf-8-sig"), parse_float=_finite, parse_constant=_refuse_constant)
-    except RecursionError:
-        raise _too_deep() from None
-    except UnicodeDecodeError as error:
-        raise RequestError(f"The body is not valid JSON: it is not UTF-8 at byte {error.start}.") from None
-    except json.JSONDecodeError as error:
-        raise RequestError(f"The body is not valid JSON: {error}.") from None
-    except ValueError:  # json.loads raises it for numbers with too many digits
-        raise RequestError("The body is not valid JSON for elbowroom: a number in it has too many digits.") from None
-    _check_depth(value)
-    request_facts().heard(value)
-    return value
-
-
-async def _read_bytes(request: web.Request, most: int) -> bytearray:
-    if (request.content_length or 0) > most:
-        raise _too_large(most)
-    timing = request.app[TIMING]
-    body = bytearray()
-    try:
-        async with asyncio.timeout(timing.body_total):
-            while True:
-                async with asyncio.timeout(timing.body_pause):
-                    part = await request.content.readany()
-                if not part:
-                    return body
-                body += part
-                if len(body) > most:
-                    raise _too_large(most)
-    except TimeoutError:
-        raise RequestTimeout("The request's body took too long to arrive.") from None
-
-
-def _too_large(most: int) -> BodyTooLarge:
-    return BodyTooLarge(f"The body is larger than the {most // 2**20} MiB that elbowroom takes.")
-
-
-def _too_deep() -> RequestError:
-    return RequestError(f"The body is nested more than {MAX_DEPTH} levels deep.")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise RequestError(f"The body is not valid JSON: {name} is not a JSON number.")
-
-
-def _finite(digits: str) -> float:
-    """Return the number. Raises RequestError where it is too large for a float: Infinity is no JSON."""
-    number = float(digits)
-    if math.isinf(number):
-        raise RequestError(f"The body is not valid JSON for elbowroom: {digits[:40]} is too large a number.")
-    return number
-
-
-def _check_depth(value: Any) -> None:
-    level = [value] if isinstance(value, (dict, list)) else []
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for item in level
-            for child in (item.values() if isinstance(item, dict) else item)
-            if isinstance(child, (dict, list))
-        ]
-        if not level:
-            return
-    raise _too_deep()
-
-
-async def read_chat_request(request: web.Request) -> ChatRequest:
-    """Read and parse the body of a chat request, and add its caller. Raises RequestError and its kin."""
-    return with_caller(request, parse_chat_request(await read_json(request)))
 
 
 def with_caller(request: web.Request, chat: ChatRequest) -> ChatRequest:

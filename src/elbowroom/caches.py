@@ -1,0 +1,71 @@
+"""What stays in memory between requests: caches with a name and a bound, and what the allocator does not give back."""
+
+import collections
+import ctypes
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakSet
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+_ADDING: Final = threading.Lock()
+
+
+class Recent(Generic[Key, Value]):
+    """The `most` values that were used last, by their keys; safe for all threads.
+
+    Caches of different models or conversations may have the same name: their entries are counted together.
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        self.name = name
+        self._most = most
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+        with _ADDING:
+            _EVERY.add(self)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._values
+
+    def get(self, key: Key) -> Value | None:
+        """Return the value of a key, which counts as used now; None where there is none."""
+        try:
+            self._values.move_to_end(key)
+            return self._values[key]
+        except KeyError:  # another thread may have forgotten it between the two
+            return None
+
+    def put(self, key: Key, value: Value) -> None:
+        """Remember the value of a key, which counts as used now; beyond the bound the oldest is forgotten."""
+        self._values[key] = value
+        self._values.move_to_end(key)
+        while len(self._values) > self._most:
+            self._values.popitem(last=False)
+
+    def values(self) -> list[Value]:
+        """Return all values, the one used longest ago first."""
+        return list(self._values.values())
+
+
+_EVERY: Final[WeakSet[Recent[Any, Any]]] = WeakSet()
+
+
+def cache_sizes() -> Mapping[str, int]:
+    """Return how many entries the caches of each name hold together."""
+    sizes = collections.Counter[str]()
+    with _ADDING:
+        for cache in _EVERY:
+            sizes[cache.name] += len(cache)
+    return sizes
+
+
+def give_back_memory() -> None:
+    """Give memory that is free back to the system, which glibc's allocator keeps otherwise. It takes milliseconds."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)

@@ -1,0 +1,66 @@
+"""Reads the body of a request, within limits of size and time."""
+
+import asyncio
+from typing import Any, Final
+
+from aiohttp import web
+
+from elbowroom.agents.request import ChatRequest, parse_chat_request
+from elbowroom.context.canonical import read_images
+from elbowroom.errors import BodyTooLarge, RequestTimeout
+from elbowroom.logs.request_facts import request_facts
+from elbowroom.server.request.caller import with_caller
+from elbowroom.server.request.json_text import parsed
+from elbowroom.server.state import TIMING
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+INLINE_BYTES: Final = 256 * 1024
+"""A body up to this size is parsed on the event loop: it takes a few milliseconds at most."""
+
+
+async def read_chat_request(request: web.Request) -> ChatRequest:
+    """Read and parse the body of a chat request, and add its caller. Raises RequestError and its kin."""
+    return with_caller(request, parse_chat_request(await read_json(request)))
+
+
+async def read_json(request: web.Request, most: int = MAX_BODY_BYTES) -> Any:
+    """Return the parsed body, of at most so many bytes.
+
+    Raises BodyTooLarge, RequestTimeout, or RequestError where it is no JSON or nested too deeply.
+    """
+    body = await _read_bytes(request, most)
+    value = parsed(body) if len(body) <= INLINE_BYTES else await asyncio.to_thread(_read_large, body)
+    request_facts().heard(value)
+    return value
+
+
+def _read_large(body: bytearray) -> Any:
+    """Return the value of a large body, with its images hashed: both take too long for the event loop."""
+    value = parsed(body)
+    messages = value.get("messages") if isinstance(value, dict) else None
+    if isinstance(messages, list):
+        read_images(messages)
+    return value
+
+
+async def _read_bytes(request: web.Request, most: int) -> bytearray:
+    if (request.content_length or 0) > most:
+        raise _too_large(most)
+    timing = request.app[TIMING]
+    body = bytearray()
+    try:
+        async with asyncio.timeout(timing.body_total):
+            while True:
+                async with asyncio.timeout(timing.body_pause):
+                    part = await request.content.readany()
+                if not part:
+                    return body
+                body += part
+                if len(body) > most:
+                    raise _too_large(most)
+    except TimeoutError:
+        raise RequestTimeout("The request's body took too long to arrive.") from None
+
+
+def _too_large(most: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The body is larger than the {most // 2**20} MiB that elbowroom takes.")

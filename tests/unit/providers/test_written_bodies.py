@@ -1,0 +1,33 @@
+"""A body that is sent to an engine is the JSON of what was asked, written message by message."""
+
+import json
+from typing import Any
+
+import pytest
+
+from elbowroom.providers import upstream
+from elbowroom.providers.upstream import _written
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"model": "m"},
+        {"messages": []},
+        {"messages": [], "model": "m"},
+        {"messages": ({"role": "user", "content": "a"},)},
+        {
+            "model": "m",
+            "messages": [{"role": "user", "content": "é\u4e2d\U0001f600\u2028"}, {"role": "x"}],
+            "seed": 2**80,
+        },
+        {"messages": [{"content": "\ud800"}], "top_p": 1.0, "min_p": 1e-300, "temperature": -0.0, "stop": "\udfff"},
+        {"messages": "none", "n": None},
+    ],
+)
+async def test_a_body_is_written_as_it_is(body: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers keep their form, texts every character, also halves of surrogate pairs."""
+    monkeypatch.setattr(upstream, "TURN_BYTES", 1)
+    written = json.loads(await _written(body))
+    assert json.dumps(written, sort_keys=True) == json.dumps(body, sort_keys=True)

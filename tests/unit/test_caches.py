@@ -1,0 +1,52 @@
+"""What is remembered to save work stays within its bounds, and tells its size."""
+
+import asyncio
+
+from elbowroom.caches import Recent, cache_sizes, give_back_memory
+from elbowroom.server.middleware import LARGE_BODY, LargeBodies
+
+
+def test_what_was_used_longest_ago_is_forgotten() -> None:
+    """A cache holds so many values at most; a value that is asked for is used."""
+    cache = Recent[str, int]("of a test", 2)
+    cache.put("one", 1)
+    cache.put("two", 2)
+    assert cache.get("one") == 1
+    cache.put("three", 3)
+    assert [cache.get(key) for key in ("one", "two", "three")] == [1, None, 3]
+    assert cache.values() == [1, 3]
+    assert len(cache) == 2
+
+
+def test_caches_of_one_name_are_counted_together() -> None:
+    """Each model may have its own; one that nobody has any more is counted no more."""
+    one, other = Recent[str, int]("of two models", 9), Recent[str, int]("of two models", 9)
+    one.put("a", 1)
+    other.put("a", 1)
+    other.put("b", 2)
+    assert cache_sizes()["of two models"] == 3
+    del other
+    assert cache_sizes()["of two models"] == 1
+
+
+async def test_memory_is_given_back_once_large_bodies_have_passed() -> None:
+    """Many large requests in a row give back once, after the last; small ones never do."""
+    given = asyncio.Queue[str]()
+    loop = asyncio.get_running_loop()
+
+    def give_back() -> None:
+        loop.call_soon_threadsafe(given.put_nowait, "back")
+
+    bodies = LargeBodies(0.0, give_back)
+    for size in (LARGE_BODY, LARGE_BODY - 1, 10 * LARGE_BODY):
+        bodies.ended(size)
+    assert await asyncio.wait_for(given.get(), 5) == "back"
+    bodies.ended(LARGE_BODY - 1)
+    bodies.ended(LARGE_BODY)
+    assert await asyncio.wait_for(given.get(), 5) == "back"
+    assert given.empty()
+
+
+def test_memory_can_be_given_back_anywhere() -> None:
+    """Where the allocator has no such call, nothing happens."""
+    give_back_memory()
