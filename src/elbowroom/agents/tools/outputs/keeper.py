@@ -19,11 +19,10 @@ from elbowroom.context.outputs import (
     ToolOutputs,
     is_stub,
     pruned,
-    ref_in_view,
+    ref_of_whole,
     ref_to,
     view_of,
 )
-from elbowroom.context.outputs import ref_of as ref_in_stub
 from elbowroom.context.transcript import Message, text_of, whole_characters, with_text
 from elbowroom.settings.model import ToolKind, ToolOutputSettings
 
@@ -191,7 +190,7 @@ class OutputKeeper:
 
     async def _named_in(self, text: str) -> ToolOutputRef | None:
         """Return the output that a view or stub names; a text that only looks like one has an output of its own."""
-        named = ref_in_view(text) or ref_in_stub(text)
+        named = ref_of_whole(text)
         if named is None:
             return None
         own = await self._outputs.find(self._owner, ref_to(self._owner, text).id)
