@@ -12,7 +12,7 @@ from elbowroom.vault.note import Note
 from elbowroom.vault.search import Found, matching, parse_query, search
 from elbowroom.vault.vault import Listing, Vault
 
-MOST_CHARACTERS: Final = 12_000
+MOST_CHARACTERS: Final = 48_000
 """The longest result of a tool."""
 LONGEST_LINE: Final = 2_000
 MOST_LINES: Final = 400

@@ -164,13 +164,13 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
 
 def test_what_is_not_shown_is_said(tmp_path: Path) -> None:
     """Outlines, properties and counts that are too long say how much is left out, and are bounded."""
-    headings = "".join(f"# {n:04} {'x' * 90}\n" for n in range(150))
+    headings = "".join(f"# {n:04} {'x' * 290}\n" for n in range(195))
     keys = "".join(f"k{n}: {'y' * 3000}\n" for n in range(50))
-    notes = {"A.md": headings, "B.md": f"---\n{keys}---\n", **{f"{'z' * 100}{n:03}/x.md": "" for n in range(150)}}
+    notes = {"A.md": headings, "B.md": f"---\n{keys}---\n", **{f"{'z' * 245}{n:03}/x.md": "" for n in range(195)}}
     vault = vault_of(tmp_path, notes)
     told = [tell_outline(vault, "A"), text_told(tell_note(vault, "B", 1, 0, "", frontmatter_only=True))]
     told.append(tell_count(vault, "", "", "", ""))
-    for text, rows in zip(told, (150, 50, 151), strict=True):
+    for text, rows in zip(told, (195, 50, 196), strict=True):
         *shown, last = text.splitlines()[1:]
         assert len(text) <= MOST_CHARACTERS + 100
         assert last == f"{rows - len(shown)} are not shown."
