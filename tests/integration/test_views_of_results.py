@@ -1,5 +1,6 @@
 """How much a model gets of a tool's result, what the person reads of it, and where the whole is."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -135,13 +136,52 @@ async def test_tools_that_take_the_window_up_to_the_trigger_leave_a_result_the_r
         assert_fits(answered)
 
 
+@pytest.mark.parametrize("calls", [1, 2])
+async def test_a_log_is_read_on_in_pages_as_large_as_the_first(tmp_path: Path, calls: int) -> None:
+    """Each page names its lines and the one line to go on from; nothing is left out, skipped or cut twice."""
+    text = "".join(f"{number}: the engine of boat {number * 7919} ran well\n" for number in range(1, 1500))
+    pages: list[str] = []
+
+    def says(body: Body) -> Script | str:
+        if body["messages"][-1]["role"] != "tool":
+            return Script(*(ToolCall("look", {}) for _ in range(calls)))
+        page = results_in(body)[-1]
+        pages.append(page)
+        on = re.findall(r'tool_output_cache\(ref_id="(\w+)", offset=([0-9]+)\)', page)
+        return (
+            Script(ToolCall("tool_output_cache", {"ref_id": on[0][0], "offset": int(on[0][1]), "limit": 10_000}))
+            if on
+            else ANSWER
+        )
+
+    agent = f"{AGENT}max_turns = 60\n"
+    tools = [returning("look", text)]
+    async with small_window(tmp_path, says, window=8192, agents=agent, toolbox=lambda target: tools) as (
+        served,
+        studio,
+    ):
+        await stream_bytes(served, ASKED)
+        for chat in studio.chats:
+            assert_fits(chat)
+    first, *later, last = [set(re.findall(r"(?m)([0-9]+): the engine", page)) for page in pages]
+    assert all(page.count("To read on: ") <= 1 for page in pages)
+    assert set().union(first, *later, last) == {str(number) for number in range(1, 1500)}
+    assert all(len(page) >= 0.7 * len(later[0]) for page in later)
+    assert len(later[0]) >= 0.7 * len(first)
+
+
 def told_in(chunks: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     """Return the statuses of one kind."""
     return [chunk for chunk in chunks if chunk.get("elbowroom", {}).get("kind") == kind]
 
 
-@pytest.mark.parametrize("notices", ["auto", "content", "off"])
-async def test_the_person_is_told_once_that_results_were_cut(tmp_path: Path, notices: str) -> None:
+@pytest.mark.parametrize(
+    ("notices", "origin", "events", "texts"),
+    [("auto", "", 1, 0), ("auto", "app://obsidian.md", 1, 1), ("content", "", 0, 1), ("off", "", 0, 0)],
+)
+async def test_the_person_is_told_once_that_results_were_cut(
+    tmp_path: Path, notices: str, origin: str, events: int, texts: int
+) -> None:
     """One notice for a step names the tools with the size before and after; a client of text gets a line."""
     tools = [returning("read_log", lines(124_000)), returning("read_list", lines(90_000, 2))]
     async with small_window(
@@ -151,10 +191,10 @@ async def test_the_person_is_told_once_that_results_were_cut(tmp_path: Path, not
         compaction=f'notices = "{notices}"',
         toolbox=lambda target: tools,
     ) as (served, _):
-        chunks = chunks_of(await stream_bytes(served, ASKED))
+        chunks = chunks_of(await stream_bytes(served, ASKED, **({"Origin": origin} if origin else {})))
         told = told_in(chunks, "results cut")
-        assert len(told) == (notices == "auto")
-        assert text_of(chunks).count("Results of read_log, read_list are too large") == (notices == "content")
+        assert len(told) == events
+        assert text_of(chunks).count("Results of read_log, read_list are too large") == texts
         if told:
             sizes = told[0]["elbowroom"]
             assert sizes["before"] > 30_000 > 5_000 > sizes["after"] > 2_000
