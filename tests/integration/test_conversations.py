@@ -243,6 +243,7 @@ async def test_one_message(served: Served) -> None:
         "key": answer["key"],
         "parent": question["key"],
         "reasoning": "Short.",
+        "full_output": None,
         "message": {"role": "assistant", "content": "Milk."},
     }
     assert (await get(served, f"/{FIRST}/messages/{call['id']}"))["message"]["tool_calls"] == [
