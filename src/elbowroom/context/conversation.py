@@ -314,7 +314,8 @@ class KeptMessage:
     """A message of a conversation: one that a client sent, or one of a turn, which `turn` then names.
 
     The `key` and `parent` of a client's message are its place in the tree; the messages of a turn stand between the
-    turn's `parent` and its `key`, in the order of `number`. `reasoning` is the model's thinking before its words.
+    turn's `parent` and its `key`, in the order of `number`, which counts the conversation's messages from 1.
+    `reasoning` is the model's thinking before its words.
     """
 
     id: str

@@ -3,6 +3,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final
 
@@ -40,7 +41,8 @@ def read_conversation(connection: Connection, row: Row[Any]) -> Conversation:
     """Return all of a conversation."""
     own = messages.c.conversation == row.id
     turns_by_id = {turn.id: turn for turn in connection.execute(select(turns).where(turns.c.conversation == row.id))}
-    return Conversation(conversation_row(row), _compactions(connection, row), _kept(connection, row, own, turns_by_id))
+    said = numbered_from_one(connection, row.id, _kept(connection, row, own, turns_by_id))
+    return Conversation(conversation_row(row), _compactions(connection, row), said)
 
 
 def read_overview(connection: Connection, row: Row[Any]) -> Overview:
@@ -54,6 +56,20 @@ def kept_messages(connection: Connection, row: Row[Any], condition: ColumnElemen
     theirs = select(messages.c.turn).where(condition, messages.c.turn != "")
     turns_by_id = {turn.id: turn for turn in connection.execute(select(turns).where(turns.c.id.in_(theirs)))}
     return _kept(connection, row, condition, turns_by_id)
+
+
+def numbered_from_one(
+    connection: Connection, conversation: str, kept: Sequence[KeptMessage]
+) -> tuple[KeptMessage, ...]:
+    """Return messages with their places in their conversation, from 1, instead of the table's numbers; in order."""
+    if not kept:
+        return ()
+    own, first, last = messages.c, kept[0].number, kept[-1].number
+    theirs = own.conversation == conversation
+    earlier = connection.scalar(select(func.count()).where(theirs, own.number < first)) or 0
+    numbers = connection.scalars(select(own.number).where(theirs, own.number.between(first, last)).order_by(own.number))
+    places = {number: place for place, number in enumerate(numbers, earlier + 1)}
+    return tuple(replace(each, number=places[each.number]) for each in kept)
 
 
 def read_turns(connection: Connection, conversation: str, keys: set[str]) -> list[KeptTurn]:
