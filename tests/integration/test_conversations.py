@@ -247,6 +247,8 @@ async def test_one_message(served: Served) -> None:
         "status": "complete",
         "agent": "writer",
         "turn": result["turn"],
+        "turn_status": "complete",
+        "calls": {},
         "hidden": False,
         "key": answer["key"],
         "parent": question["key"],

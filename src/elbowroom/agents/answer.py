@@ -128,6 +128,8 @@ class Notice:
         "taken in",
         "left out",
         "store",
+        "tool call",
+        "tool result",
     ]
     text: str
     is_done: bool = True
@@ -135,6 +137,11 @@ class Notice:
     after: int | None = None
     seconds: float | None = None
     progress: Progress | None = None
+
+    @property
+    def is_status_only(self) -> bool:
+        """Tell whether it is never written into the text of an answer, which it would fill."""
+        return self.progress is not None or self.kind in ("tool call", "tool result")
 
 
 AnswerEvent = TextDelta | ReasoningDelta | ToolCall | Notice

@@ -1,7 +1,7 @@
 """What is kept of conversations: the changes that are noted, what can be read again, and their store's protocol."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from elbowroom.context.transcript import Message
@@ -10,6 +10,8 @@ LARGEST_PAGE = 200
 """Conversations that one page of a list may have."""
 
 Status = Literal["streaming", "complete", "interrupted"]
+CallState = Literal["pending", "running", "completed", "error"]
+"""How far a tool's call is: it waits for the client, runs or ran when its turn was cut, or has a result."""
 """A `streaming` reply is still growing; one that a stopped process leaves so is `interrupted` once it starts again."""
 
 PieceKind = Literal["text", "reasoning"]
@@ -315,7 +317,7 @@ class KeptMessage:
 
     The `key` and `parent` of a client's message are its place in the tree; the messages of a turn stand between the
     turn's `parent` and its `key`, in the order of `number`, which counts the conversation's messages from 1.
-    `reasoning` is the model's thinking before its words.
+    `reasoning` is the model's thinking before its words. `calls` are the states of its calls by their ids.
     """
 
     id: str
@@ -328,6 +330,8 @@ class KeptMessage:
     message: Message
     reasoning: str
     at: float
+    turn_status: Status | None = None
+    calls: Mapping[str, CallState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final
@@ -10,6 +10,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 
 from elbowroom.context.conversation import (
+    CallState,
     CompactionDetails,
     ContextFill,
     Conversation,
@@ -22,7 +23,7 @@ from elbowroom.context.conversation import (
     StepUsage,
     Totals,
 )
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, calls_of, text_of
 from elbowroom.store.base import decoded_text
 from elbowroom.store.changes import is_sound_id
 from elbowroom.store.message_parts import REPLY_FIELDS, UNREADABLE, Part, joined
@@ -135,8 +136,32 @@ def _said(connection: Connection, condition: ColumnElement[bool]) -> Iterator[tu
 def _kept(
     connection: Connection, row: Row[Any], condition: ColumnElement[bool], turns_by_id: dict[str, Row[Any]]
 ) -> tuple[KeptMessage, ...]:
-    said = (each for each in _said(connection, condition) if _has_place(each, turns_by_id))
-    return tuple(_kept_message(row, turns_by_id, *each) for each in said)
+    said = [each for each in _said(connection, condition) if _has_place(each, turns_by_id)]
+    kept = tuple(_kept_message(row, turns_by_id, *each) for each in said)
+    if not any(calls_of(each.message) for each in kept):
+        return kept
+    results = {str(each.message.get("tool_call_id")): each.message for each in kept if each.message["role"] == "tool"}
+    ends = {each.key for each in kept if each.turn_status == "complete" and calls_of(each.message)}
+    went_on = {
+        parent
+        for some in batched(sorted(ends))
+        for parent in connection.scalars(select(messages.c.parent).where(messages.c.parent.in_(some)))
+    }
+    return tuple(replace(each, calls=_call_states(each, results, went_on)) for each in kept)
+
+
+def _call_states(kept: KeptMessage, results: Mapping[str, Message], went_on: Collection[str]) -> dict[str, CallState]:
+    """Return the states of a message's calls; `went_on` are the places after which the client has said more."""
+    states: dict[str, CallState] = {}
+    for call in calls_of(kept.message):
+        call_id = str(call.get("id"))
+        if (result := results.get(call_id)) is not None:
+            states[call_id] = "error" if text_of(result).startswith("Error: ") else "completed"
+        elif kept.turn_status in ("streaming", "interrupted"):
+            states[call_id] = "running"
+        else:
+            states[call_id] = "completed" if kept.key in went_on or not kept.turn else "pending"
+    return states
 
 
 def _has_place(said: tuple[Row[Any], Message, str], turns_by_id: dict[str, Row[Any]]) -> bool:
@@ -149,7 +174,17 @@ def _kept_message(
     turn = turns_by_id.get(row.turn)
     key, parent, agent = (turn.key, turn.parent, turn.agent) if turn else (row.key, row.parent, conversation.agent)
     return KeptMessage(
-        row.id, row.number, row.turn, key or "", parent, decoded_text(agent), row.status, message, reasoning, row.at
+        row.id,
+        row.number,
+        row.turn,
+        key or "",
+        parent,
+        decoded_text(agent),
+        row.status,
+        message,
+        reasoning,
+        row.at,
+        turn.status if turn else None,
     )
 
 
