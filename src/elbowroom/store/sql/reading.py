@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final
@@ -141,17 +141,15 @@ def _kept(
     if not any(calls_of(each.message) for each in kept):
         return kept
     results = {str(each.message.get("tool_call_id")): each.message for each in kept if each.message["role"] == "tool"}
-    ends = {each.key for each in kept if each.turn_status == "complete" and calls_of(each.message)}
-    went_on = {
-        parent
-        for some in batched(sorted(ends))
-        for parent in connection.scalars(select(messages.c.parent).where(messages.c.parent.in_(some)))
-    }
-    return tuple(replace(each, calls=_call_states(each, results, went_on)) for each in kept)
+    own = messages.c
+    # Written so, the index of conversations is used, whose last rows are looked at.
+    of_clients = select(own.number).where(own.conversation == row.id, own.turn.concat("") == "")
+    last = connection.scalar(of_clients.order_by(own.number.desc()).limit(1)) or 0
+    return tuple(replace(each, calls=_call_states(each, results, last)) for each in kept)
 
 
-def _call_states(kept: KeptMessage, results: Mapping[str, Message], went_on: Collection[str]) -> dict[str, CallState]:
-    """Return the states of a message's calls; `went_on` are the places after which the client has said more."""
+def _call_states(kept: KeptMessage, results: Mapping[str, Message], last: int) -> dict[str, CallState]:
+    """Return the states of a message's calls; `last` is the number of the last message that a client has sent."""
     states: dict[str, CallState] = {}
     for call in calls_of(kept.message):
         call_id = str(call.get("id"))
@@ -160,7 +158,7 @@ def _call_states(kept: KeptMessage, results: Mapping[str, Message], went_on: Col
         elif kept.turn_status in ("streaming", "interrupted"):
             states[call_id] = "running"
         else:
-            states[call_id] = "completed" if kept.key in went_on or not kept.turn else "pending"
+            states[call_id] = "completed" if kept.number < last or not kept.turn else "pending"
     return states
 
 

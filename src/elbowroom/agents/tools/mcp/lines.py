@@ -29,7 +29,7 @@ END_CONNECTION: Final[ContextVar[Callable[[], None]]] = ContextVar("END_CONNECTI
 def read_whole_lines(end_connection: Callable[[], None]) -> None:
     """Let the library read the output of the program that the current task starts next with `WholeLines`."""
     END_CONNECTION.set(end_connection)
-    stdio.TextReceiveStream = WholeLines  # type: ignore[attr-defined,misc,assignment]
+    stdio.TextReceiveStream = WholeLines  # type: ignore[attr-defined,assignment]
 
 
 class WholeLines:
