@@ -16,7 +16,7 @@ from scripted_pruner import KnowsByHeart, is_prune_order
 from serving import serve, settings_for
 from stateless_client import StatelessClient, openai_client
 
-from elbowroom.agents.conversations import recording
+from elbowroom.agents.conversations import beginning
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
 from elbowroom.store import write_behind
 from elbowroom.tokens.errors import TemplateFailed
@@ -31,8 +31,8 @@ PATIENT_STORE = write_behind.Patience(opening=60.0)
 def _time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_counts(monkeypatch)
     # A busy machine or disk is slow, and that is no failure.
-    monkeypatch.setattr(recording, "OPENING_SECONDS", 60.0)
-    monkeypatch.setattr(recording, "LOOK_UP_SECONDS", 60.0)
+    monkeypatch.setattr(beginning, "OPENING_SECONDS", 60.0)
+    monkeypatch.setattr(beginning, "LOOK_UP_SECONDS", 60.0)
     monkeypatch.setattr(write_behind, "Patience", lambda: PATIENT_STORE)
 
 

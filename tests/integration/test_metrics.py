@@ -108,6 +108,7 @@ async def test_a_compaction(tmp_path: Path) -> None:
         assert await value(served, "compaction_duration_seconds_count", rung="plan") == 1
         assert await value(served, "compaction_freed_tokens_total") > 100
         assert await value(served, "compaction_failures_total") == 0
+        await served.app[SHARED].store.conversations.settled()
         assert await value(served, "store_commit_duration_seconds_count") > 0
 
 

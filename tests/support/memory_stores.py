@@ -2,12 +2,13 @@
 
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
 from sqlalchemy import Connection
 
+from elbowroom.context.conversation import Known
 from elbowroom.store.base import LIMITS_IN_MEMORY
 from elbowroom.store.changes import Deleted, KeptChange, TurnDeleted
 from elbowroom.store.outputs import WriteBehindToolOutputs
@@ -50,6 +51,13 @@ class MemoryConversations(SqlConversations):
     def note(self, changes: Sequence[KeptChange]) -> None:
         """Write changes."""
         self._write(changes)
+
+    def expect(self, noting: Awaitable[None]) -> None:
+        """Wait for nothing."""
+
+    def remembered(self, owner: str, name: str, keys: Sequence[str], common: int) -> Known | None:
+        """Remember nothing."""
+        return None
 
     def note_soon(self, hand_on: Callable[[], None]) -> None:
         """Keep it until `hand_on` is called."""

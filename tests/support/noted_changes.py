@@ -27,10 +27,10 @@ class NotedConversations(MemoryConversations):
         """Return the changes of these kinds."""
         return [change for change in self.changes if isinstance(change, kinds)]
 
-    async def look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
+    async def look_up(self, owner: str, name: str, keys: Sequence[str], common: int = 0) -> Known | None:
         """Find a conversation."""
         await self._trouble()
-        return await super().look_up(owner, name, keys)
+        return await super().look_up(owner, name, keys, common)
 
     async def turns(self, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
         """Find turns."""

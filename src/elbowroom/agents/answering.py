@@ -23,7 +23,7 @@ from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 
 Begun = Callable[[TurnRecorder], object]
-"""Takes the recorder of a turn as soon as its conversation is known, before the first word of the answer."""
+"""Takes the recorder of a turn before the first word of the answer, and again once its conversation is found."""
 Answerer = Callable[[Target, ChatRequest, Sink, RunSettings, Answer], Awaitable[Answer]]
 """Adds to the answer until it is whole, and returns it."""
 
@@ -61,15 +61,20 @@ async def answer(
                 return _noted(await answer_beside(target, request, sink, settings))
         if target.agent is not None:
             _ = shared.sdk.begin()  # which takes a second; all that comes first takes some of it
-        recorder = await shared.recording.begin(target, request, keeps=keeps)
-        begun(recorder)
-        running.belongs_to(recorder.owner, recorder.conversation, request.caller.chat_id, recorder.id)
+        recorder = shared.recording.begin(target, request, keeps=keeps)
+
+        def place() -> None:
+            begun(recorder)
+            running.belongs_to(recorder.owner, recorder.conversation, request.caller.chat_id, recorder.id)
+
+        recorder.tell(place)
         settings, is_whole = replace(settings, live=recorder, running=running), False
         try:
             with running.stoppable():
                 with _observed(target, request, shared.observations, running):
                     answerer = await _answerer(target, settings)
-                    await answerer(target, request, _watched(sink, running), settings, said)
+                    await answerer(target, request, _watched(_named(sink, recorder), running), settings, said)
+                    await recorder.is_found()
                 is_whole = not said.is_interrupted
         finally:
             recorder.ended("complete" if is_whole else "interrupted", _key_of_answer(said, request, recorder))
@@ -125,6 +130,20 @@ async def _answerer(target: Target, settings: RunSettings) -> Answerer:
     await asyncio.wait([loading])
     run_agent, agent = loading.result(), target.agent
     return lambda target, request, sink, settings, said: run_agent(target, agent, request, sink, settings, said)
+
+
+def _named(sink: Sink, recorder: TurnRecorder) -> Sink:
+    """Return a sink that waits a moment before its first events: these go out with the conversation's id."""
+    has_waited = False
+
+    async def sent(events: Sequence[AnswerEvent]) -> None:
+        nonlocal has_waited
+        if not has_waited:
+            has_waited = True
+            await recorder.is_found()
+        await sink(events)
+
+    return sink if recorder.is_placed else sent
 
 
 def _watched(sink: Sink, running: RunningAnswer) -> Sink:

@@ -72,12 +72,12 @@ class ConversationStatus:
 class RunningAnswer:
     """One request that is being answered in `task`; `ended` is done when the answer is.
 
-    The answer is a turn from the moment when its `conversation` is known: then it has an `owner`, the `name` that
-    the client gives the conversation, and the `id` of the turn. `agent` and `model` answer now, and `filling` returns
-    how full the model's window is; it is None where the window is not managed. `spoke_at` is when the first word or
-    thought came, by the monotonic clock. `doing` is what the last notice that began a phase said. `is_stopped` says
-    that a person has stopped the turn: its answer is what was said until then. `wants_last_words` says that the model
-    is to tell what was left undone.
+    The answer of a turn has an `owner`, the `name` that the client gives the conversation, and the `id` of the turn;
+    it is seen as a turn of its `conversation` from the moment when that is known. `agent` and `model` answer now, and
+    `filling` returns how full the model's window is; it is None where the window is not managed. `spoke_at` is when
+    the first word or thought came, by the monotonic clock. `doing` is what the last notice that began a phase said.
+    `is_stopped` says that a person has stopped the turn: its answer is what was said until then. `wants_last_words`
+    says that the model is to tell what was left undone.
     """
 
     task: "asyncio.Task[object]"
@@ -256,7 +256,7 @@ class Running:
 
     def is_running(self, owner: str, turn_id: str) -> bool:
         """Tell whether the owner's turn with this id is running."""
-        return any(turn.id == turn_id for turn in self.of(owner))
+        return bool(self._with_id(owner, turn_id))
 
     async def cancel(self, owner: str, conversation: str, *, last_words: bool = False) -> int:
         """Stop all turns of the conversation with this id; return how many there were, once they have ended.
@@ -268,7 +268,11 @@ class Running:
 
     async def cancel_turn(self, owner: str, turn_id: str) -> None:
         """Stop the one turn with this id, if it runs, as `cancel` does."""
-        await _stopped([turn for turn in self.of(owner) if turn.id == turn_id], last_words=False)
+        await _stopped(self._with_id(owner, turn_id), last_words=False)
+
+    def _with_id(self, owner: str, turn_id: str) -> list[RunningAnswer]:
+        """Return the owner's turn with this id, also before its conversation is known."""
+        return [answer for answer in self._answers if answer.owner == owner and answer.id == turn_id]
 
     @contextmanager
     def chat(self, key: ChatKey) -> Iterator[None]:

@@ -1,17 +1,15 @@
 """What is kept of conversations: the changes that are noted, what can be read again, and their store's protocol."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import CallState, Message
 
-LARGEST_PAGE = 200
-"""Conversations that one page of a list may have."""
+LARGEST_PAGE = 200  # conversations that one page of a list may have
+PRUNING: Final = "pruning_"  # and a conversation's id: the turn that all calls of its pruning agents count to
 
 Status = Literal["streaming", "complete", "interrupted"]
-CallState = Literal["pending", "running", "completed", "error"]
-"""How far a tool's call is: it waits for the client, runs or ran when its turn was cut, or has a result."""
 """A `streaming` reply is still growing; one that a stopped process leaves so is `interrupted` once it starts again."""
 
 PieceKind = Literal["text", "reasoning"]
@@ -237,29 +235,25 @@ class QueueDropped:
 
 
 Change = (
-    ConversationBegun
-    | Heard
-    | TurnBegun
-    | ReplyBegun
-    | ReplyGrew
-    | ReplyCalled
-    | ReplyEnded
-    | Added
-    | StepUsed
-    | CompactionNoted
-    | TurnEnded
-    | Queued
-    | QueueTaken
-    | QueueDropped
-)
+    ConversationBegun | Heard | TurnBegun | ReplyBegun | ReplyGrew | ReplyCalled | ReplyEnded | Added | StepUsed
+    | CompactionNoted | TurnEnded | Queued | QueueTaken | QueueDropped
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A conversation that a client sends and that is kept already: its id, and which of the keys it has."""
+    """A conversation that a client sends and that is kept already: its id, and which of the keys it has.
+
+    `may_have_hidden` is False where all of its turns are single replies, which the client has seen.
+    """
 
     conversation: str
     kept: frozenset[str]
+    may_have_hidden: bool = field(default=True, compare=False)
+
+
+NONE_KNOWN = Known("", frozenset(), may_have_hidden=False)
+"""The answer that a client sends no conversation that is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,11 +273,12 @@ class KeptTurn:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The tokens that a conversation has used in all its model calls."""
+    """The tokens of a conversation's model calls; `pruning` are the pruning agent's, None where not asked for."""
 
     usage: StepUsage
     steps: int
     compactions: int
+    pruning: "Totals | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +311,7 @@ class KeptMessage:
     """A message of a conversation: one that a client sent, or one of a turn, which `turn` then names.
 
     The `key` and `parent` of a client's message are its place in the tree; the messages of a turn stand between the
-    turn's `parent` and its `key`, in the order of `number`, which counts the conversation's messages from 1.
-    `reasoning` is the model's thinking before its words. `calls` are the states of its calls by their ids.
+    turn's `parent` and its `key`, by `number`, from 1 on. `reasoning` is its thinking, `calls` its calls' states.
     """
 
     id: str
@@ -384,11 +378,12 @@ class MessagePage:
 class AskedConversations(Protocol):
     """The questions about conversations. `owner` is whose they are: another one's are never found."""
 
-    async def look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
-        """Find the conversation with this name, or where that is empty, the one that has the longest beginning.
+    async def look_up(self, owner: str, name: str, keys: Sequence[str], common: int = 0) -> Known | None:
+        """Find the conversation with this name or id, or where that is empty, the one that has the longest beginning.
 
         `keys` are those of a chain. One with a name is found by its name alone. Of several that have the same
-        beginning the one that was used last is meant; a beginning without any answer is none.
+        beginning the one that was used last is meant; a beginning without any answer is none. The first `common` keys
+        stand in many conversations and find none, except where an interrupted turn has answered them.
         """
 
     async def turns(self, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
@@ -438,6 +433,12 @@ class Conversations(AskedConversations, Protocol):
 
     def note_soon(self, hand_on: Callable[[], None]) -> None:
         """Call this once, a moment later when changes are written, so that it notes what has come until then."""
+
+    def remembered(self, owner: str, name: str, keys: Sequence[str], common: int) -> Known | None:
+        """Answer as `look_up` does, from memory and at once, or with NONE_KNOWN; None where only the store can tell."""
+
+    def expect(self, noting: Awaitable[None]) -> None:
+        """Let what people ask wait until this task has noted what was said."""
 
     async def settled(self) -> bool:
         """Wait until all that was noted before is durable, or cannot be made so; tell whether it is."""

@@ -109,6 +109,9 @@ class LedgerRows(Protocol):
     async def keys(self) -> Collection[str]:
         """Return the keys of all entries."""
 
+    def keys_now(self) -> Collection[str] | None:
+        """Return the keys of all entries without waiting; None while the store is being opened."""
+
     async def find(self, keys: Sequence[str]) -> list[Entry]:
         """Return the entries with these keys, in any order."""
 

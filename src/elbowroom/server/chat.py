@@ -59,8 +59,9 @@ def _encoder(request: web.Request, chat: ChatRequest, notices: Notices) -> Frame
 
 
 def name_conversation(headers: MutableMapping[str, str], turn: TurnRecorder) -> None:
-    """Name the conversation of a turn in the headers of its answer."""
-    headers.setdefault(CONVERSATION, turn.conversation)
+    """Name the conversation of a turn in the headers of its answer, as far as it is known before the first frame."""
+    if turn.conversation:
+        headers[CONVERSATION] = turn.conversation
 
 
 async def input_tokens(request: web.Request) -> web.Response:

@@ -45,10 +45,17 @@ class StateNow(Collector):
         waiting = {"/".join(key): count for key, count in self.shared.admission.waiting_for_all().items()}
         yield _gauge("waiting_requests", "Requests that wait for room in a model's window.", "model", waiting)
         yield _single("queued_messages", "Messages that wait in the queues of conversations.", self.shared.queue.length)
-        yield _single("store_failing", "1 while the store does not work.", float(self.shared.store.is_failing))
+        store = self.shared.store
+        index = store.conversations.index
+        yield _single("index_conversations", "Conversations that are known from memory.", index.conversations)
+        yield _single("index_keys", "Keys of messages by which they are found.", index.keys)
+        yield _single("index_bytes", "About how much memory that takes.", index.bytes)
+        found_by = {"memory": index.hits, "store": index.misses}
+        yield _gauge("looked_up_conversations", "Requests whose conversation was looked up, by where.", "in", found_by)
+        yield _single("store_failing", "1 while the store does not work.", float(store.is_failing))
         yield _gauge("cache_entries", "Entries of each cache.", "cache", cache_sizes())
         lag = "Age of the oldest word that is not in the database yet."
-        yield _single("store_lag_seconds", lag, self.shared.store.lag)
+        yield _single("store_lag_seconds", lag, store.lag)
         yield _single("start_time_seconds", "When the server began, in Unix seconds.", self.started)
 
 
@@ -86,12 +93,16 @@ class Metrics(Observations):
 
     def step_used(self, model: str, used: StepUsage, fill: ContextFill | None) -> None:
         """Count the tokens of a step, and observe how full the window was."""
-        kinds = {"input": used.input, "output": used.output, "cache_read": used.cache_read}
-        for kind, tokens in {**kinds, "cache_creation": used.cache_creation}.items():
+        for kind, tokens in _kinds(used).items():
             self._tokens.labels(model, kind).inc(tokens)
         if fill is not None and fill.window:
             self._fill.labels(model).observe(fill.tokens / fill.window)
             self._window.labels(model).set(fill.window)
+
+    def pruner_used(self, model: str, used: StepUsage) -> None:
+        """Count the tokens of a call of the pruning agent."""
+        for kind, tokens in _kinds(used).items():
+            self._pruning_tokens.labels(model, kind).inc(tokens)
 
     def prompt_counted(self, model: str, ours: int, reported: int) -> None:
         """Observe our count of a prompt as a share of the upstream's."""
@@ -181,6 +192,7 @@ class Metrics(Observations):
         )
         self._window = self._gauge("window_tokens", "The window by which the model's last step was planned.", "model")
         self._tokens = self._counter("tokens", "Tokens that model calls have used.", "model", "kind")
+        self._pruning_tokens = self._counter("pruning_tokens", "Tokens of the pruning agent's calls.", "model", "kind")
         self._ratio = self._histogram(
             "prompt_count_ratio", "Our count of a prompt divided by the upstream's own.", RATIOS, "model"
         )
@@ -212,6 +224,15 @@ class Metrics(Observations):
 
     def _histogram(self, name: str, told: str, buckets: Iterable[float], *labels: str) -> Histogram:
         return Histogram(f"elbowroom_{name}", told, labels, registry=self.registry, buckets=tuple(buckets))
+
+
+def _kinds(used: StepUsage) -> dict[str, int]:
+    return {
+        "input": used.input,
+        "output": used.output,
+        "cache_read": used.cache_read,
+        "cache_creation": used.cache_creation,
+    }
 
 
 class _Both:

@@ -19,6 +19,7 @@ from elbowroom.context.conversation import (
 )
 from elbowroom.store.base import StoreUnavailable
 from elbowroom.store.changes import Batch, Deleted, TurnDeleted, WaitingChanges
+from elbowroom.store.index import ConversationIndex, fill
 from elbowroom.store.stand_by import StandBy
 from elbowroom.store.write_behind import WriteBehindStore
 
@@ -55,10 +56,15 @@ class WriteBehindConversations:
         self._next_start = 0.0
         self._stand_by: StandBy | None = None
         self._replacing = asyncio.Lock()
+        self.index = ConversationIndex()
+        self._filling: asyncio.Task[None] | None = None
+        self._expected: set[asyncio.Future[None]] = set()
         store.add(self)
+        store.when_open(self._has_opened)
 
     def note(self, changes: Sequence[Change]) -> None:
         """Keep changes; they are written a moment later, or at once when there are many."""
+        self.index.note(changes)
         self._waiting.note(changes)
         self._write_in_time()
 
@@ -73,6 +79,12 @@ class WriteBehindConversations:
         oldest = self._waiting.oldest
         return 0.0 if oldest is None else time.monotonic() - oldest
 
+    def expect(self, noting: Awaitable[None]) -> None:
+        """Let what people ask wait until this task has noted what was said."""
+        task = asyncio.ensure_future(noting)
+        self._expected.add(task)
+        task.add_done_callback(self._expected.discard)
+
     async def settled(self) -> bool:
         """Write what has been noted; tell whether all of it is on the disk."""
         let_go = self._waiting.let_go
@@ -81,9 +93,17 @@ class WriteBehindConversations:
         is_written = self._waiting.let_go == let_go and not self._waiting.waits(batches)
         return is_written and self._store.is_durable
 
-    async def look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
-        """Find the conversation with this name, or where that is empty, the one that has the longest beginning."""
-        return await self._ask(lambda kept: kept.look_up(owner, name, keys))
+    def remembered(self, owner: str, name: str, keys: Sequence[str], common: int) -> Known | None:
+        """Answer as `look_up` does, from memory and at once; None where only the database can tell."""
+        return self.index.look_up(owner, name, keys, common)
+
+    async def look_up(self, owner: str, name: str, keys: Sequence[str], common: int = 0) -> Known | None:
+        """Find the conversation with this name, or where that is empty, the one that has the longest beginning.
+
+        One that is deleted while the question is answered is not found.
+        """
+        known = await self._ask(lambda kept: kept.look_up(owner, name, keys, common))
+        return None if known is not None and self.index.was_deleted(known.conversation) else known
 
     async def turns(self, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
         """Return the turns that hold more than a reply and whose answer, or else whose parent, has one of the keys."""
@@ -97,30 +117,37 @@ class WriteBehindConversations:
         self, owner: str, *, search: str = "", before: float | None = None, limit: int = 50
     ) -> list[ConversationRow]:
         """Return conversations, the one used last first; with `search` only those that hold this text."""
+        await self._all_noted()
         return await self._ask(lambda kept: kept.rows(owner, search=search, before=before, limit=limit))
 
     async def find(self, owner: str, conversation: str) -> ConversationRow | None:
         """Return the conversation with this id, or else with this name."""
+        await self._all_noted()
         return await self._ask(lambda kept: kept.find(owner, conversation))
 
     async def holder(self, owner: str, turn: str) -> str | None:
         """Return the id of the conversation that has the turn with this id."""
+        await self._all_noted()
         return await self._ask(lambda kept: kept.holder(owner, turn))
 
     async def read(self, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
+        await self._all_noted()
         return await self._ask(lambda kept: kept.read(owner, conversation))
 
     async def overview(self, owner: str, conversation: str) -> Overview | None:
         """Return what the conversation with this id, or else with this name, is."""
+        await self._all_noted()
         return await self._ask(lambda kept: kept.overview(owner, conversation))
 
     async def page(self, owner: str, conversation: str, wanted: PageWanted) -> MessagePage | None:
         """Return some messages of the conversation with this id, or else with this name."""
+        await self._all_noted()
         return await self._ask(lambda kept: kept.page(owner, conversation, wanted))
 
     async def message(self, owner: str, conversation: str, message: str) -> MessagePage | None:
         """Return one message, alone on its page, of the conversation with this id, or else with this name."""
+        await self._all_noted()
         return await self._ask(lambda kept: kept.message(owner, conversation, message))
 
     async def delete(self, owner: str, conversation: str) -> bool:
@@ -130,7 +157,7 @@ class WriteBehindConversations:
         """
         found = await self.find(owner, conversation)
         if found:
-            self._waiting.note([Deleted(found.id)])
+            self._delete(Deleted(found.id))
             await self._flush()
         return found is not None
 
@@ -139,11 +166,14 @@ class WriteBehindConversations:
 
         Where that cannot be written now, it is deleted once it can.
         """
-        is_there = await self.holder(owner, turn) is not None
-        if is_there:
-            self._waiting.note([TurnDeleted(turn)])
+        holder = await self.holder(owner, turn)
+        if holder is not None:
+            self._delete(TurnDeleted(turn))
+            self.index.read_again(holder)
             await self._flush()
-        return is_there
+            self.index.read_again(holder)  # it may have been read meanwhile as it was before
+            self._fill_soon()
+        return holder is not None
 
     def waiting(self) -> Sequence[Batch]:
         """Return the batches that are not written, in order."""
@@ -167,9 +197,13 @@ class WriteBehindConversations:
         """Drop changes that are too many."""
         if self._waiting.trim():
             self._drop_stand_by()
+            self.index.clear()
 
     async def aclose(self) -> None:
         """Give back what stood by for the database; for when the store is closed."""
+        if self._filling is not None:
+            self._filling.cancel()
+            await asyncio.wait([self._filling])
         if self._stand_by:
             await self._stand_by.dropped()
 
@@ -191,8 +225,37 @@ class WriteBehindConversations:
             self._writing = self._store.tasks.start(self._store.write(self))
             self._writing.add_done_callback(self._has_written)
 
+    def _delete(self, change: Deleted | TurnDeleted) -> None:
+        self.index.note([change])
+        self._waiting.note([change])
+
+    def _has_opened(self, sql: "SqlStore") -> None:
+        """Fill the index from the database that was opened; a new one in place of a damaged one has nothing of it."""
+        if sql.set_aside:
+            self.index.clear()
+        sql.ask_before_deleting(self.index.may_go)
+        self._fill_soon()
+
+    def _fill_soon(self) -> None:
+        sql, index = self._store.current, self.index
+        is_filling = self._filling is not None and not self._filling.done()
+        if sql is not None and not is_filling and (index.wants_more or index.to_read):
+            self._filling = asyncio.create_task(self._fill(sql))
+
+    async def _fill(self, sql: "SqlStore") -> None:
+        batches = self._waiting.batches()
+        await self._flush()
+        if self._waiting.waits(batches):
+            return  # until all that was noted before can be read, only the database knows it together with the rest
+        try:
+            await self._start_if_possible(sql.conversations)
+            await fill(self.index, sql.conversations)
+        except StoreUnavailable as error:
+            self._store.failed(sql, error)
+
     def _has_written(self, _: asyncio.Task[None]) -> None:
         self._writing = None
+        self._fill_soon()
         self._write_in_time()
         if self._waiting and not self._will_write:
             self._timer = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._write_soon)
@@ -220,6 +283,10 @@ class WriteBehindConversations:
                 await self._start(sql)
             except StoreUnavailable:
                 self._next_start = time.monotonic() + AGAIN_SECONDS
+
+    async def _all_noted(self) -> None:
+        if self._expected:
+            await asyncio.wait(self._expected)
 
     async def _ask(self, question: Callable[[AskedConversations], Awaitable[Answer]]) -> Answer:
         """Answer a question from the database where all that was noted before it is written, else from both."""

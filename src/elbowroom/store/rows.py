@@ -1,6 +1,7 @@
 """The compaction ledger and the memories of agents as chats need them: there from the start, and never in the way."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST_ENTRIES: Final = 1000
 MOST_ENTRY_BYTES: Final = 64 * 2**20
+MOST_ROOMS_READ: Final = 16
+"""Of how many owners and agents the memories stay in memory: at most 16,000 of about 1 KB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,21 @@ class WriteBehindLedger:
         store.add(self._unwritten)
 
     async def keys(self) -> Collection[str]:
-        """Return the keys of all entries that can be found now."""
-        sql = await self._store.opened()
+        """Return the keys of all entries that can be found now; waits a while for a store that is being opened."""
+        await self._store.opened()
         self._store.write_later()
-        unwritten = self._unwritten.keys()
+        return self._keys()
+
+    def keys_now(self) -> Collection[str] | None:
+        """Return the keys of all entries that can be found now; None while the store is being opened."""
+        self._store.open_soon()
+        if self._store.is_opening:
+            return None
+        self._store.write_later()
+        return self._keys()
+
+    def _keys(self) -> Collection[str]:
+        sql, unwritten = self._store.current, self._unwritten.keys()
         stored = sql.ledger.keys() if sql else ()
         return unwritten.union(stored) if unwritten else stored
 
@@ -78,11 +92,17 @@ class WriteBehindLedger:
 
 
 class WriteBehindMemories:
-    """`Memories` in a database that may fail: changes that cannot be written wait in memory until they can be."""
+    """`Memories` in a database that may fail: changes that cannot be written wait in memory until they can be.
+
+    What was read last stays in memory until something changes.
+    """
 
     def __init__(self, store: WriteBehindStore) -> None:
         self._store = store
         self._unwritten: Waiting[tuple[str, str], MemoryChange] = Waiting("memories", _write_memory)
+        self._read: OrderedDict[str, list[Memory]] = OrderedDict()
+        self._read_from: SqlStore | None = None
+        self._changes = 0
         store.add(self._unwritten)
 
     async def save(self, owner: str, agent: str, text: str, now: float) -> Memory:
@@ -112,15 +132,32 @@ class WriteBehindMemories:
         return True
 
     async def _change(self, change: MemoryChange) -> None:
+        self._changes += 1
+        self._read.clear()
         self._unwritten.put((change.room, change.id), change)
         await self._store.write(self._unwritten)
 
     async def _stored(self, sql: "SqlStore", room: str) -> list[Memory]:
+        if self._read_from is sql and (known := self._read.get(room)) is not None:
+            self._read.move_to_end(room)
+            return known
+        changes, is_all_written = self._changes, not self._unwritten.keys()
         try:
-            return await sql.memories.all(room)
+            found = await sql.memories.all(room)
         except StoreUnavailable as error:
             self._store.failed(sql, error)
             return []
+        if is_all_written and changes == self._changes:
+            self._keep_read(sql, room, found)
+        return found
+
+    def _keep_read(self, sql: "SqlStore", room: str, found: list[Memory]) -> None:
+        if self._read_from is not sql:
+            self._read.clear()
+            self._read_from = sql
+        self._read[room] = found
+        if len(self._read) > MOST_ROOMS_READ:
+            self._read.popitem(last=False)
 
 
 async def _write_entry(store: "SqlStore", packed: PackedEntry) -> None:

@@ -82,10 +82,10 @@ class StandBy:
         """Let the changes of new batches happen, each once, also when the caller is cancelled."""
         await self._tasks.run(self._take_new(batches))
 
-    async def look_up(self, owner: str, name: str, keys: Sequence[str]) -> Known | None:
+    async def look_up(self, owner: str, name: str, keys: Sequence[str], common: int = 0) -> Known | None:
         """Find the conversation with this name, or where that is empty, the one that has the longest beginning."""
-        changed = await self._changed.look_up(owner, name, keys)
-        stored = await self.stored.look_up(owner, name, keys) if self.stored else None
+        changed = await self._changed.look_up(owner, name, keys, common)
+        stored = await self.stored.look_up(owner, name, keys, common) if self.stored else None
         if stored is None or not self._is_stored(stored.conversation):
             return changed
         places = {key: place for place, key in enumerate(keys, 1)}

@@ -169,6 +169,7 @@ class WriteBehindStore:
         self._patience = patience or Patience()
         self._observations = observations or Observations()
         self._backlogs: list[tuple[Backlog[Any], asyncio.Lock]] = []
+        self._told_of_opening: list[Callable[[SqlStore], object]] = []
         self._sql: SqlStore | None = None
         self._opening: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -182,6 +183,10 @@ class WriteBehindStore:
         """Write this backlog too, as soon as that is possible."""
         self._backlogs.append((backlog, asyncio.Lock()))
 
+    def when_open(self, tell: Callable[["SqlStore"], object]) -> None:
+        """Have this called with the database's rows whenever it has been opened."""
+        self._told_of_opening.append(tell)
+
     def open_soon(self) -> None:
         """Begin to open the database, so that the first request waits less for it."""
         self._begin_to_open()
@@ -190,6 +195,11 @@ class WriteBehindStore:
     def is_failing(self) -> bool:
         """Tell whether the database does not work, so that new rows are only in memory."""
         return self._is_failing
+
+    @property
+    def is_opening(self) -> bool:
+        """Tell whether the database is being opened, for the first time or again."""
+        return self._opening is not None
 
     @property
     def current(self) -> "SqlStore | None":
@@ -279,6 +289,8 @@ class WriteBehindStore:
                 await sql.aclose()
             else:
                 self._sql = sql
+                for tell in self._told_of_opening:
+                    tell(sql)
                 for backlog, turn in self._backlogs:
                     _ = self.tasks.start(self._write(backlog, turn))
         finally:

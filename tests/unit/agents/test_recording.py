@@ -9,7 +9,8 @@ import pytest
 from noted_changes import NotedConversations, kinds_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.conversations.recording import Recording, TurnRecorder
+from elbowroom.agents.conversations.beginning import Recording
+from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.agents.request import Caller, own_request
 from elbowroom.context.conversation import Conversation, Heard
 from elbowroom.context.ledger import Chain
@@ -26,7 +27,9 @@ WRITER = Target("writer", cast("Provider", None), "m")  # nothing is asked of a 
 async def begin(recording: Recording, *messages: Json, caller: Caller | None = None) -> TurnRecorder:
     """Begin the turn of a request with these messages."""
     request = replace(own_request("writer", messages), caller=caller or Caller(known_by="nobody else"))
-    return await recording.begin(WRITER, request)
+    live = recording.begin(WRITER, request)
+    assert await live.is_found(is_patient=True)
+    return live
 
 
 async def answered(recording: Recording, *messages: Json, caller: Caller | None = None) -> TurnRecorder:

@@ -95,13 +95,16 @@ class MessageQueue:
 
     async def load(self) -> None:
         """Load what an earlier process has left, once; after a while it goes on loading in the background."""
-        if self._conversations is None or self._seen is None:
-            return
-        now = asyncio.get_running_loop().time()
-        if self._loading is None:
+        self.load_soon()
+        if self._loading is not None and not self._loading.done():
+            left = self._waits_until - asyncio.get_running_loop().time()
+            await asyncio.wait([self._loading], timeout=max(0.0, left))
+
+    def load_soon(self) -> None:
+        """Begin to load it in the background."""
+        if self._conversations is not None and self._seen is not None and self._loading is None:
             self._loading = asyncio.create_task(self._load(self._conversations))
-            self._waits_until = now + LOADING_SECONDS
-        await asyncio.wait([self._loading], timeout=max(0.0, self._waits_until - now))
+            self._waits_until = asyncio.get_running_loop().time() + LOADING_SECONDS
 
     async def add(self, conversation: str, message: Message, mode: QueueMode) -> Accepted:
         """Put a message after all others, and return once it is durable or has failed to become so.
@@ -248,9 +251,12 @@ class Intake:
         self._left_out: list[QueuedMessage] = []
 
     async def begin(self, of_client: Sequence[Message]) -> None:
-        """Take in what has waited for this turn; an answer that the client has begun is ended first."""
+        """Take in what has waited for this turn; an answer that the client has begun is ended first.
+
+        A raw model does not wait for what an earlier process has left: that comes after its reply, if it is late.
+        """
         if self._live is not None:
-            await self._queue.load()
+            await self._prepare(self._live)
             await self.take(0, MODES_AFTER.get(str(of_client[-1].get("role")), ANY))
 
     async def take(self, place: int, modes: Collection[QueueMode]) -> bool:
@@ -324,6 +330,15 @@ class Intake:
         self.note_read()
         if self._live is not None:
             self._queue.give_back(self._live.id)
+
+    async def _prepare(self, live: TurnRecorder) -> None:
+        """Wait until the messages that wait for this turn can be known; a raw model does not wait for the store."""
+        if not live.is_patient:
+            self._queue.load_soon()
+            return
+        await self._queue.load()
+        if self._queue.length:
+            await live.is_found(is_patient=True)
 
     def _taken(self, modes: Collection[QueueMode]) -> list[QueuedMessage]:
         return self._queue.take(self._live.conversation, self._live.id, modes) if self._live is not None else []

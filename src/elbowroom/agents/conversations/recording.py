@@ -1,29 +1,23 @@
-"""Records turns: finds the conversation of a request, and notes its answer there while it comes."""
+"""Records turns: notes an answer in its conversation while it comes."""
 
 import asyncio
-import hashlib
-import json
 import logging
-import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
 from elbowroom.agents.answer import ToolCall
-from elbowroom.agents.catalog import Target
-from elbowroom.agents.request import ChatRequest
-from elbowroom.context.chains import Chains
 from elbowroom.context.conversation import (
+    PRUNING,
     Added,
     Change,
     CompactionDetails,
     CompactionNoted,
     ContextFill,
-    ConversationBegun,
     Conversations,
-    Heard,
     KeptTurn,
     Known,
     PieceKind,
@@ -39,8 +33,7 @@ from elbowroom.context.conversation import (
     TurnBegun,
     TurnEnded,
 )
-from elbowroom.context.ledger import Archived, Chain, archive_of, is_system
-from elbowroom.context.seam import without_notices
+from elbowroom.context.ledger import Chain
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.providers.base import ReasoningDelta, TextDelta
 
@@ -52,30 +45,32 @@ HANDED_OVER: Final = "The conversation was handed over."
 KINDS: Final[Mapping[type[TextDelta | ReasoningDelta], PieceKind]] = {TextDelta: "text", ReasoningDelta: "reasoning"}
 HIDDEN_SECONDS: Final = 1.0
 """How long an answer waits for what the client has never seen; it comes without that otherwise."""
-OPENING_SECONDS: Final = 5.0
-"""How long a store may take for its first answer, so that a restarted server knows its conversations."""
-LOOK_UP_SECONDS: Final = 1.0
-"""How long a store may take to find a request's conversation; after that the request begins a new one.
-
-What was read in the old conversation is not put back then.
-"""
-ID_BYTES: Final = 12
-OWN_ID: Final = re.compile(rf"conv_[0-9a-f]{{{2 * ID_BYTES}}}")
-"""An id that this server gives; clients send it back as the name of their conversation."""
+MOMENT_SECONDS: Final = 0.005
+"""How long an answer waits for its conversation to be found where it can go on without: at its first frame."""
 
 
 class TurnRecorder:
     """Records the answer to one request in `conversations` as it comes; where that is None, nothing is kept.
 
     `chain` is that of the client's messages, for the agent that was asked. A reply without a word or a call is not
-    recorded. Only `hidden` waits for anything, and no method raises.
+    recorded. While the store looks for its conversation, `conversation` is empty, or what it is called most likely,
+    and changes wait here in order. An agent `is_patient`: what it does with the past of its conversation waits for
+    that, and a raw model only a moment. No method raises.
     """
 
     def __init__(
-        self, conversations: Conversations | None, conversation: str, owner: str, agent: str, chain: Chain
+        self,
+        conversations: Conversations | None,
+        conversation: str,
+        owner: str,
+        agent: str,
+        chain: Chain,
+        *,
+        is_patient: bool = True,
     ) -> None:
         self.id = f"turn_{secrets.token_hex(12)}"
         self.conversation = conversation
+        self.is_patient = is_patient
         self.owner = owner
         self.agent = agent
         self.chain = chain
@@ -86,6 +81,41 @@ class TurnRecorder:
         self._called: set[str] = set()
         self._unread: list[QueuedMessage] = []
         self._is_ended = False
+        self._finding: asyncio.Task[None] | None = None
+        self._unplaced: list[Change] = []
+        self._may_have_hidden = True
+        self._tell: Callable[[], object] = lambda: None
+
+    def found_by(self, finding: "asyncio.Task[None]") -> None:
+        """Let changes wait until this task has told, with `belongs_to`, which conversation they belong to."""
+        self._finding = finding
+
+    def belongs_to(self, known: Known, begun: Sequence[Change]) -> None:
+        """Record in this conversation from now on, `begun` first and then all that has waited for it."""
+        self.conversation, self._may_have_hidden = known.conversation, known.may_have_hidden
+        unplaced, self._unplaced, self._finding = self._unplaced, [], None
+        placed = [
+            replace(change, conversation=known.conversation) if isinstance(change, CompactionNoted) else change
+            for change in unplaced
+        ]
+        self._send([*begun, *placed])
+        self._tell()
+
+    def tell(self, tell: Callable[[], object]) -> None:
+        """Call this now, and again where the conversation is found later."""
+        self._tell = tell
+        tell()
+
+    @property
+    def is_placed(self) -> bool:
+        """Tell whether the conversation is found, or begun."""
+        return self._finding is None
+
+    async def is_found(self, *, is_patient: bool = False) -> bool:
+        """Wait a moment for the conversation to be found, or as long as it takes; tell whether it is."""
+        if self._finding is not None:
+            await asyncio.wait([self._finding], timeout=None if is_patient else MOMENT_SECONDS)
+        return self.is_placed
 
     @property
     def parent(self) -> str:
@@ -148,6 +178,13 @@ class TurnRecorder:
         self.hand_on()
         self._send([StepUsed(self.id, model, usage, fill, time.time())])
 
+    def pruner_used(self, model: str, usage: StepUsage) -> None:
+        """Record what a call of the pruning agent has used, which belongs to no turn of a person."""
+        self.hand_on()
+        turn, now = f"{PRUNING}{self.conversation}", time.time()
+        begun = TurnBegun(turn, self.conversation, "", self.agent, now)
+        self._send([begun, StepUsed(turn, model, usage, None, now), TurnEnded(turn, "complete", "", now)])
+
     def compacted(self, before: int, after: int, rung: str, details: CompactionDetails | None = None) -> None:
         """Record a compaction of the conversation, which may happen after the turn's end."""
         self.hand_on()
@@ -165,9 +202,10 @@ class TurnRecorder:
         """Return the turns of this conversation after a place in the chain, -1 for its beginning.
 
         They hold what the client has never seen. Turns with a handover are left out: the next agent decides anew.
-        Returns none where the store fails or takes too long.
+        Returns none where the store fails or takes too long; it is asked only where there may be any.
         """
-        if self._conversations is None:
+        is_found = await self.is_found(is_patient=self.is_patient)
+        if self._conversations is None or not is_found or not self._may_have_hidden:
             return []
         keys = chain.keys[max(place, 0) :]
         try:
@@ -221,7 +259,9 @@ class TurnRecorder:
             self._send(changes)
 
     def _send(self, changes: Iterable[Change]) -> None:
-        if self._conversations is not None:
+        if self._finding is not None:
+            self._unplaced += changes
+        elif self._conversations is not None:
             self._conversations.note([*changes])
 
 
@@ -234,87 +274,3 @@ def _joined(events: Sequence[TextDelta | ReasoningDelta]) -> list[tuple[PieceKin
     if len(set(map(type, events))) == 1:  # nearly always, and every word of a model passes here
         return [(KINDS[type(events[0])], "".join([event.text for event in events]))]
     return [(KINDS[kind], "".join([event.text for event in run])) for kind, run in groupby(events, type)]
-
-
-class Recording:
-    """Begins the recording of turns in `conversations`; where that is None, turns have ids and nothing is kept."""
-
-    def __init__(self, conversations: Conversations | None) -> None:
-        self.conversations = conversations
-        self.chains = Chains()
-        self._patience = OPENING_SECONDS
-
-    async def begin(self, target: Target, request: ChatRequest, *, keeps: bool = True) -> TurnRecorder:
-        """Return the recorder of the turn that answers a request, whose new messages are noted.
-
-        A conversation is found by the client's name for it, by its id, or else by what was said in it. Where the store
-        fails or is slow, the request begins a new one. With `keeps` False, only an id is given and nothing is kept.
-        """
-        owner, name = request.caller.keeps_as, request.caller.chat_id
-        messages = without_notices(request.messages)
-        chain = self.chains.of(owner, target.name, messages)
-        if self.conversations is None or not keeps:
-            return TurnRecorder(None, new_id(owner, name), owner, target.name, chain)
-        nodes = archive_of(chain, messages)
-        known = await self._look_up(self.conversations, owner, name, nodes)
-        conversation = known.conversation if known is not None else new_id(owner, name)
-        kept = known.kept if known is not None else frozenset()
-        live = TurnRecorder(self.conversations, conversation, owner, target.name, chain)
-        now = time.time()
-        begun = [ConversationBegun(conversation, owner, name, target.name, now)] if known is None else []
-        changes: list[Change] = [
-            *begun,
-            *(Heard(conversation, node.key, node.parent, node.message, now) for node in nodes if node.key not in kept),
-            TurnBegun(live.id, conversation, live.parent, target.name, now),
-        ]
-        self.conversations.note(changes)
-        return live
-
-    async def found(self, target: Target, request: ChatRequest) -> TurnRecorder | None:
-        """Return a recorder for the conversation that a request belongs to, without beginning a turn.
-
-        None where the conversation is a new one.
-        """
-        owner, name = request.caller.keeps_as, request.caller.chat_id
-        messages = without_notices(request.messages)
-        chain = self.chains.of(owner, target.name, messages)
-        if self.conversations is None:
-            return None
-        known = await self._look_up(self.conversations, owner, name, archive_of(chain, messages))
-        if known is None:
-            return None
-        return TurnRecorder(self.conversations, known.conversation, owner, target.name, chain)
-
-    async def _look_up(
-        self, conversations: Conversations, owner: str, name: str, nodes: Sequence[Archived]
-    ) -> Known | None:
-        if not name and not any(node.message.get("role") == "assistant" for node in nodes):
-            return None  # a conversation without an answer cannot be known
-        system = [node.key for node in nodes if is_system(node.message)]
-        spoken = [node.key for node in nodes if not is_system(node.message)]
-        try:
-            keys = [*system, *spoken]
-            async with asyncio.timeout(self._patience):
-                known = await conversations.look_up(owner, name, keys)
-                return known or (await _with_id(conversations, owner, name, keys) if OWN_ID.fullmatch(name) else None)
-        except Exception as error:  # noqa: BLE001  # an answer must not fail for its record
-            log.warning("Which conversation a request belongs to cannot be looked up: %r", error)
-            return None
-        finally:
-            self._patience = LOOK_UP_SECONDS
-
-
-async def _with_id(conversations: Conversations, owner: str, own_id: str, keys: Sequence[str]) -> Known | None:
-    """Find the conversation with this id, which the client has from an earlier answer."""
-    if (row := await conversations.find(owner, own_id)) is None:
-        return None
-    known = await conversations.look_up(owner, row.name, keys)
-    return known if known is not None and known.conversation == row.id else Known(row.id, frozenset())
-
-
-def new_id(owner: str, name: str) -> str:
-    """Return an id for a conversation; the same name gives the same id, so that two requests at once agree."""
-    if not name:
-        return f"conv_{secrets.token_hex(ID_BYTES)}"
-    named = json.dumps([owner, name]).encode()
-    return f"conv_{hashlib.blake2b(named, digest_size=ID_BYTES).hexdigest()}"

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Protocol
@@ -92,14 +92,14 @@ class Recall:
         key = self.chain.keys[-1] if self.chain.keys else self.chain.seed
         return self._notes.locks.setdefault(key, asyncio.Lock())
 
-    async def recall(self, history: History, budget: Budget, size: Measured) -> bool:
+    async def recall(self, history: History, budget: Budget, size: Measured, *, waits: bool = True) -> bool:
         """Put the compaction of the longest beginning in the history's place; tell whether there was one.
 
         After it, or everywhere where there was none, the messages are put back that the client never saw. A compaction
         for a much smaller window is taken only where the conversation, whole or with an earlier compaction, would fill
-        more than half of this one.
+        more than half of this one. Without `waits` only a conversation that does so waits for a store that is opening.
         """
-        found = await self._found(budget, size)
+        found = await self._found(budget, size, waits=waits)
         if found is not None:
             self._place, self._entry = found
         elif self._whole.turns:
@@ -121,10 +121,13 @@ class Recall:
         self._begin(history, expanded(self.of_client, self.chain, self._place, turns))
         return True
 
-    async def _found(self, budget: Budget, size: Measured) -> tuple[int, Entry] | None:
+    async def _found(self, budget: Budget, size: Measured, *, waits: bool) -> tuple[int, Entry] | None:
         much, larger = MUCH_LARGER
         found: list[tuple[int, Entry]] = []
-        async for place, entry in self.recalled():
+        keys = self._rows.keys_now()
+        if keys is None and not waits and await _is_half_empty(budget, size, self.of_client):
+            keys = ()
+        async for place, entry in self.recalled(keys):
             if not self._asks(restored(self.of_client, self.chain, place, entry)):
                 continue
             found.append((place, entry))
@@ -137,9 +140,9 @@ class Recall:
             return found[-1]
         return found[0] if found else None
 
-    async def recalled(self) -> AsyncIterator[tuple[int, Entry]]:
+    async def recalled(self, keys: Collection[str] | None = None) -> AsyncIterator[tuple[int, Entry]]:
         """Yield the entries for beginnings of the conversation with their places in its chain, the longest first."""
-        stored = await self._rows.keys()
+        stored = await self._rows.keys() if keys is None else keys
         for place in reversed(range(len(self.chain.keys))):
             key = self.chain.keys[place]
             entry = self._notes.unsaved.get(key)

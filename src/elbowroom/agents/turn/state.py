@@ -104,6 +104,7 @@ class Shared:
         await self.queue.aclose()
         await self.background.aclose()
         self.admission.close()
+        await self.recording.aclose()
         await self.notes.saved()
 
 

@@ -234,7 +234,7 @@ class Turn:
         """Take over earlier compactions; return a compaction of the same conversation that is under way."""
         try:
             job = self.settings.shared.background.claim(self._recall.chain.keys)
-            await fit.recall_compactions()
+            await fit.recall_compactions(waits=self._live is None or self._live.is_patient)
         except Exception:  # a chat that nobody remembers goes on as a new one
             log.exception("What was compacted of a conversation with %s cannot be recalled.", self.target.name)
             return None

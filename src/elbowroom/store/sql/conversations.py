@@ -20,9 +20,10 @@ from elbowroom.context.conversation import (
 )
 from elbowroom.store.base import StoreUnavailable, encoded, owner_key
 from elbowroom.store.changes import KeptChange, TurnDeleted, is_sound_id, left_out
+from elbowroom.store.index import IndexedConversation
 from elbowroom.store.sql.database import Database, reading, writing
 from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from, selected
-from elbowroom.store.sql.finding import keys_of, longest_known, searched
+from elbowroom.store.sql.finding import known_of, longest_known, page_of_index, searched, some_of_index
 from elbowroom.store.sql.pages import read_message, read_page
 from elbowroom.store.sql.reading import conversation_row, read_conversation, read_overview, read_queue, read_turns
 from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
@@ -54,14 +55,26 @@ class SqlConversations:
         await self.database.on_writer(partial(self._write, changes))
 
     @reading
-    def look_up(self, connection: Connection, owner: str, name: str, keys: Sequence[str]) -> Known | None:
-        """Find the conversation with this name, or where that is empty, the one that has the longest beginning."""
+    def look_up(
+        self, connection: Connection, owner: str, name: str, keys: Sequence[str], common: int = 0
+    ) -> Known | None:
+        """Find the conversation with this name or id, or where that is empty, the one with the longest beginning."""
         if name:
-            row = connection.execute(_named(owner, name)).first()
+            row = connection.execute(_named(owner, name)).first() or _found(connection, owner, name)
             found = row.id if row else None
         else:
-            found = longest_known(connection, owner_key(owner), keys)
-        return Known(found, keys_of(connection, found).intersection(keys)) if found else None
+            found = longest_known(connection, owner_key(owner), keys, common)
+        return known_of(connection, found, keys) if found else None
+
+    @reading
+    def indexed(self, connection: Connection, after: tuple[float, str] | None) -> list[IndexedConversation]:
+        """Return some conversations with their keys, those used last first, after the last one of the page before."""
+        return page_of_index(connection, after)
+
+    @reading
+    def indexed_again(self, connection: Connection, ids: Sequence[str]) -> list[IndexedConversation]:
+        """Return these conversations with their keys, as far as they are there."""
+        return some_of_index(connection, ids)
 
     @reading
     def turns(self, connection: Connection, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:

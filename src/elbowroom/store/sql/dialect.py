@@ -9,7 +9,24 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import URL, Connection, Delete, Engine, Insert, Select, Table, Update, create_engine, event
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Delete,
+    Engine,
+    Insert,
+    Select,
+    Table,
+    TableValuedAlias,
+    Update,
+    bindparam,
+    case,
+    create_engine,
+    event,
+    func,
+    literal,
+)
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, Dialect
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState, QueuePool
@@ -105,6 +122,16 @@ def batched(names: Sequence[Name]) -> Iterator[Sequence[Name]]:
     """Yield names or numbers in as many pieces as statements have to carry them."""
     for start in range(0, len(names), MOST_VARIABLES):
         yield names[start : start + MOST_VARIABLES]
+
+
+def listed(name: str) -> TableValuedAlias:
+    """Return a JSON list that is given under a name as a table of `key`, the place from 0, and `value`."""
+    return func.json_each(bindparam(name)).table_valued("key", "value", name=name)
+
+
+def role_of(fields: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the role in the fields of a message, which another program may have written."""
+    return case((func.json_valid(fields) == 1, func.json_extract(fields, "$.role")), else_=literal(""))
 
 
 def check(connection: Connection) -> None:

@@ -1,119 +1,200 @@
-"""Finds conversations: the one that a history goes on with, and those in which a text was said."""
+"""Finds conversations: the one that a history goes on with, also for the index, and those that hold a text."""
 
-import json
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, or_, select, union_all
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    String,
+    and_,
+    bindparam,
+    case,
+    func,
+    or_,
+    select,
+    tuple_,
+    union_all,
+)
 
-from elbowroom.context.conversation import ConversationRow
-from elbowroom.store.changes import is_sound_id
-from elbowroom.store.message_parts import UNREADABLE, Part, body, text_in_part
-from elbowroom.store.sql.dialect import MOST_VARIABLES, batched
+from elbowroom.context.conversation import ConversationRow, Known
+from elbowroom.context.transcript import SYSTEM_ROLES
+from elbowroom.store.base import encoded
+from elbowroom.store.index import IndexedConversation, NumberedKeys, name_number, number_of
+from elbowroom.store.message_parts import Part, body, text_in_part
+from elbowroom.store.sql.dialect import batched, listed, role_of
 from elbowroom.store.sql.reading import conversation_row
 from elbowroom.store.sql.schema import conversations, message_parts, messages, turns
 from elbowroom.store.sql.text_index import SEARCHED, found_in_index
 
-FIRST_LOOK: Final = 20
-"""How many keys from the end are asked for first: mostly all but the last one or two are known."""
+BETWEEN: Final = ","
+CONVERSATIONS_A_PAGE: Final = 25
+ROLES: Final = ("", "assistant", *SYSTEM_ROLES)
+"""Whose messages are told apart; the first stands for all others."""
 
 
-def keys_of(connection: Connection, conversation: str) -> frozenset[str]:
-    """Return the keys of a conversation's messages: of the client's, and of the answers of turns."""
-    heard = select(messages.c.key).where(messages.c.conversation == conversation, messages.c.key.is_not(None))
-    answered = select(turns.c.key).where(turns.c.conversation == conversation, turns.c.key != "")
-    return frozenset(connection.scalars(union_all(heard, answered)))
+def _plain(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return a column as it is, for which no index is used: thousands of turns may have the same."""
+    return func.coalesce(column, "")
 
 
-def longest_known(connection: Connection, owner: str, keys: Sequence[str]) -> str | None:
-    """Return the conversation that has the longest beginning with an answer, of several the one that was used last."""
-    for start, some in _from_the_end(keys):
-        answered = _answered(connection, start, some, last=keys[-1])
-        # Where nothing comes before these keys a conversation without an answer among them has none.
-        places = _places(connection, start, some, set(answered) if start == 0 else None)
-        for place, conversation in _newest_first(connection, owner, places):
-            if answered.get(conversation, place + 1) <= place or _has_answer(connection, conversation, keys[:start]):
-                return conversation
-    return None
-
-
-def _from_the_end(keys: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-    end, size = len(keys), FIRST_LOOK
-    while end:
-        start = max(0, end - size)
-        yield start, keys[start:end]
-        end, size = start, MOST_VARIABLES
-
-
-def _answered(connection: Connection, start: int, keys: Sequence[str], last: str) -> dict[str, int]:
-    """Return the conversations that have an answer with one of these keys, or after it, and the first such place."""
-    places = {key: place for place, key in enumerate(keys, start + 1) if is_sound_id(key)}
-    found: dict[str, int] = {}
-    for conversation, key in _answers(connection, list(places), last):
-        found[conversation] = min(places[key], found.get(conversation, places[key]))
-    return found
-
-
-def _answers(connection: Connection, keys: Sequence[str], last: str, within: str = "") -> Iterator[tuple[str, str]]:
-    """Yield conversations, or the one asked for, with the keys of answers in them.
-
-    An answer is one of a turn or of the client, or one that was interrupted before its key was known: that one counts
-    where the history goes on after its parent.
-    """
-    own = turns.c
-    ended = select(own.conversation, own.key).where(own.key.in_(keys))
-    begun = select(own.conversation, own.parent).where(own.parent.in_(keys), own.key == "", own.status == "interrupted")
-    heard = select(messages.c.conversation, messages.c.key, messages.c.fields).where(
-        messages.c.key.in_(keys), messages.c.fields.like('%"role":"assistant"%')
+_asked: Final = listed("keys")
+"""The keys of a history in order; a place counts from 1."""
+_place: Final = _asked.c.key + 1
+_is_specific: Final = _asked.c.key >= bindparam("common")
+_HEARD: Final = (
+    select(
+        messages.c.conversation,
+        _place.label("place"),
+        case((role_of(messages.c.fields) == "assistant", _place)).label("answer"),
     )
-    if within:
-        ended, begun = ended.where(own.conversation == within), begun.where(own.conversation == within)
-        heard = heard.where(messages.c.conversation == within)
-    yield from ((row[0], row[1]) for row in connection.execute(ended))
-    yield from ((row[0], row[1]) for row in connection.execute(begun) if row[1] != last)
-    yield from ((row[0], row[1]) for row in connection.execute(heard) if _is_answer(row))
+    .join_from(_asked, messages, messages.c.key == _asked.c.value)
+    .where(_is_specific)
+)
+_ANSWERED: Final = (
+    select(turns.c.conversation, _place, _place)
+    .join_from(_asked, turns, turns.c.key == _asked.c.value)
+    .where(_is_specific, turns.c.key != "")
+)
+_INTERRUPTED: Final = (
+    select(turns.c.conversation, _place, _place)
+    .join_from(_asked, turns, turns.c.parent == _asked.c.value)
+    .where(_plain(turns.c.key) == "", _plain(turns.c.status) == "interrupted", _place < bindparam("length"))
+)
+_held: Final = union_all(_HEARD, _ANSWERED, _INTERRUPTED).subquery()
+_beginnings: Final = (
+    select(_held.c.conversation, func.max(_held.c.place).label("place"), func.min(_held.c.answer).label("answer"))
+    .group_by(_held.c.conversation)
+    .subquery()
+)
 
 
-def _places(connection: Connection, start: int, keys: Sequence[str], only: Collection[str] | None) -> dict[str, int]:
-    """Return the conversations, or those of `only`, that have some of these keys, and how far each knows them."""
-    places = {key: place for place, key in enumerate(keys, start + 1) if is_sound_id(key)}
-    found: dict[str, int] = {}
-    for some in [None] if only is None else batched(sorted(only)):
-        for table in (messages, turns):
-            statement = select(table.c.conversation, table.c.key).where(table.c.key.in_(list(places)))
-            if some is not None:
-                statement = statement.where(table.c.conversation.in_(some))
-            for row in connection.execute(statement):
-                found[row.conversation] = max(places[row.key], found.get(row.conversation, 0))
+def _of_conversation(name: str) -> Any:
+    """Return a column of the conversation that was found; a join would let SQLite walk through all of an owner."""
+    return select(conversations.c[name]).where(conversations.c.id == _beginnings.c.conversation).scalar_subquery()
+
+
+LONGEST_KNOWN: Final = (
+    select(_beginnings.c.conversation)
+    .where(_of_conversation("owner") == bindparam("owner", type_=String), _beginnings.c.answer <= _beginnings.c.place)
+    .order_by(_beginnings.c.place.desc(), _of_conversation("updated").desc(), _beginnings.c.conversation.desc())
+    .limit(1)
+)
+"""The conversation that knows the longest beginning with an answer, of several the one that was used last.
+
+The first `common` keys stand in many conversations and find none, except where an interrupted turn has answered them.
+"""
+_KEPT_HEARD: Final = select(_asked.c.key, messages.c.conversation).join_from(
+    _asked,
+    messages,
+    (messages.c.key == _asked.c.value) & (messages.c.conversation == bindparam("conversation", type_=String)),
+)
+_KEPT_ANSWERS: Final = select(_asked.c.key, turns.c.conversation).join_from(
+    _asked, turns, turns.c.key == _asked.c.value
+)
+_HAS_MORE: Final = select(
+    select(turns.c.id)
+    .where(turns.c.conversation == bindparam("conversation", type_=String), turns.c.has_more)
+    .limit(1)
+    .exists()
+)
+
+
+def longest_known(connection: Connection, owner: str, keys: Sequence[str], common: int) -> str | None:
+    """Return the conversation that a history with these keys goes on with; `owner` is the key of its owner."""
+    given = {"keys": encoded(list(keys)), "owner": owner, "common": common, "length": len(keys)}
+    found: str | None = connection.scalar(LONGEST_KNOWN, given)
     return found
 
 
-def _newest_first(connection: Connection, owner: str, places: dict[str, int]) -> list[tuple[int, str]]:
-    """Return those of the owner, the one that knows most first, of several the one that was used last.
+def known_of(connection: Connection, conversation: str, keys: Sequence[str]) -> Known:
+    """Return a conversation with those of the keys that its messages, or the answers of its turns, have."""
+    given = {"keys": encoded(list(keys)), "conversation": conversation}
+    rows = [*connection.execute(_KEPT_HEARD, given), *connection.execute(_KEPT_ANSWERS, given)]
+    kept = frozenset(keys[row.key] for row in rows if row.conversation == conversation)
+    return Known(conversation, kept, bool(connection.scalar(_HAS_MORE, given)))
 
-    They are asked for by their ids alone: given the owner, SQLite would walk through all of the owner's.
+
+_own = conversations.c
+_ROWS: Final = select(_own.id, _own.owner, _own.name, _own.updated)
+_PAGE: Final = _ROWS.where(_own.updated >= 0).order_by(_own.updated.desc(), _own.id.desc()).limit(CONVERSATIONS_A_PAGE)
+_PAGE_AFTER: Final = _PAGE.where(
+    tuple_(_own.updated, _own.id) < tuple_(bindparam("updated"), bindparam("id", type_=String))
+)
+_SOME: Final = _ROWS.where(_own.id.in_(bindparam("ids", expanding=True)))
+_ROLE: Final = role_of(messages.c.fields)
+_KEYS: Final = (
+    select(messages.c.conversation, _ROLE.label("role"), func.aggregate_strings(messages.c.key, BETWEEN).label("keys"))
+    .where(messages.c.conversation.in_(bindparam("ids", expanding=True)), messages.c.key.is_not(None))
+    .group_by(messages.c.conversation, _ROLE)
+)
+_TURNS: Final = (
+    select(
+        turns.c.conversation,
+        func.aggregate_strings(turns.c.key, BETWEEN).label("keys"),
+        func.aggregate_strings(
+            case(((turns.c.key == "") & (turns.c.status == "interrupted"), turns.c.parent), else_=""), BETWEEN
+        ).label("parents"),
+        func.max(turns.c.has_more).label("has_more"),
+    )
+    .where(turns.c.conversation.in_(bindparam("ids", expanding=True)))
+    .group_by(turns.c.conversation)
+)
+
+
+def page_of_index(connection: Connection, after: tuple[float, str] | None) -> list[IndexedConversation]:
+    """Return some conversations with their keys, the one used last first; `after` is the last one of the page before.
+
+    A conversation that is being deleted is left out.
     """
-    own = conversations.c
-    found = [
-        (places[row.id], row.updated, row.id)
-        for some in batched(sorted(places))
-        for row in connection.execute(select(own.id, own.owner, own.updated).where(own.id.in_(some)))
-        if row.owner == owner
-    ]
-    return [(place, conversation) for place, _, conversation in sorted(found, reverse=True)]
+    given = {"updated": after[0], "id": after[1]} if after is not None else {}
+    return _indexed(connection, connection.execute(_PAGE_AFTER if after is not None else _PAGE, given).all())
 
 
-def _has_answer(connection: Connection, conversation: str, beginning: Sequence[str]) -> bool:
-    sound = list(filter(is_sound_id, beginning))
-    return any(True for some in batched(sound) for _ in _answers(connection, some, "", conversation))
+def some_of_index(connection: Connection, ids: Sequence[str]) -> list[IndexedConversation]:
+    """Return these conversations with their keys, as far as they are there."""
+    return _indexed(connection, connection.execute(_SOME, {"ids": list(ids)}).all())
 
 
-def _is_answer(row: Row[*tuple[Any, ...]]) -> bool:
-    try:
-        return bool(json.loads(row.fields).get("role") == "assistant")
-    except UNREADABLE:
-        return False
+def _indexed(connection: Connection, rows: Sequence[Row[*tuple[Any, ...]]]) -> list[IndexedConversation]:
+    given = {"ids": [row.id for row in rows]}
+    heard, turned = _grouped(connection, _KEYS, given), _grouped(connection, _TURNS, given)
+    return [_indexed_one(row, heard[row.id], turned[row.id]) for row in rows]
+
+
+def _grouped(connection: Connection, statement: Select[Any], given: dict[str, Any]) -> dict[str, list[Row[Any]]]:
+    found: dict[str, list[Row[Any]]] = defaultdict(list)
+    for row in connection.execute(statement, given):
+        found[row.conversation].append(row)
+    return found
+
+
+def _indexed_one(row: Row[Any], heard: Sequence[Row[Any]], turned: Sequence[Row[Any]]) -> IndexedConversation:
+    by_role: dict[Any, list[int]] = {role: [] for role in ROLES}
+    for group in heard:
+        by_role[group.role if group.role in by_role else ""] += _numbers(group.keys)
+    of_turns = [number for group in turned for number in _numbers(group.keys)]
+    return IndexedConversation(
+        id=row.id,
+        owner=row.owner,
+        name=name_number(row.owner, row.name),
+        used=row.updated,
+        keys=NumberedKeys(
+            spoken=by_role[""],
+            answers=[*by_role["assistant"], *of_turns],
+            system=[number for role in SYSTEM_ROLES for number in by_role[role]],
+            unanswered=[number for group in turned for number in _numbers(group.parents)],
+        ),
+        may_have_hidden=any(group.has_more for group in turned),
+    )
+
+
+def _numbers(keys: str) -> list[int]:
+    return [number_of(key) for key in keys.split(BETWEEN) if key]
 
 
 ESCAPE: Final = "!"

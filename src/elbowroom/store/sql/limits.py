@@ -96,7 +96,10 @@ class ToolOutputLimits:
 
 
 class ConversationLimits:
-    """Deletes conversations with all that belongs to them, also from the index; `clock` gives Unix seconds."""
+    """Deletes conversations with all that belongs to them, also from the index; `clock` gives Unix seconds.
+
+    `may_go` is asked before a conversation goes: one that somebody has just come back to stays.
+    """
 
     def __init__(self, database: Database, limits: Limits, clock: Callable[[], float], index: TextIndex) -> None:
         self.database = database
@@ -104,6 +107,7 @@ class ConversationLimits:
         self._limits = limits
         self._clock = clock
         self._is_stopped = False
+        self.may_go: Callable[[str], bool] = lambda _: True
 
     def stop(self) -> None:
         """Stop after the transaction that is under way."""
@@ -136,20 +140,24 @@ class ConversationLimits:
 
         A conversation of which a part is left is `GOING`, also for the next process where this one ends on the way.
         """
-        return not self._is_stopped and await self._is_any(condition) and await self._delete_part(condition)
+        found = None if self._is_stopped else await self._first(condition)
+        if found is None or not self.may_go(found):
+            return False
+        await self._delete_part(found, condition)
+        return self.may_go(found)  # who has read it meanwhile is told once more
 
     @reading
-    def _is_any(self, connection: Connection, condition: ColumnElement[bool]) -> bool:
-        return _oldest(connection, condition) is not None  # nearly always there is none, and no need to write
+    def _first(self, connection: Connection, condition: ColumnElement[bool]) -> str | None:
+        return _oldest(connection, condition)  # nearly always there is none, and no need to write
 
     @writing
-    def _delete_part(self, connection: Connection, condition: ColumnElement[bool]) -> bool:
-        found = _oldest(connection, condition)  # somebody may have come back to it
-        if found is not None and _delete_messages(connection, found):
+    def _delete_part(self, connection: Connection, found: str, condition: ColumnElement[bool]) -> None:
+        if _oldest(connection, condition & (conversations.c.id == found)) is None:
+            return  # somebody has come back to it
+        if _delete_messages(connection, found):
             connection.execute(update(conversations).filter_by(id=found).values(updated=GOING))
-        elif found is not None:
+        else:
             _delete_rest(connection, found)
-        return found is not None
 
 
 def _output_bytes(connection: Connection) -> int:

@@ -67,6 +67,10 @@ class SqlStore:
         """Tell whether what is written outlives the process."""
         return self._database.path is not None
 
+    def ask_before_deleting(self, may_go: Callable[[str], bool]) -> None:
+        """Ask this before a conversation goes because of the limits, and again once it is gone."""
+        self._conversation_limits.may_go = may_go
+
     def has_grown(self) -> None:
         """Apply the limits in the background, unless that was done a short while ago, and index what is new."""
         is_limiting = self._limiting and not self._limiting.done()

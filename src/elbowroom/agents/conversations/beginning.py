@@ -1,0 +1,185 @@
+"""Begins the recording of turns: finds a request's conversation, from memory wherever that can tell."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from elbowroom.agents.catalog import Target
+from elbowroom.agents.conversations.recording import TurnRecorder
+from elbowroom.agents.request import ChatRequest
+from elbowroom.context.chains import Chains
+from elbowroom.context.conversation import (
+    NONE_KNOWN,
+    Change,
+    ConversationBegun,
+    Conversations,
+    Heard,
+    Known,
+    TurnBegun,
+)
+from elbowroom.context.ledger import Archived, Chain, archive_of, is_system
+from elbowroom.context.seam import without_notices
+
+log = logging.getLogger(__name__)
+OPENING_SECONDS: Final = 5.0
+"""How long a store may take for its first answer, so that a restarted server knows its conversations."""
+LOOK_UP_SECONDS: Final = 1.0
+"""How long a store may take to find a request's conversation; after that the request begins a new one.
+
+What was read in the old conversation is not put back then.
+"""
+CLOSING_SECONDS: Final = 5.0
+"""How long the end of the server waits for conversations that are being looked for."""
+ID_BYTES: Final = 12
+OWN_ID: Final = re.compile(rf"conv_[0-9a-f]{{{2 * ID_BYTES}}}")
+"""An id that this server gives; clients send it back as the name of their conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as its conversation is looked for: whose it is, the client's name for it, and what was said."""
+
+    owner: str
+    name: str
+    agent: str
+    chain: Chain
+    nodes: Sequence[Archived]
+
+    @classmethod
+    def of(cls, target: Target, request: ChatRequest, chains: Chains) -> "Asked":
+        """Return a request to this target."""
+        owner, messages = request.caller.keeps_as, without_notices(request.messages)
+        chain = chains.of(owner, target.name, messages)
+        return cls(owner, request.caller.chat_id, target.name, chain, archive_of(chain, messages))
+
+    @property
+    def can_be_known(self) -> bool:
+        """Tell whether a conversation can be meant: one without a name and an answer cannot be known."""
+        return bool(self.name) or any(node.message.get("role") == "assistant" for node in self.nodes)
+
+    def keys(self) -> tuple[list[str], int]:
+        """Return the keys of all messages, and how many of them many conversations have in common.
+
+        Those are the system messages and the first one after them.
+        """
+        system = [node.key for node in self.nodes if is_system(node.message)]
+        spoken = [node.key for node in self.nodes if not is_system(node.message)]
+        return [*system, *spoken], len(system) + 1
+
+    def likely_id(self) -> str:
+        """Return the id that its conversation has most likely; empty where that has to be found first."""
+        return new_id(self.owner, self.name) if self.name and not OWN_ID.fullmatch(self.name) else ""
+
+
+class Recording:
+    """Begins the recording of turns in `conversations`; where that is None, turns have ids and nothing is kept."""
+
+    def __init__(self, conversations: Conversations | None) -> None:
+        self.conversations = conversations
+        self.chains = Chains()
+        self._patience = OPENING_SECONDS
+        self._finding: set[asyncio.Task[None]] = set()
+
+    def begin(self, target: Target, request: ChatRequest, *, keeps: bool = True) -> TurnRecorder:
+        """Return the recorder of the turn that answers a request, whose new messages are noted.
+
+        A conversation is found by the client's name for it, by its id, or else by what was said in it. Where only the
+        store can tell, that is asked in the background, and the changes of the turn wait. Where it fails or is slow,
+        the request begins a new conversation. With `keeps` False, only an id is given and nothing is kept.
+        """
+        asked = Asked.of(target, request, self.chains)
+        if self.conversations is None or not keeps:
+            conversation = new_id(asked.owner, asked.name)
+            return TurnRecorder(None, conversation, asked.owner, asked.agent, asked.chain)
+        live = TurnRecorder(
+            self.conversations,
+            asked.likely_id(),
+            asked.owner,
+            asked.agent,
+            asked.chain,
+            is_patient=target.agent is not None,
+        )
+        known = _remembered(self.conversations, asked)
+        if known is not None:
+            _place(live, asked, known)
+        else:
+            finding = asyncio.create_task(self._find(self.conversations, live, asked))
+            self._finding.add(finding)
+            finding.add_done_callback(self._finding.discard)
+            self.conversations.expect(finding)
+            live.found_by(finding)
+        return live
+
+    async def found(self, target: Target, request: ChatRequest) -> TurnRecorder | None:
+        """Return a recorder for the conversation that a request belongs to, without beginning a turn.
+
+        None where the conversation is a new one.
+        """
+        asked = Asked.of(target, request, self.chains)
+        if self.conversations is None:
+            return None
+        known = _remembered(self.conversations, asked) or await self._look_up(self.conversations, asked)
+        if not known.conversation:
+            return None
+        conversation = known.conversation
+        return TurnRecorder(self.conversations, conversation, asked.owner, asked.agent, asked.chain)
+
+    async def aclose(self) -> None:
+        """Wait until the conversations of all turns are found, so that what they have noted is written."""
+        if self._finding:
+            await asyncio.wait(self._finding, timeout=CLOSING_SECONDS)
+
+    async def _find(self, conversations: Conversations, live: TurnRecorder, asked: Asked) -> None:
+        """Find the conversation of a turn; another request that was quicker may have begun it meanwhile."""
+        known = await self._look_up(conversations, asked)
+        _place(live, asked, (_remembered(conversations, asked) or known) if not known.conversation else known)
+
+    async def _look_up(self, conversations: Conversations, asked: Asked) -> Known:
+        keys, common = asked.keys()
+        try:
+            async with asyncio.timeout(self._patience):
+                return await conversations.look_up(asked.owner, asked.name, keys, common) or NONE_KNOWN
+        except Exception as error:  # noqa: BLE001  # an answer must not fail for its record
+            log.warning("Which conversation a request belongs to cannot be looked up: %r", error)
+            return NONE_KNOWN
+        finally:
+            self._patience = LOOK_UP_SECONDS
+
+
+def _remembered(conversations: Conversations, asked: Asked) -> Known | None:
+    """Return the conversation of a request, NONE_KNOWN for a new one; None where only the store can tell."""
+    return conversations.remembered(asked.owner, asked.name, *asked.keys()) if asked.can_be_known else NONE_KNOWN
+
+
+def _place(live: TurnRecorder, asked: Asked, known: Known) -> None:
+    """Let a turn belong to its conversation, or begin a new one, and note what is new in the request."""
+    now, is_new = time.time(), not known.conversation
+    if is_new:
+        known = replace(known, conversation=new_id(asked.owner, asked.name))
+    conversation = known.conversation
+    begun = [ConversationBegun(conversation, asked.owner, asked.name, asked.agent, now)] if is_new else []
+    changes: list[Change] = [
+        *begun,
+        *(
+            Heard(conversation, node.key, node.parent, node.message, now)
+            for node in asked.nodes
+            if node.key not in known.kept
+        ),
+        TurnBegun(live.id, conversation, live.parent, asked.agent, now),
+    ]
+    live.belongs_to(known, changes)
+
+
+def new_id(owner: str, name: str) -> str:
+    """Return an id for a conversation; the same name gives the same id, so that two requests at once agree."""
+    if not name:
+        return f"conv_{secrets.token_hex(ID_BYTES)}"
+    named = json.dumps([owner, name]).encode()
+    return f"conv_{hashlib.blake2b(named, digest_size=ID_BYTES).hexdigest()}"

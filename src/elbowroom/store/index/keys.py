@@ -1,0 +1,98 @@
+"""Keys of chains as numbers, and a table of which conversations have them."""
+
+import hashlib
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from elbowroom.context.outputs import utf8
+from elbowroom.store.base import owner_key
+
+PIECES: Final = 256
+HEX_DIGITS: Final = 16
+
+
+def number_of(key: str) -> int:
+    """Return a key of a chain as a number of 63 bits, followed by a bit that is free."""
+    try:
+        number = int(key[:HEX_DIGITS], 16)
+    except ValueError:
+        number = int.from_bytes(hashlib.blake2b(utf8(key), digest_size=8).digest())
+    return number & ~1 & (2**64 - 1)
+
+
+def name_number(owner: str, name: str) -> int:
+    """Return the number of a name as the database has it, with the key of its owner; 0 where there is no name."""
+    return number_of(owner_key(f"{owner} {name}")) | 2 if name else 0
+
+
+class KeyTable:
+    """The numbers of the conversations that have a key, in sorted pieces: 12 bytes for each pair."""
+
+    def __init__(self) -> None:
+        self._keys = [array("Q") for _ in range(PIECES)]
+        self._holders = [array("I") for _ in range(PIECES)]
+        self.length = 0
+
+    def add(self, key: int, holder: int) -> None:
+        """Add a pair."""
+        piece = key >> 56
+        place = bisect_right(self._keys[piece], key)
+        self._keys[piece].insert(place, key)
+        self._holders[piece].insert(place, holder)
+        self.length += 1
+
+    def remove(self, key: int, holder: int) -> None:
+        """Remove a pair that is there."""
+        piece, start, end = self._range(key, key)
+        place = self._holders[piece].index(holder, start, end)
+        del self._keys[piece][place]
+        del self._holders[piece][place]
+        self.length -= 1
+
+    def holders(self, first: int, last: int) -> Sequence[int]:
+        """Return the holders of all keys from the first to the last."""
+        piece, start, end = self._range(first, last)
+        return self._holders[piece][start:end] if start < end else ()
+
+    def has(self, key: int, holder: int) -> bool:
+        """Tell whether a pair is there."""
+        return holder in self.holders(key, key)
+
+    def _range(self, first: int, last: int) -> tuple[int, int, int]:
+        keys = self._keys[first >> 56]
+        return first >> 56, bisect_left(keys, first), bisect_right(keys, last)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedKeys:
+    """The keys of a conversation as numbers: of what was said, of answers, of system messages.
+
+    `unanswered` are the keys of messages whose answers were interrupted before they had a key.
+    """
+
+    spoken: Sequence[int] = ()
+    answers: Sequence[int] = ()
+    system: Sequence[int] = ()
+    unanswered: Sequence[int] = ()
+
+    def in_pieces(self, size: int) -> Iterator["NumberedKeys"]:
+        """Yield the keys, at most so many at once of each kind."""
+        longest = max(map(len, (self.spoken, self.answers, self.system, self.unanswered)))
+        for at in range(0, longest, size):
+            some = slice(at, at + size)
+            yield NumberedKeys(self.spoken[some], self.answers[some], self.system[some], self.unanswered[some])
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedConversation:
+    """A conversation as the database has it; `owner` is the key of its owner and `name` the number of its name."""
+
+    id: str
+    owner: str
+    name: int
+    used: float
+    keys: NumberedKeys
+    may_have_hidden: bool

@@ -1,0 +1,212 @@
+"""The index of conversations answers as the database does, from what is noted or read, and stays within its bounds."""
+
+import random
+import tracemalloc
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+import pytest
+from memory_stores import MemoryConversations
+
+from elbowroom.agents.catalog import Target
+from elbowroom.agents.conversations.beginning import Asked, Recording
+from elbowroom.agents.request import Caller, own_request
+from elbowroom.context.chains import Chains
+from elbowroom.context.conversation import NONE_KNOWN, ConversationBegun, Heard, Known, TurnEnded
+from elbowroom.context.transcript import Message
+from elbowroom.providers.base import Provider, TextDelta
+from elbowroom.store.changes import Deleted, KeptChange
+from elbowroom.store.index import ConversationIndex, fill
+from elbowroom.store.index.conversation_index import BYTES_A_CONVERSATION, BYTES_A_KEY
+
+WRITER = Target("writer", cast("Provider", None), "m")  # nothing is asked of a provider here
+SYSTEM: Message = {"role": "system", "content": "You are kind."}
+
+
+class IndexedConversations(MemoryConversations):
+    """Conversations in a database, with an index that takes in what is noted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = ConversationIndex()
+
+    def note(self, changes: Sequence[KeptChange]) -> None:
+        """Take changes in."""
+        self.index.note(changes)
+        super().note(changes)
+
+    async def both(self, asked: Asked) -> tuple[Known | None, Known]:
+        """Return what the index and what the database tells of a request."""
+        keys, common = asked.keys()
+        stored = await self.look_up(asked.owner, asked.name, keys, common)
+        return self.index.look_up(asked.owner, asked.name, keys, common), stored or NONE_KNOWN
+
+
+async def complete() -> IndexedConversations:
+    """Return conversations of which there are none yet, and whose index knows that."""
+    conversations = IndexedConversations()
+    await fill(conversations.index, conversations)
+    assert conversations.index.is_complete
+    return conversations
+
+
+def asked_of(messages: Sequence[Message], caller: Caller) -> Asked:
+    """Return a request with these messages."""
+    request = replace(own_request("writer", [{**message} for message in messages]), caller=caller)
+    return Asked.of(WRITER, request, Chains())
+
+
+async def turn(
+    conversations: IndexedConversations, messages: Sequence[Message], caller: Caller, answer: str
+) -> list[Message]:
+    """Answer a request; return the history with the answer. An empty answer is interrupted before its first word."""
+    request = replace(own_request("writer", [{**message} for message in messages]), caller=caller)
+    live = Recording(conversations).begin(WRITER, request)
+    await live.is_found(is_patient=True)
+    said = {"role": "assistant", "content": answer}
+    if answer:
+        live.said([TextDelta(answer)])
+        live.called(())
+    live.ended("complete" if answer else "interrupted", live.chain.followed_by(said) if answer else "")
+    return [*messages, said] if answer else list(messages)
+
+
+async def lived(conversations: IndexedConversations, seed: int) -> list[Asked]:
+    """Let people chat at random, with the same beginnings, edits, branches and deletions; return what they may ask."""
+    dice = random.Random(seed)
+    histories: list[list[Message]] = []
+    asked: list[Asked] = []
+    callers = [Caller(owner="ada"), Caller(owner="bob"), Caller(owner="ada", chat_id="chat 7")]
+    for _ in range(40):
+        caller, history = dice.choice(callers), list(dice.choice(histories)) if histories else []
+        if not history or dice.random() < 0.2:
+            history = [SYSTEM] if dice.random() < 0.7 else []
+        history = history[: dice.randint(0, len(history))] if dice.random() < 0.3 else history
+        question: Message = {"role": "user", "content": dice.choice(["Hello", "And?", f"{dice.random()}"])}
+        history = await turn(conversations, [*history, question], caller, dice.choice(["", "Hi.", f"{dice.random()}"]))
+        histories.append(history)
+        asked += [asked_of([*history, {"role": "user", "content": "More"}], caller), asked_of(history, caller)]
+        if dice.random() < 0.1 and (rows := await conversations.rows("ada")):
+            await conversations.delete("ada", dice.choice(rows).id)
+            conversations.index.note([Deleted(row.id) for row in rows if not await conversations.find("ada", row.id)])
+    return asked
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_it_answers_as_the_database_does(seed: int) -> None:
+    """Whatever people do, memory finds the same conversation with the same keys, as noted and as read anew."""
+    conversations = await complete()
+    asked = await lived(conversations, seed)
+    for index in (conversations.index, ConversationIndex()):
+        conversations.index = index
+        await fill(index, conversations)
+        for request in asked:
+            remembered, stored = await conversations.both(request)
+            assert remembered == stored
+            assert remembered is not None
+            assert remembered.may_have_hidden <= stored.may_have_hidden
+        assert index.misses == 0 < index.hits
+
+
+async def test_until_it_is_complete_it_finds_only_what_is_sure() -> None:
+    """A history that it knows but for the last message is found; one that it does not know may be an older one."""
+    conversations = IndexedConversations()
+    known = await turn(conversations, [{"role": "user", "content": "Hello"}], Caller(owner="ada"), "Hi.")
+    more: Message = {"role": "user", "content": "More"}
+    remembered, stored = await conversations.both(asked_of([*known, more], Caller(owner="ada")))
+    assert remembered == stored != NONE_KNOWN
+    remembered, _ = await conversations.both(asked_of([*known, more, {**more, "role": "assistant"}, more], Caller()))
+    assert remembered is None
+    remembered, _ = await conversations.both(asked_of([*known, *[more] * 3], Caller(owner="ada")))
+    assert remembered is None
+
+
+async def test_an_older_conversation_of_which_a_part_is_noted_is_read_first() -> None:
+    """Of a conversation that was begun by an earlier process the index does not know all keys until it has read it."""
+    conversations = IndexedConversations()
+    caller = Caller(owner="ada", chat_id="chat 7")
+    history = await turn(conversations, [{"role": "user", "content": "Hello"}], caller, "Hi.")
+    conversations.index = index = ConversationIndex()
+    history = await turn(conversations, [*history, {"role": "user", "content": "More"}], caller, "Yes.")
+    request = asked_of(history, caller)
+    assert (await conversations.both(request))[0] is None
+    assert len(index.to_read) == 1
+    await fill(index, conversations)
+    remembered, stored = await conversations.both(request)
+    assert remembered == stored
+    assert remembered is not None
+    assert len(remembered.kept) == 4
+
+
+async def test_what_is_deleted_while_it_is_read_does_not_come_back() -> None:
+    """A page that was read before a deletion brings nothing of what was deleted since."""
+    conversations = IndexedConversations()
+    await turn(conversations, [{"role": "user", "content": "Hello"}], Caller(owner="ada"), "Hi.")
+    [row] = await conversations.rows("ada")
+    page = await conversations.indexed(None)
+    index = ConversationIndex()
+    index.note([Deleted(row.id)])
+    assert index.begin_to_take(page[0]) is None
+    assert index.was_deleted(row.id)
+    index.note([ConversationBegun(row.id, "ada", "", "writer", 1.0)])
+    assert not index.was_deleted(row.id)
+
+
+def grown(index: ConversationIndex, number: int, messages: int) -> None:
+    """Note a conversation with so many messages."""
+    index.note([ConversationBegun(f"conv_{number:024x}", "ada", f"chat {number}", "writer", float(number))])
+    for place in range(messages):
+        key = f"{number * 1_000_003 + place * 2_654_435_761 & (2**128 - 1):032x}"[::-1]
+        role = "assistant" if place % 2 else "user"
+        index.note([Heard(f"conv_{number:024x}", key, "p", {"role": role, "content": ""}, float(number))])
+
+
+def test_it_stays_within_its_bounds() -> None:
+    """Beyond them the conversations used longest ago go, with their keys, and then not all are known any more."""
+    index = ConversationIndex(most_conversations=100, most_keys=1500)
+    index.take_no_more(has_all=True)
+    for number in range(400):
+        grown(index, number, 20)
+        assert index.conversations <= 100
+        assert index.keys <= 1500 + 200  # some of those that went are still being swept out
+    assert index.conversations == 1500 // 21
+    assert not index.is_complete
+    for conversation in list(index.to_read):
+        index.is_gone(conversation)  # which filling would find out
+    newest, oldest = (index.look_up("ada", f"chat {number}", [], 0) for number in (399, 0))
+    assert newest == Known(f"conv_{399:024x}", frozenset())
+    assert oldest is None
+
+
+def test_a_giant_is_swept_out_little_by_little() -> None:
+    """No single change pays for the many keys of a conversation that goes."""
+    index = ConversationIndex(most_keys=5000)
+    grown(index, 1, 4990)
+    grown(index, 2, 20)
+    assert 4000 < index.keys <= 5011
+    for number in range(3, 9):
+        grown(index, number, 20)
+    assert index.keys == 7 * 21
+
+
+def test_it_takes_no_more_memory_than_it_says() -> None:
+    """Conversations of 20 messages take less than what is stated, names and ids included."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        index = ConversationIndex()
+        index.take_no_more(has_all=True)
+        for number in range(1000):
+            grown(index, number, 20)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken < index.bytes == 1000 * BYTES_A_CONVERSATION + 21_000 * BYTES_A_KEY
+
+
+def test_an_end_without_a_beginning_says_nothing() -> None:
+    """The end of a turn that nobody has begun changes nothing."""
+    index = ConversationIndex()
+    index.note([TurnEnded("turn", "complete", "key", 1.0)])
+    assert (index.conversations, index.keys) == (0, 0)
