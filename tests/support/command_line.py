@@ -75,8 +75,9 @@ class Program:
         raise AssertionError(f"It ended without saying {words!r}:\n{self.said}")
 
     async def address(self) -> str:
-        """Return the address that it says can be pasted into clients, without the path."""
-        line = await self.line_with("Paste this")
+        """Return the address that it says, or has said, can be pasted into clients, without the path."""
+        said = [line for line in self.said.splitlines() if "Paste this" in line and "http" in line]
+        line = said[0] if said else await self.line_with("Paste this")
         if "http" not in line:  # the demo puts it on the next one
             line = await self.line_with("http")
         return line.split()[-1].removesuffix("/v1")
