@@ -194,7 +194,7 @@ async def test_an_answer_reads_as_if_it_had_not_been_stopped(tmp_path: Path, res
     """
     delivered = await answers(tmp_path, resume, stops)
     clear = [one for one in delivered if not one.is_ambiguous]
-    assert len(clear) > 0.8 * len(delivered)
+    assert len(clear) > 0.7 * len(delivered)
     for one in clear:
         assert one.text == one.expected, first_difference(one)
         assert one.finish_reason == "stop"
