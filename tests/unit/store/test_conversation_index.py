@@ -19,6 +19,7 @@ from elbowroom.providers.base import Provider, TextDelta
 from elbowroom.store.changes import Deleted, KeptChange
 from elbowroom.store.index import ConversationIndex, fill
 from elbowroom.store.index.conversation_index import BYTES_A_CONVERSATION, BYTES_A_KEY
+from elbowroom.store.index.keys import number_of, numbers_of
 
 WRITER = Target("writer", cast("Provider", None), "m")  # nothing is asked of a provider here
 SYSTEM: Message = {"role": "system", "content": "You are kind."}
@@ -210,3 +211,24 @@ def test_an_end_without_a_beginning_says_nothing() -> None:
     index = ConversationIndex()
     index.note([TurnEnded("turn", "complete", "key", 1.0)])
     assert (index.conversations, index.keys) == (0, 0)
+
+
+HEX = "0123456789abcdef" * 2
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [],
+        [HEX],
+        [HEX, HEX[::-1], "f" * 32, "0" * 32],
+        [HEX, "short"],
+        [HEX, f"  {HEX[4:]}  "],
+        [HEX, "x" * 32],
+        [HEX, f"{HEX[:31]}x"],
+        ["é" * 32, "\ud800"],
+    ],
+)
+def test_keys_are_numbered_together_as_one_by_one(keys: list[str]) -> None:
+    """Keys of any form have the numbers that each has by itself."""
+    assert numbers_of(keys) == [number_of(key) for key in keys]

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from elbowroom.agents.catalog import Target
@@ -69,9 +70,9 @@ class Asked:
 
         Those are the system messages and the first one after them.
         """
-        system = [node.key for node in self.nodes if is_system(node.message)]
-        spoken = [node.key for node in self.nodes if not is_system(node.message)]
-        return [*system, *spoken], len(system) + 1
+        count = len(self.nodes) - len(self.chain.keys)
+        system = [node.key for node in islice((node for node in self.nodes if is_system(node.message)), count)]
+        return [*system, *self.chain.keys], count + 1
 
     def likely_id(self) -> str:
         """Return the id that its conversation has most likely; empty where that has to be found first."""

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -26,6 +27,7 @@ LARGE: Final = 4 * 2**20
 LEVELS: Final = 8
 """How deep a large value is taken apart; each level is read once more for it."""
 PIECE: Final = 256 * 1024
+CONTAINERS: Final = frozenset({dict, list})
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 FIRST: Final = re.compile(rb"[ \t\r\n]*(.)")
 REST_OF_ESCAPE: Final = re.compile(rb"\\*.?", re.DOTALL)
@@ -153,14 +155,10 @@ def _finite(digits: str) -> float:
 
 
 def _check_depth(value: Any) -> None:
-    level = [value] if isinstance(value, (dict, list)) else []
+    level = [value] if type(value) in CONTAINERS else []
     for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for item in level
-            for child in (item.values() if isinstance(item, dict) else item)
-            if isinstance(child, (dict, list))
-        ]
-        if not level:
+        children = list(chain.from_iterable(item.values() if type(item) is dict else item for item in level))
+        if CONTAINERS.isdisjoint(map(type, children)):
             return
+        level = [child for child in children if type(child) in CONTAINERS]
     raise _too_deep()

@@ -12,7 +12,7 @@ from elbowroom.context.conversation import NONE_KNOWN, Known
 from elbowroom.context.ledger import is_system
 from elbowroom.store.base import encoded, owner_key
 from elbowroom.store.changes import Deleted, KeptChange
-from elbowroom.store.index.keys import IndexedConversation, KeyTable, NumberedKeys, name_number, number_of
+from elbowroom.store.index.keys import IndexedConversation, KeyTable, NumberedKeys, name_number, number_of, numbers_of
 
 MOST_CONVERSATIONS: Final = 15_000
 MOST_KEYS: Final = 300_000
@@ -119,7 +119,7 @@ class ConversationIndex:
 
         NONE_KNOWN says that there is none; None says that only the database can tell.
         """
-        found = self._found(owner_key(owner), name, list(map(number_of, keys)), common, keys)
+        found = self._found(owner_key(owner), name, numbers_of(keys), common, keys)
         if found is None:
             self.misses += 1
         else:

@@ -1,6 +1,7 @@
 """Keys of chains as numbers, and a table of which conversations have them."""
 
 import hashlib
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from elbowroom.store.base import owner_key
 
 PIECES: Final = 256
 HEX_DIGITS: Final = 16
+EVEN: Final = 2**64 - 2
 
 
 def number_of(key: str) -> int:
@@ -20,7 +22,18 @@ def number_of(key: str) -> int:
         number = int(key[:HEX_DIGITS], 16)
     except ValueError:
         number = int.from_bytes(hashlib.blake2b(utf8(key), digest_size=8).digest())
-    return number & ~1 & (2**64 - 1)
+    return number & EVEN
+
+
+def numbers_of(keys: Sequence[str]) -> list[int]:
+    """Return keys as numbers, each as `number_of` returns it; those of chains all at once."""
+    if set(map(len, keys)) != {2 * HEX_DIGITS}:
+        return list(map(number_of, keys))
+    try:
+        halves = struct.unpack(f">{2 * len(keys)}Q", bytes.fromhex("".join(keys)))
+    except (ValueError, struct.error):
+        return list(map(number_of, keys))
+    return [number & EVEN for number in halves[::2]]
 
 
 def name_number(owner: str, name: str) -> int:
