@@ -68,22 +68,21 @@ class KeyTable:
 
 @dataclass(frozen=True, slots=True)
 class NumberedKeys:
-    """The keys of a conversation as numbers: of what was said, of answers, of system messages.
+    """The keys of a conversation as numbers: of what was said, and of answers.
 
     `unanswered` are the keys of messages whose answers were interrupted before they had a key.
     """
 
     spoken: Sequence[int] = ()
     answers: Sequence[int] = ()
-    system: Sequence[int] = ()
     unanswered: Sequence[int] = ()
 
     def in_pieces(self, size: int) -> Iterator["NumberedKeys"]:
         """Yield the keys, at most so many at once of each kind."""
-        longest = max(map(len, (self.spoken, self.answers, self.system, self.unanswered)))
+        longest = max(map(len, (self.spoken, self.answers, self.unanswered)))
         for at in range(0, longest, size):
             some = slice(at, at + size)
-            yield NumberedKeys(self.spoken[some], self.answers[some], self.system[some], self.unanswered[some])
+            yield NumberedKeys(self.spoken[some], self.answers[some], self.unanswered[some])
 
 
 @dataclass(frozen=True, slots=True)
