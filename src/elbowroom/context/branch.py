@@ -266,6 +266,8 @@ def _pieces(conversation: Conversation) -> Iterator[str]:
 def _head(row: ConversationRow, shown: int, kept: int) -> str:
     usage, totals = row.totals.usage, row.totals
     used = f"{'about ' if usage.is_counted else ''}{usage.total:,} in {totals.steps:,} model calls"
+    if (pruning := totals.pruning) is not None and pruning.steps:
+        used += f", {pruning.usage.total:,} of them in {pruning.steps:,} of the pruning agent"
     prompt = f"{usage.input:,} read, {usage.cache_read:,} from a cache, {usage.cache_creation:,} put in one"
     lines = [
         f"# {inline(row.title) or 'Conversation'}",

@@ -22,6 +22,7 @@ from elbowroom.context.ledger import is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript, text_of, with_text, written
 from elbowroom.errors import ContextOverflow
+from elbowroom.logs.formats import FIELDS
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
@@ -130,6 +131,11 @@ class PromptFit:
     async def _fits_window(self) -> bool:
         """Tell whether the prompt can be sent, even without the reserve for its reply."""
         return await self.counter.prompt(self.history.messages) < self.manager.budget.window
+
+    async def could_be_freed(self) -> int:
+        """Return how many tokens of the history a compaction could free at most."""
+        whole = self.history.messages
+        return max(0, await self.counter.prompt(whole) - await self.counter.prompt(smallest(whole)))
 
     async def overflow(self) -> ContextOverflow:
         """Return the error for a history that cannot fit."""
@@ -249,7 +255,13 @@ class PromptFit:
             for old, new in zip(whole, shorter, strict=True)
             if old is not new
         )
-        log.info("Results of tools are shortened: %d tokens instead of about %d.", after, after + freed)
+        fields = {"event": "pruned", "agent": self.compactor.target.name, "before": after + freed, "after": after}
+        log.info(
+            "Results of tools are shortened: %d tokens instead of about %d.",
+            after,
+            after + freed,
+            extra={FIELDS: fields},
+        )
         if self.history.of_client != before:
             self.recall.keep(self.history, Written(self.manager.budget.window, after + freed, after, PRUNED))
 

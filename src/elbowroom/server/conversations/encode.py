@@ -88,9 +88,12 @@ def describe_fill(fill: ContextFill) -> dict[str, Any]:
 
 
 def describe_totals(totals: Totals) -> dict[str, Any]:
-    """Return the tokens of all model calls; `counted` says that elbowroom has counted some of them itself."""
+    """Return the tokens of all model calls, and those of the pruning agent among them as `pruning`, where known.
+
+    `counted` says that elbowroom has counted some of them itself.
+    """
     usage = totals.usage
-    return {
+    told = {
         "input": usage.input,
         "output": usage.output,
         "cache_creation": usage.cache_creation,
@@ -99,6 +102,7 @@ def describe_totals(totals: Totals) -> dict[str, Any]:
         "steps": totals.steps,
         "counted": usage.is_counted,
     }
+    return told if totals.pruning is None else {**told, "pruning": describe_totals(totals.pruning)}
 
 
 def describe_compaction(compaction: KeptCompaction) -> dict[str, Any]:

@@ -41,6 +41,7 @@ export async function conversationView({ main, signal, id }) {
       ["Messages", number(shown.message_count)],
       ["Tokens read", number(usage.input + usage.cache_read + usage.cache_creation)],
       ["Tokens written", number(usage.output)],
+      ["Of these for compactions", usage.pruning?.total ? number(usage.pruning.total) : null],
       ["Waiting in the queue", shown.queue_length ? number(shown.queue_length) : null],
     ].filter(([, value]) => value !== null).map(([name, value]) => h("div", h("dt", name), h("dd", value))));
     timeline.replaceChildren(...shown.compactions.map((each) => compaction(each, shown.context?.window, route, signal)));
