@@ -74,6 +74,7 @@ class ConversationIndex:
         self._table = KeyTable()
         self._unanswered = KeyTable()
         self._dropped: deque[tuple[int, array[int]]] = deque()  # with the keys that are still in the table
+        self._dropped_keys = 0
         self._turns: dict[str, RunningTurn] = {}
         self._deleted: dict[str, None] = {}
         self._numbered = 0
@@ -279,6 +280,7 @@ class ConversationIndex:
         if record.name:
             record.keys.append(record.name)
         self._dropped.append((record.number, record.keys))
+        self._dropped_keys += len(record.keys)
         return True
 
     def clear(self) -> None:
@@ -369,7 +371,7 @@ class ConversationIndex:
             self._lacks_some = True
 
     def _live_keys(self) -> int:
-        return self._table.length - sum(len(keys) for _, keys in self._dropped)
+        return self._table.length - self._dropped_keys
 
     def _give_name(self, record: Record, name: int) -> None:
         record.name = name
@@ -384,6 +386,7 @@ class ConversationIndex:
             for key in going:
                 self._table.remove(key, number)
             del keys[len(keys) - len(going) :]
+            self._dropped_keys -= len(going)
             most -= len(going)
             if not keys:
                 self._dropped.popleft()
