@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from aiohttp import hdrs, web
 
-from elbowroom.context.branch import ConversationTree, markdown_of, never_shown
+from elbowroom.context.branch import ConversationTree, full_output_of, markdown_of, never_shown
 from elbowroom.context.conversation import (
     ContextFill,
     Conversation,
@@ -135,10 +135,13 @@ def describe_message(kept: KeptMessage, *, is_hidden: bool) -> dict[str, Any]:
         "status": kept.status,
         "agent": kept.agent or None,
         "turn": kept.turn or None,
+        "turn_status": kept.turn_status,
+        "calls": dict(kept.calls),
         "hidden": is_hidden,
         "key": kept.key or None,
         "parent": kept.parent or None,
         "reasoning": kept.reasoning or None,
+        "full_output": full_output_of(kept.message),
         "message": kept.message,
     }
 

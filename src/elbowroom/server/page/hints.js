@@ -72,6 +72,7 @@ const HINTS = {
     allowed_hosts: ["Further names of this server", "One a line, such as nas.local."],
     allowed_origins: ["Web pages that may call", "One origin a line."],
     client_tools: ["Tools of the chat program", "For models without an agent."],
+    tool_events: ["Tell what tools do", "A status in the chat for each call and its result.", { rare: true }],
   },
   vault: {
     path: ["Folder", "The full path, such as ~/Notes."],
@@ -95,7 +96,7 @@ const HINTS = {
   tool_output: {
     enabled: ["Keep results and shorten old ones"],
     context_budget_tokens: ["Room in the window", "0: worked out from the window.", { unit: "tokens" }],
-    max_message_bytes: ["Most of one result", "", { unit: "bytes" }],
+    max_message_bytes: ["Most of one result", "Less where the window has less room.", { unit: "bytes" }],
     max_line_length: ["Longest line", "", { unit: "characters" }],
     recent_calls_to_keep: ["Latest calls left alone", "", { rare: true }],
     keep_last_turns: ["Latest steps left alone", "", { rare: true }],
