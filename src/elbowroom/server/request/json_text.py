@@ -8,6 +8,7 @@ import gc
 import json
 import math
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -35,6 +36,11 @@ REST_OF_ESCAPE: Final = re.compile(rb"\\*.?", re.DOTALL)
 CUT: Final = re.compile(rb"(?<=[^\\])(?=\\(?!u[dD][c-fC-F]))|(?<=[^\\]{6})(?=[^\\\x80-\xbf])", re.DOTALL)
 """A place in a text where neither a character nor an escape is cut: right before an escape that is no second half of a
 pair, or six bytes and more after the last one and before the first byte of a character."""
+
+
+_COUNTING: Final = threading.Lock()
+_parsers = 0
+"""How many threads parse now."""
 
 
 def parsed(body: bytearray) -> Any:
@@ -103,14 +109,20 @@ def _quickly(text: bytearray | msgspec.Raw, levels: int) -> Any:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Keep the garbage collector from looking at all objects again and again while many new ones are made."""
-    was_on = gc.isenabled()
-    gc.disable()
+    """Keep the garbage collector from looking at all objects again and again while threads make many new ones."""
+    _change_parsers(1)
     try:
         yield
     finally:
-        if was_on:
-            gc.enable()
+        _change_parsers(-1)
+
+
+def _change_parsers(by: int) -> None:
+    """Note that a parser begins or ends; the collector is off while any is at work."""
+    global _parsers  # the collector is one for all threads too
+    with _COUNTING:
+        _parsers += by
+        (gc.disable if _parsers else gc.enable)()
 
 
 def _text(inside: bytes) -> str:

@@ -42,7 +42,7 @@ def name_number(owner: str, name: str) -> int:
 
 
 class KeyTable:
-    """The numbers of the conversations that have a key, in sorted pieces: 12 bytes for each pair."""
+    """The numbers of the conversations that have a key, in pieces sorted by both: 12 bytes for each pair."""
 
     def __init__(self) -> None:
         self._keys = [array("Q") for _ in range(PIECES)]
@@ -51,8 +51,8 @@ class KeyTable:
 
     def add(self, key: int, holder: int) -> None:
         """Add a pair."""
-        piece = key >> 56
-        place = bisect_right(self._keys[piece], key)
+        piece, start, end = self._range(key, key)
+        place = bisect_right(self._holders[piece], holder, start, end)
         self._keys[piece].insert(place, key)
         self._holders[piece].insert(place, holder)
         self.length += 1
@@ -60,7 +60,7 @@ class KeyTable:
     def remove(self, key: int, holder: int) -> None:
         """Remove a pair that is there."""
         piece, start, end = self._range(key, key)
-        place = self._holders[piece].index(holder, start, end)
+        place = bisect_left(self._holders[piece], holder, start, end)
         del self._keys[piece][place]
         del self._holders[piece][place]
         self.length -= 1
@@ -72,7 +72,9 @@ class KeyTable:
 
     def has(self, key: int, holder: int) -> bool:
         """Tell whether a pair is there."""
-        return holder in self.holders(key, key)
+        piece, start, end = self._range(key, key)
+        place = bisect_left(self._holders[piece], holder, start, end)
+        return place < end and self._holders[piece][place] == holder
 
     def _range(self, first: int, last: int) -> tuple[int, int, int]:
         keys = self._keys[first >> 56]
@@ -81,22 +83,21 @@ class KeyTable:
 
 @dataclass(frozen=True, slots=True)
 class NumberedKeys:
-    """The keys of a conversation as numbers: of what was said, of answers, of system messages.
+    """The keys of a conversation as numbers: of what was said, and of answers.
 
     `unanswered` are the keys of messages whose answers were interrupted before they had a key.
     """
 
     spoken: Sequence[int] = ()
     answers: Sequence[int] = ()
-    system: Sequence[int] = ()
     unanswered: Sequence[int] = ()
 
     def in_pieces(self, size: int) -> Iterator["NumberedKeys"]:
         """Yield the keys, at most so many at once of each kind."""
-        longest = max(map(len, (self.spoken, self.answers, self.system, self.unanswered)))
+        longest = max(map(len, (self.spoken, self.answers, self.unanswered)))
         for at in range(0, longest, size):
             some = slice(at, at + size)
-            yield NumberedKeys(self.spoken[some], self.answers[some], self.system[some], self.unanswered[some])
+            yield NumberedKeys(self.spoken[some], self.answers[some], self.unanswered[some])
 
 
 @dataclass(frozen=True, slots=True)
