@@ -5,6 +5,8 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 from elbowroom.context import conversation as kinds
@@ -153,6 +155,8 @@ class ConversationIndex:
             key = numbers[place - 1]
             holders = self._table.holders(key, key | 1) if place > common else ()
             interrupted = self._unanswered.holders(key, key) if place < len(numbers) else ()
+            if not (holders or interrupted):
+                continue
             answered = [one for one in (*interrupted, *holders) if self._has_answer(one, numbers, place)]
             if (found := self._newest(owner, answered)) is not None:
                 return found, place
@@ -173,9 +177,12 @@ class ConversationIndex:
 
     def note(self, changes: Sequence[KeptChange]) -> None:
         """Take changes in that are noted now."""
-        for change in changes:
-            if (take := TAKEN.get(type(change))) is not None:
-                take(self, change)
+        for kind, alike in groupby(changes, type):
+            if kind is kinds.Heard:
+                self._hear_all(alike)
+            elif (take := TAKEN.get(kind)) is not None:
+                for change in alike:
+                    take(self, change)
 
     def begin(self, change: kinds.ConversationBegun) -> None:
         """Take a conversation in; one with a name may be in the database already."""
@@ -190,17 +197,18 @@ class ConversationIndex:
                 record.is_whole = record.id not in self.to_read
         self._use(record, change.at)
 
-    def hear(self, change: kinds.Heard) -> None:
-        """Take a message of a client in."""
-        record, number = self._used(change.conversation, change.at), number_of(change.key)
-        if record is None:
-            return
-        if is_system(change.message):
-            self.put(record, NumberedKeys(system=[number]))
-        elif change.message.get("role") == "assistant":
-            self.put(record, NumberedKeys(answers=[number]))
-        else:
-            self.put(record, NumberedKeys(spoken=[number]))
+    def _hear_all(self, changes: Iterable[Any]) -> None:
+        """Take messages of clients in, those of a conversation together."""
+        for conversation, alike in groupby(changes, attrgetter("conversation")):
+            heard = list(alike)
+            record = self._used(conversation, max(change.at for change in heard))
+            spoken, answers, system = list[int](), list[int](), list[int]()
+            for change in heard:
+                is_answer = change.message.get("role") == "assistant"
+                kind = system if is_system(change.message) else answers if is_answer else spoken
+                kind.append(number_of(change.key))
+            if record is not None:
+                self.put(record, NumberedKeys(spoken, answers, system))
 
     def begin_turn(self, change: kinds.TurnBegun) -> None:
         """Take a turn in, whose answer has no key yet."""
@@ -303,13 +311,13 @@ class ConversationIndex:
         if self._records.get(record.id) is not record:
             return
         for key in [*keys.spoken, *(answer | 1 for answer in keys.answers)]:
-            if not self._table.has(key, record.number):
-                self._table.add(key, record.number)
+            if self._table.add_new(key, record.number):
                 record.keys.append(key)
         for key in keys.unanswered:
             self._unanswered.add(key, record.number)
         record.unanswered += tuple(keys.unanswered)
-        record.system = tuple(dict.fromkeys([*record.system, *keys.system]))
+        if keys.system:
+            record.system = tuple(dict.fromkeys([*record.system, *keys.system]))
         self._sweep(SWEPT + 2 * (len(keys.spoken) + len(keys.answers)))
         self._stay_within_bounds()
 
@@ -385,7 +393,6 @@ class ConversationIndex:
 
 TAKEN: Final[Mapping[type[Any], Callable[[ConversationIndex, Any], None]]] = {
     kinds.ConversationBegun: ConversationIndex.begin,
-    kinds.Heard: ConversationIndex.hear,
     kinds.TurnBegun: ConversationIndex.begin_turn,
     kinds.ReplyBegun: ConversationIndex.add_message,
     kinds.Added: ConversationIndex.add_message,
@@ -394,4 +401,4 @@ TAKEN: Final[Mapping[type[Any], Callable[[ConversationIndex, Any], None]]] = {
     kinds.Queued: ConversationIndex.wait,
     Deleted: ConversationIndex.delete,
 }
-"""How each kind of change is taken in; what is not named here says nothing about keys."""
+"""How each kind of change but messages of clients is taken in; what is not named here says nothing about keys."""
