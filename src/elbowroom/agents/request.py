@@ -123,6 +123,8 @@ def _checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:
     if not isinstance(messages, list) or not messages:
         raise RequestError("messages has to be a list with at least one message.", param="messages")
     for index, message in enumerate(messages):
+        if _is_plain(message):
+            continue
         where = f"messages[{index}]"
         if not isinstance(message, dict):
             raise RequestError(f"{where} has to be an object, not {_shown(message)}.", param=where)
@@ -131,12 +133,22 @@ def _checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:
             raise RequestError(
                 f"{where}.role has to be a word such as user, not {_shown(role)}.", param=f"{where}.role"
             )
-        if not isinstance(message.get("content"), str):
-            _check_content(message, where)
+        _check_content(message, where)
         _check_id(message.get("tool_call_id"), f"{where}.tool_call_id")
         if "tool_calls" in message:
             _check_tool_calls(message["tool_calls"], f"{where}.tool_calls")
     return tuple(messages)
+
+
+def _is_plain(message: Any) -> bool:
+    """Tell whether a message has a role, a text and nothing else, as nearly all do."""
+    return (
+        type(message) is dict
+        and len(message) == 2
+        and type(role := message.get("role")) is str
+        and role != ""
+        and type(message.get("content")) is str
+    )
 
 
 def _check_content(message: dict[str, Any], where: str) -> None:
