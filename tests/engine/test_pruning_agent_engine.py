@@ -80,9 +80,9 @@ async def test_prefix_is_not_read_again(engine: LlamaServer, tools: list[Any]) -
     async with provider_of(engine) as provider:
         pruner = await pruner_for(provider, body)
         await heard(pruner, [*CONVERSATION, ORDER])
-    [usage] = pruner.usages
+    [used] = pruner.used
     assert read > 1000
-    assert usage["prompt_tokens_details"]["cached_tokens"] > read - 50
+    assert used.cache_read > read - 50
     conversation, order = engine.prompts()
     opening = "<|im_start|>assistant\n"
     assert order.startswith(conversation.removesuffix(opening))

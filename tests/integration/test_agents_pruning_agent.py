@@ -144,7 +144,7 @@ async def test_usage_is_kept_apart() -> None:
         pruner = await pruner_of(provider, body=BODY)
         for _ in range(2):
             await pruner.ask([*CONVERSATION, ORDER], 100)
-        assert [usage["prompt_tokens"] for usage in pruner.usages] == [chat.prompt_tokens for chat in studio.chats]
+        assert [used.prompt for used in pruner.used] == [chat.prompt_tokens for chat in studio.chats]
 
 
 BAD_ANSWERS: dict[str, tuple[Script, str]] = {

@@ -15,6 +15,7 @@ from aiohttp import web
 from cancelling import ask
 from chatting import chat_body, elbowroom_with_studio, eventually
 from command_line import PATIENCE, environment, run, running
+from pytest_aiohttp.plugin import AiohttpServer
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import Script, WaitFor
@@ -120,19 +121,12 @@ async def test_characters_that_the_terminal_has(tmp_path: Path, encoding: str, i
         assert is_unicode or (done.stdout.isascii() and "F?hrt die F?hre?" in done.stdout)
 
 
-async def test_something_else_listens_there(tmp_path: Path) -> None:
+async def test_something_else_listens_there(tmp_path: Path, aiohttp_server: AiohttpServer) -> None:
     """It is not taken for a server of ours."""
-    app = web.Application()
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        port = str(runner.addresses[0][1])
-        done = await asyncio.to_thread(run, tmp_path, "status", "--port", port)
-        assert done.returncode == 1
-        assert "is no elbowroom" in done.stderr
-    finally:
-        await runner.cleanup()
+    other = await aiohttp_server(web.Application())
+    done = await asyncio.to_thread(run, tmp_path, "status", "--port", str(other.port))
+    assert done.returncode == 1
+    assert "is no elbowroom" in done.stderr
 
 
 async def test_watch(tmp_path: Path) -> None:

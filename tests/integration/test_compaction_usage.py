@@ -1,11 +1,12 @@
 """The usage that a client is told after a compaction: that of the request really sent, so that gauges fall."""
 
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chatting import AGENT_WITHOUT_CACHE, RAW_MODEL, chunks_of, stream_bytes
+from chatting import AGENT_WITHOUT_CACHE, RAW_MODEL, chunks_of, eventually, stream_bytes
 from own_tools import own_tool
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
@@ -154,3 +155,60 @@ async def test_own_numbers_teach_nothing(tmp_path: Path) -> None:
         assert counted == [reported["prompt_tokens"]] * 3
         assert "elbowroom" not in reported
         assert all(turn.prompt_tokens == counted[0] for turn in studio.chats)
+
+
+@pytest.mark.parametrize("reports", [True, False], ids=["reported", "counted"])
+async def test_totals_of_a_conversation_include_the_calls_of_pruning(tmp_path: Path, *, reports: bool) -> None:
+    """Their tokens are among all others, and shown apart as well; a failed order counts too."""
+
+    def prunes(body: Body) -> Script:
+        is_first = "Your last attempt" not in content_of(body["messages"][-1])
+        return Script("Nothing." if is_first else valid_plan(body), usage="counted" if reports else None)
+
+    def says(body: Body) -> Script:
+        return Script(ANSWER, usage="counted" if reports else None)
+
+    async with small_window(tmp_path, says, prune=prunes) as (served, studio):
+        body = {"model": "writer", "messages": history(12)}
+        status, answer = await ask_whole(served, body)
+        assert status == 200, answer
+        await eventually(lambda: studio.open_requests == 0, "requests are left open upstream")
+        async with served.http.get(f"{served.url}/v1/conversations") as response:
+            [row] = (await response.json())["data"]
+        async with served.http.get(f"{served.url}/v1/conversations/{row['id']}") as response:
+            usage = (await response.json())["usage"]
+        async with served.http.get(f"{served.url}/v1/conversations/{row['id']}/export?format=markdown") as response:
+            exported = await response.text()
+        async with served.http.get(f"{served.url}/metrics") as response:
+            metrics = await response.text()
+    orders, turns = orders_of(studio), turns_of(studio)
+    assert len(orders) > 1
+    assert (usage["pruning"]["steps"], usage["steps"]) == (len(orders), len(orders) + len(turns))
+    pruning = sum((chat.prompt_tokens or 0) + (chat.completion_tokens or 0) for chat in orders)
+    others = sum((chat.prompt_tokens or 0) + (chat.completion_tokens or 0) for chat in turns)
+    if reports:
+        assert (usage["pruning"]["total"], usage["total"]) == (pruning, pruning + others)
+        assert f"{pruning:,} of them in {len(orders)} of the pruning agent" in exported
+    assert usage["total"] > usage["pruning"]["total"] > 0.8 * pruning
+    told = re.findall(r"^elbowroom_pruning_tokens_total\{.*\} ([\d.]+)$", metrics, re.MULTILINE)
+    assert sum(map(float, told)) == usage["pruning"]["total"]
+
+
+async def test_totals_include_the_calls_of_a_pruning_by_hand(tmp_path: Path) -> None:
+    """A compaction that a person asked for belongs to no turn, and its calls count all the same."""
+    async with small_window(tmp_path) as (served, studio):
+        body = {"model": "writer", "messages": history(3)}
+        status, answer = await ask_whole(served, body)
+        assert (status, orders_of(studio)) == (200, [])
+        said = {"role": "assistant", "content": answer["choices"][0]["message"]["content"]}
+        more = {**body, "messages": [*history(3), said, {"role": "user", "content": QUESTION}]}
+        async with served.http.get(f"{served.url}/v1/conversations") as response:
+            [row] = (await response.json())["data"]
+        async with served.http.post(f"{served.url}/v1/conversations/{row['id']}/compact", json=more) as response:
+            assert (response.status, (await response.json())["compacted"]) == (200, True)
+        async with served.http.get(f"{served.url}/v1/conversations/{row['id']}") as response:
+            shown = await response.json()
+    [order] = orders_of(studio)
+    assert shown["usage"]["pruning"]["total"] == (order.prompt_tokens or 0) + (order.completion_tokens or 0)
+    assert shown["usage"]["total"] > row["usage"]["total"]
+    assert (shown["message_count"], shown["usage"]["pruning"]["steps"]) == (len(history(3)) + 1, 1)

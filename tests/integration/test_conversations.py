@@ -112,6 +112,15 @@ async def test_one(served: Served) -> None:
             "total": 2640,
             "steps": 2,
             "counted": False,
+            "pruning": {
+                "input": 0,
+                "output": 0,
+                "cache_creation": 0,
+                "cache_read": 0,
+                "total": 0,
+                "steps": 0,
+                "counted": False,
+            },
         },
         "compaction_count": 1,
         "compactions": [
@@ -134,7 +143,9 @@ async def test_one(served: Served) -> None:
     assert shown["updated"] > at
     assert await get(served, "/chat-7") == shown
     [row] = (await get(served, ""))["data"]
-    assert {**row, "compactions": shown["compactions"], "message_count": 5, "queue_length": 0} == shown
+    usage = {**row["usage"], "pruning": shown["usage"]["pruning"]}
+    more = {"compactions": shown["compactions"], "message_count": 5, "queue_length": 0}
+    assert {**row, "usage": usage, **more} == shown
 
 
 async def test_pages(served: Served) -> None:
@@ -232,6 +243,7 @@ async def test_one_message(served: Served) -> None:
         "key": answer["key"],
         "parent": question["key"],
         "reasoning": "Short.",
+        "full_output": None,
         "message": {"role": "assistant", "content": "Milk."},
     }
     assert (await get(served, f"/{FIRST}/messages/{call['id']}"))["message"]["tool_calls"] == [

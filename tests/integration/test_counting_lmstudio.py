@@ -24,6 +24,7 @@ from elbowroom.providers.lmstudio.counting import LMStudioCounting
 from elbowroom.providers.lmstudio.provider import LMStudio
 from elbowroom.providers.lmstudio.rpc import LMStudioRpc
 from elbowroom.providers.upstream import Upstream
+from elbowroom.tokens import file_counter
 from elbowroom.tokens.anchoring import Usage
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter
@@ -167,8 +168,9 @@ async def test_without_the_websocket_the_file_is_believed(
                 method = (await counter.count_chat(MESSAGES, TOOLS)).method
 
 
-async def test_a_file_that_changes_is_noticed(model: Path) -> None:
-    """A new template in the same place is used at the next count, and compared."""
+async def test_a_file_that_changes_is_noticed(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new template in the same place is used at the next look at the file, and compared."""
+    monkeypatch.setattr(file_counter, "BELIEVED_SECONDS", 0.0)
     async with studio_with(model) as studio, provider_for(studio, model) as provider:
         counter = await counter_of(provider)
         assert (await counter.count_chat(MESSAGES, TOOLS)).method == "exact"

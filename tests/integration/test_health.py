@@ -5,9 +5,12 @@ import time
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient
 from fake_upstream import Answer, byte_server, fake_upstream, says
+from pytest_aiohttp.plugin import AiohttpClient
 from raw_http import ask, request_bytes
-from serving import Served, serve, settings_for
+from serving import SETTINGS, elbowroom, serve, settings_for
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 from elbowroom.providers.lmstudio import provider as lmstudio
@@ -15,9 +18,9 @@ from elbowroom.providers.lmstudio import provider as lmstudio
 NOBODY = "http://127.0.0.1:9"
 
 
-async def health(served: Served) -> dict[str, bool]:
+async def health(client: TestClient[web.Request, web.Application]) -> dict[str, bool]:
     """Return which providers are reachable, after checking that all else is as promised."""
-    async with served.http.get(f"{served.url}/health") as response:
+    async with client.get("/health") as response:
         answer = await response.json()
         assert response.status == 200
     assert answer["status"] == "ok"
@@ -26,13 +29,13 @@ async def health(served: Served) -> dict[str, bool]:
     return {state["id"]: state["reachable"] for state in answer["providers"]}
 
 
-async def test_health_follows_lm_studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_health_follows_lm_studio(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aiohttp_client: AiohttpClient
+) -> None:
     """It says that LM Studio is there, that it has gone, and that it is back, without a restart of elbowroom."""
     monkeypatch.setattr(lmstudio, "FRESH_SECONDS", 0.2)
-    async with (
-        SimulatedLMStudio([SimulatedModel("tiny", loaded_context_length=4096)]) as studio,
-        serve(tmp_path, settings_for(studio.base_url)) as served,
-    ):
+    async with SimulatedLMStudio([SimulatedModel("tiny", loaded_context_length=4096)]) as studio:
+        served = await aiohttp_client(elbowroom(tmp_path, settings_for(studio.base_url)))
         assert await health(served) == {"lmstudio": True}
         await studio.stop()
         for _ in range(100):  # a list of models is believed for a moment
@@ -58,29 +61,28 @@ async def test_health_follows_lm_studio(tmp_path: Path, monkeypatch: pytest.Monk
     ],
 )
 @pytest.mark.parametrize("kind", ["lmstudio", "ollama", "openai"])
-async def test_no_answer_of_an_upstream_breaks_health(tmp_path: Path, kind: str, answer: Answer) -> None:
+async def test_no_answer_of_an_upstream_breaks_health(
+    tmp_path: Path, kind: str, answer: Answer, aiohttp_client: AiohttpClient
+) -> None:
     """Errors, pages, garbage and odd rows: /health and the list of models answer 200."""
     paths = ("/api/v1/models", "/api/v0/models", "/v1/models", "/api/tags", "/api/ps")
-    async with (
-        fake_upstream(dict.fromkeys(paths, answer)) as upstream,
-        serve(tmp_path, settings_for(upstream.url, kind=kind)) as served,
-    ):
+    async with fake_upstream(dict.fromkeys(paths, answer)) as upstream:
+        served = await aiohttp_client(elbowroom(tmp_path, settings_for(upstream.url, kind=kind)))
         assert set(await health(served)) == {kind}
-        async with served.http.get(f"{served.url}/v1/models") as response:
+        async with served.get("/v1/models") as response:
             assert response.status == 200
             assert (await response.json())["data"] == []
 
 
-async def test_an_upstream_that_hangs_does_not_hang_health(tmp_path: Path) -> None:
+async def test_an_upstream_that_hangs_does_not_hang_health(tmp_path: Path, aiohttp_client: AiohttpClient) -> None:
     """With an upstream that takes the request and says nothing, many at once learn so within their own time."""
 
     async def silent(*_: object) -> None:
         await asyncio.sleep(600)
 
     async with byte_server(silent) as port:
-        settings = settings_for(f"http://127.0.0.1:{port}")
-        async with serve(tmp_path, settings) as served:
-            answers = await asyncio.gather(*(asyncio.wait_for(health(served), 20) for _ in range(20)))
+        served = await aiohttp_client(elbowroom(tmp_path, settings_for(f"http://127.0.0.1:{port}")))
+        answers = await asyncio.gather(*(asyncio.wait_for(health(served), 20) for _ in range(20)))
     assert answers == [{"lmstudio": False}] * 20
 
 
@@ -99,33 +101,31 @@ async def test_health_tells_strangers_no_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-async def test_health_can_only_be_read(tmp_path: Path, method: str) -> None:
+async def test_health_can_only_be_read(tmp_path: Path, method: str, aiohttp_client: AiohttpClient) -> None:
     """Other methods are a 405 in OpenAI's form that names what is allowed."""
-    async with (
-        serve(tmp_path, settings_for(NOBODY)) as served,
-        served.http.request(method, f"{served.url}/health") as response,
-    ):
+    served = await aiohttp_client(elbowroom(tmp_path, settings_for(NOBODY)))
+    async with served.request(method, "/health") as response:
         assert response.status == 405
         assert "GET" in response.headers["Allow"]
         assert (await response.json())["error"]["type"] == "invalid_request_error"
 
 
-async def test_health_survives_a_broken_settings_file(tmp_path: Path) -> None:
+async def test_health_survives_a_broken_settings_file(tmp_path: Path, aiohttp_client: AiohttpClient) -> None:
     """A settings file that becomes nonsense leaves the last good one in force."""
-    async with serve(tmp_path, settings_for(NOBODY)) as served:
-        assert await health(served) == {"lmstudio": False}
-        served.settings.write_text("[server\nport =", encoding="utf-8")
-        assert await health(served) == {"lmstudio": False}
+    served = await aiohttp_client(elbowroom(tmp_path, settings_for(NOBODY)))
+    assert await health(served) == {"lmstudio": False}
+    (tmp_path / SETTINGS).write_text("[server\nport =", encoding="utf-8")
+    assert await health(served) == {"lmstudio": False}
 
 
-async def test_a_crowd_at_a_closed_port_does_not_queue_up(tmp_path: Path) -> None:
+async def test_a_crowd_at_a_closed_port_does_not_queue_up(tmp_path: Path, aiohttp_client: AiohttpClient) -> None:
     """Fifty who ask for models of an upstream that is down are answered together."""
-    async with serve(tmp_path, settings_for(NOBODY)) as served:
+    served = await aiohttp_client(elbowroom(tmp_path, settings_for(NOBODY)))
 
-        async def list_models() -> int:
-            async with served.http.get(f"{served.url}/v1/models") as response:
-                return response.status
+    async def list_models() -> int:
+        async with served.get("/v1/models") as response:
+            return response.status
 
-        began = time.monotonic()
-        assert await asyncio.gather(*(list_models() for _ in range(50))) == [200] * 50
-        assert time.monotonic() - began < 20
+    began = time.monotonic()
+    assert await asyncio.gather(*(list_models() for _ in range(50))) == [200] * 50
+    assert time.monotonic() - began < 20

@@ -186,7 +186,7 @@ async def test_what_the_servers_tools_have_read(tmp_path: Path) -> None:
     @own_tool
     async def read_log(part: int) -> str:
         """Read a part of the log."""
-        return f"Part {part}: " + "".join(LINES[part * 15 : part * 15 + 15])
+        return f"Part {part}: " + "".join(LINES[part * 14 : part * 14 + 14])
 
     def toolbox(target: Target) -> list[ServerTool]:
         return [read_log]

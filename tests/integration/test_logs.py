@@ -148,6 +148,29 @@ async def test_compactions_are_counted(served: Served, studio: SimulatedLMStudio
     assert PROMPT not in (tmp_path / "logs" / "elbowroom.jsonl").read_text(encoding="utf-8")
 
 
+async def test_compaction_events_have_fields_and_a_failed_pruning_its_reason(
+    served: Served, studio: SimulatedLMStudio, tmp_path: Path
+) -> None:
+    """Programs read sizes, rung, seconds and reason; the reason stays whole, though the second order has told it."""
+    studio.reload("tiny", 2048)
+    studio.enqueue("Lorem ipsum.", "Lorem ipsum.", ANSWER)
+    says = [
+        {"role": role, "content": f"{PROMPT} {number} " * 12} for number in range(20) for role in ("user", "assistant")
+    ]
+    body = {"model": "writer", "messages": [*says, {"role": "user", "content": PROMPT}]}
+    async with served.http.post(served.chat_url, json=body) as response:
+        assert response.status == 200, await response.text()
+    reason = "The answer was no JSON object with retain, summary and keep."
+    first, second, done = (line for line in lines(tmp_path) if line.get("event") in ("rung failed", "compacted"))
+    for line in (first, second):
+        assert (line["event"], line["agent"], line["reason"]) == ("rung failed", "writer", reason)
+        assert line["message"] == f"writer: the next rung of the compaction: {reason}"
+    fields = {name: done[name] for name in ("event", "agent", "rung", "reason")}
+    assert fields == {"event": "compacted", "agent": "writer", "rung": "digest", "reason": reason}
+    assert done["before"] > 1600 > 1024 > done["after"] > 0
+    assert 0 <= done["seconds"] < 60
+
+
 async def test_failures_have_their_line_and_their_id(served: Served, studio: SimulatedLMStudio, tmp_path: Path) -> None:
     """What was refused, what failed in the middle and what is nowhere: each says what went wrong."""
     studio.enqueue(Script("Once upon", Error("The model has crashed without additional information")))

@@ -2,18 +2,20 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import chromium
 import pytest
 from chatting import MODEL, eventually
 from chromium import go, opened
 from noted_conversations import Noted
+from own_tools import own_tool
 from page_scene import LONG_TALK, QWEN, Talk, lived_in
 from playwright.async_api import Browser, Page, Response, expect
 from serving import serve, settings_for
 from small_window import small_window
 
-from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, WaitFor
+from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
 from elbowroom.server.state import SHARED
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
@@ -122,6 +124,28 @@ async def test_odd_calls_of_a_client_do_not_hide_its_conversation(tmp_path: Path
             await page.get_by_text("Called").click()
             await expect(page.get_by_text('{"onclick":"x","hidden":true}')).to_be_visible()
             await expect(page.get_by_text("Second?", exact=True)).to_be_visible()
+
+
+async def test_the_whole_of_a_cut_result_is_one_click_away(tmp_path: Path, browser: Browser) -> None:
+    """Beside what the model has got of a tool's result stands a button that shows all of it."""
+    report = "".join(f"{number}: all was well\n" for number in range(9000))
+
+    @own_tool
+    async def look() -> str:
+        """Look."""
+        return report
+
+    def says(body: dict[str, Any]) -> Script | str:
+        return "Well." if body["messages"][-1]["role"] == "tool" else Script(ToolCall("look", {}))
+
+    async with small_window(tmp_path, says, window=8192, toolbox=lambda target: [look]) as (served, _):
+        body = {"model": "writer", "messages": [{"role": "user", "content": "How was it?"}]}
+        async with served.http.post(served.chat_url, json=body) as response:
+            assert response.status == 200
+        async with opened(browser, f"{served.url}/#/conversations") as page:
+            await page.get_by_role("link", name="How was it?").click()
+            await page.get_by_role("button", name="Show the full output").click()
+            await expect(page.get_by_text("4500: all was well")).to_be_visible()
 
 
 async def test_test_button_tells_what_works(tmp_path: Path, browser: Browser) -> None:

@@ -225,3 +225,14 @@ async def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         assert served.settings.read_text(encoding="utf-8") == text
         assert list((tmp_path / "secrets").iterdir()) == []
         assert (await values(served))["server"]["token"]["set"] is False
+
+
+async def test_number_that_is_not_set_is_null_and_can_be_so_again(tmp_path: Path) -> None:
+    """The page's form shows it empty; emptied, its line leaves the file."""
+    async with serve(tmp_path, settings_for(NOBODY)) as served:
+        for turns in (0, 4, None):
+            status, answer = await change(served, {"compaction": {"retain_last_turns": turns}})
+            assert (status, answer["values"]["compaction"]["retain_last_turns"]) == (200, turns)
+            written = served.settings.read_text(encoding="utf-8")
+            assert (f"retain_last_turns = {turns}" in written) == (turns is not None)
+            assert ("retain_last_turns" in written) == (turns is not None)

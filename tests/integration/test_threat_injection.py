@@ -214,7 +214,8 @@ async def test_an_image_over_a_seam_is_none(tmp_path: Path) -> None:
         text = text_of(chunks)
         assert (len(turns_of(studio)), finish_of(chunks)) == (2, "stop")
         assert text.startswith("Look: [image: pier and ferry [image: ")
-        assert text == f"{begun[0]}]({EVIL}{SECRET}) and that is all.", "the model reads the words that the client has"
+        rest = f"{begun[0]}]({EVIL}{SECRET}) and that is all."
+        assert text.endswith(rest), "the model reads the words that the client has"
         assert "![" not in text
 
 
@@ -251,7 +252,7 @@ async def test_fences_stay_whole(tmp_path: Path, prune: Any) -> None:
     agents, _ = vault_agent(tmp_path)
     system, *others = history(45)
     note = [*used("read", {"path": INJECTION}, INJECTION, "call00001"), said("assistant", INJECTION)]
-    messages = [system, said("user", f"{INJECTION[20:]} What is this?"), *note, *others]
+    messages = [system, *others[:2], said("user", f"{INJECTION[20:]} What is this?"), *note, *others[2:]]
     async with small_window(tmp_path, window=8192, agents=agents, prune=prune, compaction=OFF) as (served, studio):
         for _ in range(3):
             _, answer = await ask_whole(served, {"model": "writer", "messages": messages})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from chatting import AGENT, AGENT_WITHOUT_CACHE, chunks_of, stream_bytes
 from own_tools import own_tool
-from request_checks import assert_fits, assert_paired
+from request_checks import assert_fits, assert_little_is_read_again, assert_paired
 from scripted_pruner import text_of as content_of
 from serving import Served, text_of
 from small_window import Body, Message, ask_whole, orders_of, small_window, turns_of
@@ -81,7 +81,10 @@ async def test_the_next_turn_begins_as_the_last_one_ended(tmp_path: Path, lines:
             assert_fits(chat)
             assert_paired(chat.body["messages"])
         changes = sum(after[: len(before)] != before for before, after in pairwise(turns))
-        assert 1 <= changes <= len(turns) // 5
+        assert changes >= 1
+        if lines == 60:  # a large result leaves no room for the one before it
+            assert changes <= len(turns) // 5
+        assert_little_is_read_again(turns)
         refs = {ref_to("", report(number, lines)).id for number in range(16)}
         present = {text for text in map(content_of, turns[-1]) if text}
         whole = {ref_to("", text).id for text in present}

@@ -73,3 +73,21 @@ def write_folder(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any], 
     for name, text in texts.items():
         (folder / name.replace("__", ".")).write_text(text, encoding="utf-8")
     return folder
+
+
+def write_slow_folder(folder: Path, tokenizer: Tokenizer) -> Path:
+    """Write a Qwen-like tokenizer as models had it before tokenizer.json: vocabulary and merges apart."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = json.loads(tokenizer.to_str())["model"]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]), encoding="utf-8")
+    merges = "\n".join(" ".join(pair) for pair in model["merges"])
+    (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", encoding="utf-8")
+    config = {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "eos_token": "<|im_end|>",
+        "additional_special_tokens": [*CHATML, "<tool_call>"],
+        "chat_template": "{{ slow }}",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen2"}), encoding="utf-8")
+    return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from scripted_pruner import text_of
@@ -54,3 +55,16 @@ def is_shortened(messages: Sequence[Message], history: Sequence[Message]) -> boo
     """Tell whether a request lacks something of what the client has sent."""
     present = "\n".join(text_of(message) for message in messages)
     return not all(text_of(message) in present for message in history)
+
+
+def assert_little_is_read_again(prompts: Sequence[Sequence[Message]], most: float = 0.05) -> None:
+    """Fail where more than this part of all prompts is what the model had just read and reads again.
+
+    A model's server keeps the beginning that two prompts share; messages after the first change are read anew.
+    """
+    again = size = 0
+    for before, after in pairwise(prompts):
+        shared = next((at for at, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), len(before))
+        again += sum(len(str(message)) for message in after[shared:] if message in before)
+        size += sum(len(str(message)) for message in after)
+    assert again <= most * size, f"{again} of {size}"

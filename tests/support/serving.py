@@ -15,6 +15,8 @@ from elbowroom.server.app import create_app, create_runner
 from elbowroom.server.state import Timing
 from elbowroom.settings.live import LiveSettings
 
+SETTINGS = "settings.toml"
+
 
 @dataclass(frozen=True, slots=True)
 class Served:
@@ -75,18 +77,30 @@ async def serve(
     environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Served]:
     """Run elbowroom with this settings file on 127.0.0.1 and a free port; its data stay in the folder."""
-    path = folder / "settings.toml"
-    path.write_text(settings, encoding="utf-8")
-    environ = {"ELBOWROOM_DATA_DIR": str(folder), **(environ or {})}
-    app = create_app(
-        LiveSettings(path, environ, {}), toolbox=toolbox and toolbox_of(toolbox), timing=timing, environ=environ
-    )
+    app = elbowroom(folder, settings, toolbox=toolbox, timing=timing, environ=environ)
     runner = create_runner(app)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         port = runner.addresses[0][1]
         async with aiohttp.ClientSession() as http:
-            yield Served(app, f"http://127.0.0.1:{port}", port, path, http)
+            yield Served(app, f"http://127.0.0.1:{port}", port, folder / SETTINGS, http)
     finally:
         await runner.cleanup()
+
+
+def elbowroom(
+    folder: Path,
+    settings: str,
+    *,
+    toolbox: Given | None = None,
+    timing: Timing | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> web.Application:
+    """Return elbowroom with this settings file, ready to be served by `aiohttp_client`; its data stay in the folder."""
+    path = folder / SETTINGS
+    path.write_text(settings, encoding="utf-8")
+    environ = {"ELBOWROOM_DATA_DIR": str(folder), **(environ or {})}
+    return create_app(
+        LiveSettings(path, environ, {}), toolbox=toolbox and toolbox_of(toolbox), timing=timing, environ=environ
+    )

@@ -37,7 +37,7 @@ DOCUMENT: Final = REPOSITORY / "docs" / "tools-tiers.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 WINDOWS: Final = (8192, 16384)
 MOST_TURNS: Final = 400
-SIZE_OF_PART: Final = 5
+LEAST_VIEW: Final = 3
 FRAME: Final = 8  # tokens that a chat template needs around a message
 PRINTED: Final = re.compile(r"text=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"), annotations")
 
@@ -143,7 +143,6 @@ class Views:
     ) -> Iterator[tuple[list[Message], bool]]:
         """Yield the history before each turn of the model, and whether its beginning was changed for it."""
         limits = self._limits
-        most = limits.budget // SIZE_OF_PART if pruning else self._room
         history: list[Message] = []
         refs: dict[str, str] = {}
         for message in messages:
@@ -153,7 +152,7 @@ class Views:
                 if until_full and self._is_full(history):
                     return
                 yield list(history), shorter is not None
-            history.append(viewed(message, most, refs))
+            history.append(viewed(message, self._free(history) if pruning else self._room, refs))
 
     @property
     def _limits(self) -> TierLimits:
@@ -168,6 +167,11 @@ class Views:
     @property
     def _room(self) -> int:
         return Budget(self.window).trigger - self._fixed
+
+    def _free(self, history: Sequence[Message]) -> int:
+        """Return how many tokens one more result may take: what is free, or a part of what a compaction frees."""
+        budget = Budget(self.window)
+        return max(budget.trigger - budget.occupied(prompt_tokens(history)), self._room // LEAST_VIEW)
 
     def _is_full(self, history: Sequence[Message]) -> bool:
         budget = Budget(self.window)

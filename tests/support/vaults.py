@@ -7,6 +7,7 @@ from elbowroom.vault.changes import Changes
 from elbowroom.vault.folder import HAS_DESCRIPTORS
 from elbowroom.vault.journal import Journal
 from elbowroom.vault.names import Scope
+from elbowroom.vault.telling import Told
 from elbowroom.vault.vault import Vault
 
 WAYS = [True, False] if HAS_DESCRIPTORS else [False]
@@ -53,3 +54,8 @@ def changes_of(
 def files_in(root: Path) -> dict[str, bytes]:
     """Return all files below a folder with what they hold."""
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def told(result: Told | str) -> str:
+    """Return what a tool of the vault tells at most."""
+    return result if isinstance(result, str) else result.within()

@@ -128,6 +128,8 @@ class Notice:
         "taken in",
         "left out",
         "store",
+        "results cut",
+        "results shortened",
     ]
     text: str
     is_done: bool = True

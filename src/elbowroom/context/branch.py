@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from elbowroom.context.conversation import Conversation, ConversationRow, KeptCompaction, KeptMessage, Status
+from elbowroom.context.outputs import ref_of_whole
 from elbowroom.context.remote_images import ImageGuard
 from elbowroom.context.transcript import (
     SYSTEM_ROLES,
@@ -195,6 +196,12 @@ def _nodes(messages: Sequence[KeptMessage]) -> Iterator[Node]:
         yield Node(key, said[0].parent, tuple(said))
 
 
+def full_output_of(message: Mapping[str, Any]) -> str | None:
+    """Return the path under which the server shows the whole of a tool's result that the message has a part of."""
+    ref = ref_of_whole(text_of(message)) if message.get("role") == "tool" else None
+    return f"/v1/tool_outputs/{ref}" if ref else None
+
+
 def markdown_of(conversation: Conversation) -> Iterator[str]:
     """Yield the branch that was used last as Markdown, piece by piece."""
     guard = ImageGuard()
@@ -266,6 +273,8 @@ def _pieces(conversation: Conversation) -> Iterator[str]:
 def _head(row: ConversationRow, shown: int, kept: int) -> str:
     usage, totals = row.totals.usage, row.totals
     used = f"{'about ' if usage.is_counted else ''}{usage.total:,} in {totals.steps:,} model calls"
+    if (pruning := totals.pruning) is not None and pruning.steps:
+        used += f", {pruning.usage.total:,} of them in {pruning.steps:,} of the pruning agent"
     prompt = f"{usage.input:,} read, {usage.cache_read:,} from a cache, {usage.cache_creation:,} put in one"
     lines = [
         f"# {inline(row.title) or 'Conversation'}",
@@ -309,6 +318,8 @@ def _message(number: int, kept: KeptMessage, tools: Mapping[str, str]) -> Iterat
             yield from [fenced(text)] if is_result else quoted(text)
         else:
             yield _named(part)
+    if output := full_output_of(message):
+        yield f"Full output on this server: {output}\n\n"
     if refusal := _text(message.get("refusal")):
         yield "Refused:\n\n"
         yield from quoted(refusal)

@@ -2,12 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from elbowroom.context.transcript import Message
 
 LARGEST_PAGE = 200
 """Conversations that one page of a list may have."""
+
+PRUNING: Final = "pruning_"  # and a conversation's id: the turn that all calls of its pruning agents count to
 
 Status = Literal["streaming", "complete", "interrupted"]
 """A `streaming` reply is still growing; one that a stopped process leaves so is `interrupted` once it starts again."""
@@ -273,11 +275,12 @@ class KeptTurn:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The tokens that a conversation has used in all its model calls."""
+    """The tokens of a conversation's model calls; `pruning` are the pruning agent's, None where not asked for."""
 
     usage: StepUsage
     steps: int
     compactions: int
+    pruning: "Totals | None" = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ ToolVerdict = Literal["fits", "restart", "too large"]
 MOST_STRIKES = 2
 
 LEAST_SHARE = 64
+LEAST_ROOM = 8
+"""Where less than one part in so many of the window is left below the trigger, results may go beyond it."""
+LEAST_PART = 3
 TRIES = 8
 
 
@@ -106,9 +109,17 @@ class AgentContextManager:
             self.budget = Budget(window, self.budget.threshold, self.budget.max_tokens)
 
 
-def room_for_results(budget: Budget, rest: int) -> int:
-    """Return how many tokens results may take beside a summary and `rest`, the size that cannot be freed."""
-    return budget.trigger - budget.occupied(rest) - least_room(budget)
+def room_for_results(budget: Budget, rest: int, *, now: int | None = None) -> int:
+    """Return how many tokens results may take beside `rest`, the size that cannot be freed; never less than 0.
+
+    That is what is free below the trigger beside a summary, or in the whole window where that leaves too little. With
+    `now`, the size of the prompt without the results, it is what is free beside that, but at least one part in three
+    of what a compaction would leave.
+    """
+    room = budget.trigger - budget.occupied(rest) - least_room(budget)
+    if room < budget.window // LEAST_ROOM:
+        room = max(0, budget.window - budget.occupied(rest))
+    return room if now is None else max(room // LEAST_PART, room + budget.occupied(rest) - budget.occupied(now))
 
 
 def shares(sizes: Sequence[int], room: int) -> list[int]:

@@ -12,6 +12,9 @@ class Observations:
     def step_used(self, model: str, used: StepUsage, fill: ContextFill | None) -> None:
         """A model step has used these tokens and filled its window so far; `fill` is None for an unmanaged window."""
 
+    def pruner_used(self, model: str, used: StepUsage) -> None:
+        """A call of the pruning agent has used these tokens."""
+
     def prompt_counted(self, model: str, ours: int, reported: int) -> None:
         """A prompt has this size by our count, and this one by the upstream's report."""
 

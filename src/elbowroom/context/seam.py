@@ -27,6 +27,10 @@ LONGEST_CONTEXT = 200
 LEAST_OVERLAP = 12
 LEAST_WORDS = 4
 LONGEST_REPEAT = 2000
+LEAST_ANEW = 48
+"""Characters of an answer's beginning by which a continuation shows that it begins anew."""
+LEAST_LENGTHS = 6
+"""How many times as long as that an answer has to be, so that its end cannot be taken for its beginning."""
 LONGEST_PREAMBLE = 160
 LEAST_AFTER_PREAMBLE = 24
 PREAMBLE_OPENINGS = ("sure", "certainly", "of course", "ok", "alright", "continuing", "here is", "here's", "picking up")
@@ -132,10 +136,14 @@ class Continuation:
     Text is held back while it may still repeat that end. A repetition of at least 12 characters is dropped, white space
     at the joint aside, with a sentence such as "Sure, continuing:" before it. Shorter ones may be chance and stay, and
     after the joint everything passes untouched. A repetition longer than the last 2,000 characters is not recognised.
+
+    Where the new text `begins_anew`, with the answer's first words in place of its last, none of it is passed on.
     """
 
-    def __init__(self, said_tail: str) -> None:
-        said = said_tail[-LONGEST_REPEAT:]
+    def __init__(self, whole: str) -> None:
+        self.begins_anew = False
+        self._beginning = _first_words(whole)
+        said = whole[-LONGEST_REPEAT:]
         self._said = said.rstrip()
         self._space = said[len(self._said) :]
         self._held = ""
@@ -146,11 +154,19 @@ class Continuation:
         if self._is_joined:
             return text
         self._held += text
-        return self._joined(is_end=False)
+        return "" if self._repeats_beginning() else self._joined(is_end=False)
 
     def end(self) -> str:
         """Return the text that is still held back: no more comes."""
         return "" if self._is_joined else self._joined(is_end=True)
+
+    def _repeats_beginning(self) -> bool:
+        """Tell whether what has come is the answer's beginning, or may still become it."""
+        text = self._held.lstrip()
+        preamble = PREAMBLE.match(text)
+        new = text[preamble.end() :] if preamble is not None else text
+        self.begins_anew = bool(self._beginning) and new.startswith(self._beginning)
+        return self.begins_anew or (bool(self._beginning) and self._beginning.startswith(new))
 
     def _joined(self, *, is_end: bool) -> str:
         try:
@@ -197,6 +213,16 @@ class Continuation:
         before = self._said[: len(self._said) - length]
         after = len(self._space) if rest.startswith(self._space) else 0
         return length + after + (len(lead) if before.endswith(lead) else 0)
+
+
+def _first_words(whole: str) -> str:
+    """Return the first words of an answer, by which they are known where they come again.
+
+    There are none where the answer is short, or says them again by itself as a song does.
+    """
+    beginning = whole.lstrip()[:LEAST_ANEW]
+    is_long = len(whole) >= LEAST_LENGTHS * LEAST_ANEW
+    return beginning if is_long and whole.count(beginning) == 1 else ""
 
 
 def _common(one: str, other: str) -> int:

@@ -19,6 +19,7 @@ from elbowroom.settings.fields import data_dir, without_secrets
 from elbowroom.settings.load import LoadedSettings, list_settings
 
 log = logging.getLogger(__name__)
+REASON: Final = "reason"
 ONLY_IN_FILE = "only_in_file"
 """The attribute of a record that is not written to the terminal."""
 OWN: Final = "elbowroom"
@@ -76,6 +77,12 @@ def logging_to_file(loaded: LoadedSettings, environ: Mapping[str, str]) -> Itera
         handler.close()
 
 
+def _plain_reason(record: logging.LogRecord) -> tuple[str, ...]:
+    """Return the reason among the fields of a record, which quotes nobody though a model was told it in these words."""
+    reason = getattr(record, FIELDS, {}).get(REASON)
+    return (reason,) if isinstance(reason, str) and reason else ()
+
+
 def _is_ours_or_a_warning(record: logging.LogRecord) -> bool:
     return record.name.split(".")[0] == OWN or record.levelno >= logging.WARNING
 
@@ -98,7 +105,7 @@ class SafeRecords(logging.Filter):
             record.request = facts.id if facts else ""
             text = self._text(record) if self._verbose else shortened(self._text(record))
             if facts is not None and facts.words is not None and not self._verbose:
-                text = facts.words.removed_from(text, facts.names)
+                text = facts.words.removed_from(text, (*facts.names, *_plain_reason(record)))
             record.msg, record.args = self._redactor.clean(text), None
             if record.exc_info:
                 record.exc_text = self._redactor.clean(trace(record.exc_info, verbose=self._verbose))

@@ -93,12 +93,16 @@ class Metrics(Observations):
 
     def step_used(self, model: str, used: StepUsage, fill: ContextFill | None) -> None:
         """Count the tokens of a step, and observe how full the window was."""
-        kinds = {"input": used.input, "output": used.output, "cache_read": used.cache_read}
-        for kind, tokens in {**kinds, "cache_creation": used.cache_creation}.items():
+        for kind, tokens in _kinds(used).items():
             self._tokens.labels(model, kind).inc(tokens)
         if fill is not None and fill.window:
             self._fill.labels(model).observe(fill.tokens / fill.window)
             self._window.labels(model).set(fill.window)
+
+    def pruner_used(self, model: str, used: StepUsage) -> None:
+        """Count the tokens of a call of the pruning agent."""
+        for kind, tokens in _kinds(used).items():
+            self._pruning_tokens.labels(model, kind).inc(tokens)
 
     def prompt_counted(self, model: str, ours: int, reported: int) -> None:
         """Observe our count of a prompt as a share of the upstream's."""
@@ -188,6 +192,7 @@ class Metrics(Observations):
         )
         self._window = self._gauge("window_tokens", "The window by which the model's last step was planned.", "model")
         self._tokens = self._counter("tokens", "Tokens that model calls have used.", "model", "kind")
+        self._pruning_tokens = self._counter("pruning_tokens", "Tokens of the pruning agent's calls.", "model", "kind")
         self._ratio = self._histogram(
             "prompt_count_ratio", "Our count of a prompt divided by the upstream's own.", RATIOS, "model"
         )
@@ -219,6 +224,15 @@ class Metrics(Observations):
 
     def _histogram(self, name: str, told: str, buckets: Iterable[float], *labels: str) -> Histogram:
         return Histogram(f"elbowroom_{name}", told, labels, registry=self.registry, buckets=tuple(buckets))
+
+
+def _kinds(used: StepUsage) -> dict[str, int]:
+    return {
+        "input": used.input,
+        "output": used.output,
+        "cache_read": used.cache_read,
+        "cache_creation": used.cache_creation,
+    }
 
 
 class _Both:

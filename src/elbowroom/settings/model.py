@@ -78,6 +78,8 @@ class ToolOutputSettings(Section):
     keep_last_turns: Whole = Field(3, ge=0)
     clear_after_turns: Whole = Field(8, ge=1)
     truncation_threshold: Whole = Field(10000, ge=0)
+    protect_tokens: Whole = Field(40000, ge=0)
+    minimum_tokens: Whole = Field(20000, ge=1)
     max_history_summary_tokens: Whole = Field(500, ge=0)
     preserve_errors_verbatim: bool = True
     kinds: dict[str, ToolKind] = Field(default_factory=dict)
@@ -94,6 +96,8 @@ class OwnToolOutput(Section):
     keep_last_turns: Whole | None = Field(None, ge=0)
     clear_after_turns: Whole | None = Field(None, ge=1)
     truncation_threshold: Whole | None = Field(None, ge=0)
+    protect_tokens: Whole | None = Field(None, ge=0)
+    minimum_tokens: Whole | None = Field(None, ge=1)
     max_history_summary_tokens: Whole | None = Field(None, ge=0)
     preserve_errors_verbatim: bool | None = None
     kinds: dict[str, ToolKind] = Field(default_factory=dict)
@@ -281,7 +285,7 @@ class CompactionSettings(Section):
     summary_directives: Sentences = ()
     retain_prompt: str = ""
     retain_directives: Sentences = ()
-    retain_last_turns: Whole = Field(1, ge=0, le=20)
+    retain_last_turns: Whole | None = Field(None, ge=0, le=20)
     notices: Notices = "auto"
 
 

@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil
 from typing import Any, Final
 
 from elbowroom.tokens.anchoring import IN_ORDER, Key, Usage, UsageAnchors, conversation_keys
@@ -17,7 +16,8 @@ from elbowroom.tokens.files import StreamCounter
 from elbowroom.tokens.images import CAUTIOUS_TOKENS, ImageTokens, image_rule_of, images_in
 
 log = logging.getLogger(__name__)
-FAMILIES_KEPT: Final = 3
+FAMILIES_KEPT: Final = 8
+"""Families whose counters stay; families of one vocabulary share it."""
 OFFSETS_KEPT: Final = 256
 TOLERATED_SHARE: Final = 0.05
 TOLERATED_TOKENS: Final = 64
@@ -78,13 +78,17 @@ class TokenCounter:
     """Counts text, whole prompts and growing answers for one model.
 
     `ways` are the exact ways, best first; where none works, the model's family counts, which its name and
-    architecture tell. Nothing is downloaded, and long work runs in threads.
+    architecture tell. With `describes_tools` the engine describes tools by itself to models whose template leaves
+    them out. Nothing is downloaded, and long work runs in threads.
     """
 
-    def __init__(self, model: str, architecture: str | None, ways: Sequence[Counter] = ()) -> None:
+    def __init__(
+        self, model: str, architecture: str | None, ways: Sequence[Counter] = (), *, describes_tools: bool = False
+    ) -> None:
         self.model = model
         self.family = family_of(model, architecture)
         self._ways = ways
+        self._has_tools = describes_tools or not self.family.drops_tools
         self._image_rule = image_rule_of(model, architecture)
         self._images = ImageTokens()
         self._anchors = UsageAnchors()
@@ -105,8 +109,7 @@ class TokenCounter:
             except CannotCount as error:
                 self._complain(error)
         family = await self._family_counter()
-        tokens = await asyncio.to_thread(family.count_text, text)
-        return self.family.counted(tokens)
+        return await asyncio.to_thread(family.count, text)
 
     async def count_chat(
         self, messages: Sequence[Message], tools: Sequence[Message] = (), arguments: Mapping[str, Any] | None = None
@@ -209,10 +212,15 @@ class TokenCounter:
         if has_media := _has_media(messages):
             tokens += self._images.count(self.model, messages, self._image_rule)
         anchored = self._anchors.corrected(keys, tokens)
-        bound = ceil(anchored.estimated * self.family.error.p95)
+        bound = self._text_bound(counted, anchored.estimated)
         if has_media:
             bound += self._media_bound(messages, keys)
         return TokenCount(anchored.tokens, counted.method, bound, anchored.tokens - tokens, keys[-1])
+
+    def _text_bound(self, counted: TokenCount, estimated: int) -> int:
+        """Return how far off a count may be of which only `estimated` tokens are not known from a report."""
+        by_scripts = counted.error_bound - self.family.error_of(counted.tokens)
+        return self.family.error_of(estimated, min(by_scripts, estimated * self.family.largest_error))
 
     def _counted(
         self,
@@ -222,7 +230,8 @@ class TokenCounter:
         arguments: Mapping[str, Any],
     ) -> tuple[TokenCount, list[Key]]:
         """Return the family's count without media, and the keys of the conversation's beginnings."""
-        return family.count_chat(messages, tools, arguments=arguments), self._keys(messages, tools, arguments)
+        counted = family.count_chat(messages, tools if self._has_tools else (), arguments=arguments)
+        return counted, self._keys(messages, tools, arguments)
 
     def _with_media(
         self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any], count: TokenCount

@@ -15,7 +15,7 @@ from elbowroom.tokens.templates import ChatPrompt, ChatRequest
 
 INLINE_CHARACTERS: Final = 20_000
 """Up to here counting takes a few milliseconds at most; more goes to a thread, by calls that release the GIL."""
-BELIEVED_SECONDS: Final = 1.0
+BELIEVED_SECONDS = 1.0
 """How long a loaded file is taken to be unchanged: a request counts several times, and looks at the disk once."""
 TOOL_TEMPLATE: Final = "tool_use"
 WITHOUT_TEMPLATE: Final = """\
@@ -49,16 +49,13 @@ class CountingTools:
 class FileCounter:
     """The counter of one GGUF file or model folder, which is read when it is first needed and when it has changed.
 
-    A change is seen `believed` seconds after the last look at the file.
+    A change is seen at most a second later: so often the file is looked at.
     """
 
-    def __init__(
-        self, path: Path, loader: TokenizerLoader, renderer: TemplateRenderer, *, believed: float = BELIEVED_SECONDS
-    ) -> None:
+    def __init__(self, path: Path, loader: TokenizerLoader, renderer: TemplateRenderer) -> None:
         self.path = path
         self._loader = loader
         self._renderer = renderer
-        self._believed = believed
         self._seen: tuple[LoadedModel, float] | None = None
         self._prompts: tuple[LoadedModel, Prompts] | None = None
 
@@ -71,7 +68,7 @@ class FileCounter:
             model = await self._loader.load(self.path)
         except TokenizerError as error:
             raise CannotCount(error.message) from error
-        self._seen = (model, now + self._believed)
+        self._seen = (model, now + BELIEVED_SECONDS)
         return model
 
     async def count_text(self, text: str) -> TokenCount:

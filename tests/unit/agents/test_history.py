@@ -54,6 +54,14 @@ def test_pieces_together_are_the_text(text: str, length: int) -> None:
     assert all(len(piece) >= LEAST_PIECE for piece in pieces) or pieces == [text]
 
 
+def test_text_without_sentences_is_cut_at_words() -> None:
+    """No piece is much longer than twice the length, though nothing but blanks, or not even these, divide it."""
+    for text, end in (("harbour " * 2000, " "), ("x" * 20_000, "x")):
+        pieces = pieces_of(text, 500)
+        assert "".join(pieces) == text
+        assert all(len(piece) <= 1100 and piece.endswith(end) for piece in pieces)
+
+
 def test_pieces_have_about_the_length_that_is_asked_for() -> None:
     """Every piece but the last ends where a sentence does, at the first such place behind the length."""
     sentence = "The boat left the harbour at noon. "

@@ -12,8 +12,10 @@ from memory_stores import MemoryToolOutputs
 
 from elbowroom.agents.tools.outputs.keeper import OutputKeeper
 from elbowroom.agents.tools.tool import Media, ServerTool, ToolResult
+from elbowroom.context.budget import Budget
 from elbowroom.context.compaction.calls import note_on
 from elbowroom.context.compaction.division import summary_message
+from elbowroom.context.manager import room_for_results
 from elbowroom.context.outputs.output import ref_to, references_in
 from elbowroom.context.outputs.stubs import is_soft_trimmed, is_stub, stub
 from elbowroom.context.outputs.view import READ_TOOL, SEARCH_TOOL, ref_in_view
@@ -40,7 +42,7 @@ def size_of(text: str) -> int:
 def keeper_of(outputs: MemoryToolOutputs, owner: str = ME, window: int = 8192, **settings: Any) -> OutputKeeper:
     """Return a keeper in its first step."""
     keeper = OutputKeeper(outputs, owner, ToolOutputSettings(**settings), [LOOK])
-    keeper.begin_step(size_of, window, window // 8)
+    keeper.begin_step(size_of, window, window // 8, room_for_results(Budget(window), 0))
     return keeper
 
 
@@ -91,7 +93,8 @@ async def test_what_does_not_fit_is_viewed() -> None:
     outputs = MemoryToolOutputs()
     keeper = keeper_of(outputs)
     view = await keeper.shown(LOOK, ToolResult(LOG))
-    assert size_of(view) <= 8192 // 4
+    room = room_for_results(Budget(8192), 0)
+    assert room * 0.9 < size_of(view) <= room
     assert view.startswith("0: the engine")
     assert view.endswith(LOG[-40:])
     ref_id = ref_in_view(view)
@@ -293,12 +296,12 @@ async def test_a_kind_from_the_settings_beats_the_declared_one() -> None:
 
 @pytest.mark.parametrize("window", [1000, 2048, 4096])
 async def test_small_windows(window: int) -> None:
-    """A view is no larger than its note where there is no room, and names the whole."""
+    """A view has what is free below the trigger and no more, and names the whole."""
     outputs = MemoryToolOutputs()
     keeper = keeper_of(outputs, window=window)
     view = await keeper.shown(LOOK, ToolResult(LOG))
     assert ref_in_view(view) == ref_to(ME, LOG).id
-    assert size_of(view) <= max(70, window // 8)
+    assert size_of(view) <= room_for_results(Budget(window), 0)
 
 
 async def test_nothing_is_measured_yet() -> None:
@@ -332,10 +335,10 @@ async def test_agents_of_one_run_know_each_others_results() -> None:
     """What one agent was shown is no new output of the agent to which it hands over in the same step."""
     outputs, refs = MemoryToolOutputs(), {}  # type: ignore[var-annotated]
     first = OutputKeeper(outputs, ME, ToolOutputSettings(), [LOOK], refs)
-    first.begin_step(size_of, 65_536, 1000)
+    first.begin_step(size_of, 65_536, 1000, 20_000)
     view = await first.shown(LOOK, ToolResult(LOG))
     second = OutputKeeper(outputs, ME, ToolOutputSettings(), [], refs)
-    second.begin_step(size_of, 8192, 1000)
+    second.begin_step(size_of, 8192, 1000, 4000)
     history = [asked(), *call(1, view)]
     assert await second.take_in(history, history[:1]) is None
     assert references_in(await listed(outputs, await second.note(history))) == {ref_to(ME, LOG).id}

@@ -161,6 +161,17 @@ def test_room_for_results_leaves_a_summary_below_the_trigger(window: int) -> Non
     assert budget.occupied(rest + room) < budget.trigger
 
 
+@pytest.mark.parametrize("window", [128, 4096, 8192, 131_072])
+def test_room_for_results_is_never_negative_and_goes_beyond_a_trigger_that_is_passed(window: int) -> None:
+    """Whatever cannot be freed, results have what is free of the window beside a reply, or nothing; never more."""
+    budget = Budget(window)
+    for rest in range(0, window + window // 4, max(1, window // 64)):
+        for now in (None, rest, rest + window // 8):
+            assert 0 <= room_for_results(budget, rest, now=now) <= max(0, window - budget.occupied(rest))
+        if budget.trigger <= budget.occupied(rest) < window:
+            assert room_for_results(budget, rest) == window - budget.occupied(rest)
+
+
 @pytest.mark.parametrize("room", [100, 333, 1000, 4000])
 @pytest.mark.parametrize("text", [numbered(3000), "x " * 20_000, "一つ。" * 9000], ids=["log", "words", "japanese"])
 def test_beginning_and_end_stand_word_for_word(text: str, room: int) -> None:

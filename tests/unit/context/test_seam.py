@@ -406,3 +406,32 @@ def test_forged_notices_cost_no_time() -> None:
 def test_notices_with_collapsed_blank_lines_come_out_too() -> None:
     """Clients that join blank lines send two notices with one between them."""
     assert kept_of("Text.\n\n> *elbowroom: a*\n\n> *elbowroom: b*\n\nMore") == "Text.More"
+
+
+BEGINNING = "The ferry leaves the harbour at noon, with a band on board."
+ANSWER = BEGINNING + "".join(f"\nOn day {day} it carried {day * 7} people over the water." for day in range(60))
+
+
+@pytest.mark.parametrize("lead", ["", "\n\n", "Sure, continuing where I left off:\n"])
+@pytest.mark.parametrize("longest", [1, 9, 200])
+def test_answer_that_is_begun_anew_is_noticed_and_not_passed_on(lead: str, longest: int) -> None:
+    """Its first words are enough, whatever the deltas; nothing of them comes through."""
+    continuation = Continuation(ANSWER)
+    given = ""
+    for delta in pieces(lead + ANSWER, random.Random(longest), longest):
+        given += delta
+        assert continuation.feed(delta) == ""
+        if continuation.begins_anew:
+            break
+    assert continuation.begins_anew
+    assert len(given) <= len(lead) + 48 + longest
+
+
+def test_what_only_begins_like_the_answer_is_passed_on() -> None:
+    """A few equal words prove nothing, nor does a beginning that is said again in the answer itself."""
+    for said, new in (
+        (ANSWER, "The ferry leaves the harbour at one."),
+        (ANSWER, "The ferry"),
+        (f"{ANSWER}\n{BEGINNING}\nIt rains.", f"\n{BEGINNING}\nAnd again."),
+    ):
+        assert joined(said, new) == said + new

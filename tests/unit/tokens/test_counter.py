@@ -175,3 +175,24 @@ async def test_many_at_once() -> None:
     alone = [await counting.count_chat(chat) for chat in chats]
     together = await asyncio.gather(*(counting.count_chat(chat) for chat in chats))
     assert together == alone
+
+
+@pytest.mark.parametrize("model", ["phi-3.5-mini-instruct", "c4ai-command-r-08-2024", "gemma-2-9b-it"])
+async def test_tools_that_templates_drop_are_not_counted(model: str) -> None:
+    """Tools cost nothing where the family's templates leave them out, unless the engine describes them by itself."""
+    tool = {"type": "function", "function": {"name": "read_note", "description": "Read a note. " * 50}}
+    chat = user("What is in my notes?")
+    plain = await TokenCounter(model, None).count_chat(chat)
+    assert (await TokenCounter(model, None).count_chat(chat, [tool])).tokens == plain.tokens
+    described = await TokenCounter(model, None, describes_tools=True).count_chat(chat, [tool])
+    assert described.tokens > 3 * plain.tokens
+
+
+async def test_bound_is_that_of_what_is_new() -> None:
+    """After an answer only the words since then are uncertain, as far as their scripts make them so."""
+    counting = TokenCounter("llama-3-8b", None)
+    chat = user("服务器在凌晨三点重新启动，之后所有的连接都恢复了正常。" * 40)
+    first = await counting.count_chat(chat)
+    await counting.observe(chat, (), {}, first, Usage(first.tokens + 20, 5), answer="好的。")
+    later = [*chat, {"role": "assistant", "content": "好的。"}, *user("谢谢你的回答。")]
+    assert 0 < (await counting.count_chat(later)).error_bound < first.error_bound / 10

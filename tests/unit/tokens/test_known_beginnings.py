@@ -15,6 +15,8 @@ SPECIALS = frozenset({"<s>", "<s><s>", "<end>", "<s><end>x"})
 class Letters:
     """An engine to which each special token is one token, the longest first, and everything else letters."""
 
+    bytes_held = 0
+
     def __init__(self) -> None:
         self.asked: list[str] = []
 

@@ -12,7 +12,7 @@ from model_folders import byte_level_tokenizer, write_folder
 from vocabulary_kinds import byte_level, gemma4, sentencepiece, wordpiece, write_header
 
 from elbowroom.tokens.errors import UnreadableModelFile
-from elbowroom.tokens.files.loading import TokenizerLoader
+from elbowroom.tokens.files.loading import TokenizerLoader, load_model
 
 NO_SOCKETS = """
 import sys
@@ -107,14 +107,28 @@ async def test_changed_folder_is_loaded_again(tmp_path: Path) -> None:
 
 
 async def test_the_models_used_last_are_kept(tmp_path: Path) -> None:
-    """Of more models than are kept the one that was not used longest is forgotten."""
+    """Of more models than the memory has room for the one that was not used longest is forgotten."""
     paths = [write_header(tmp_path / f"{number}.gguf", byte_level("qwen2", size=400)) for number in range(3)]
-    loader = TokenizerLoader(kept=2)
+    loader = TokenizerLoader(memory=2 * load_model(paths[0]).bytes_held)
     first, second = [await loader.load(path) for path in paths[:2]]
     assert await loader.load(paths[0]) is first
     await loader.load(paths[2])
     assert await loader.load(paths[0]) is first
     assert await loader.load(paths[1]) is not second
+
+
+async def test_five_models_in_rotation_are_loaded_once(tmp_path: Path) -> None:
+    """Small vocabularies stay, however many: only memory bounds them."""
+    paths = [write_header(tmp_path / f"{number}.gguf", byte_level("qwen2", size=400)) for number in range(5)]
+    loader = TokenizerLoader()
+    first = [await loader.load(path) for path in paths]
+    assert [await loader.load(path) for path in paths] == first
+
+
+async def test_one_model_is_kept_whatever_it_takes(model: Path) -> None:
+    """A vocabulary that alone is larger than the memory set aside is not loaded for every count."""
+    loader = TokenizerLoader(memory=1)
+    assert await loader.load(model) is await loader.load(model)
 
 
 async def test_failure_is_told_to_all_and_forgotten(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from model_folders import CHATML, byte_level_tokenizer, marked_tokenizer, write_folder
+from model_folders import CHATML, byte_level_tokenizer, marked_tokenizer, write_folder, write_slow_folder
 from text_samples import samples
 
 from elbowroom.tokens.errors import UnreadableModelFile, UnsupportedTokenizer
 from elbowroom.tokens.files.folder import read_model_folder
 from elbowroom.tokens.files.segments import SegmentCounter
+from elbowroom.tokens.files.slow import SlowEngine
 
 CONFIG = {"bos_token": None, "eos_token": {"content": "<|im_end|>"}, "chat_template": "{{ config }}"}
 
@@ -118,8 +119,51 @@ def test_empty_folder_is_told(tmp_path: Path) -> None:
         read_model_folder(tmp_path)
 
 
-def test_sentencepiece_file_alone_is_named(tmp_path: Path) -> None:
-    """A folder that has its tokenizer only as a SentencePiece file is not supported, and told so."""
+def test_slow_tokenizer_alone_is_read_by_transformers(tmp_path: Path) -> None:
+    """A folder with nothing but vocabulary and merges counts as the same tokenizer in one file does."""
+    pytest.importorskip("transformers")
+    expected = read_model_folder(write_folder(tmp_path / "fast", byte_level_tokenizer(), CONFIG)).tokenizer
+    text = read_model_folder(write_slow_folder(tmp_path / "slow", byte_level_tokenizer()))
+    assert (text.tokenizer.kind, text.tokenizer.eos_token, text.chat_template) == (
+        "byte-level",
+        "<|im_end|>",
+        "{{ slow }}",
+    )
+    assert expected.special_tokens <= text.tokenizer.special_tokens
+    for sample in [*samples(4).values(), "<|im_start|>user\nHi<tool_call><|im_end|>\n"]:
+        assert text.tokenizer.count(sample) == expected.count(sample)
+
+
+def test_tokenizer_written_in_python_is_run_as_it_is() -> None:
+    """A tokenizer that transformers does not convert counts too, special tokens as one token each."""
+    transformers = pytest.importorskip("transformers")
+    oracle = transformers.CanineTokenizer()
+    engine = SlowEngine(oracle)
+    assert engine.encode_many(["ab", ""]) == [[97, 98], []]
+    assert engine.bytes_held > 0
+    assert {token.content for token in engine.added_tokens} == {
+        token.content for token in oracle.added_tokens_decoder.values()
+    }
+
+
+def test_slow_tokenizer_needs_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without that library the error says what to install."""
+    monkeypatch.setattr("elbowroom.tokens.files.slow.find_spec", lambda name: None)
+    with pytest.raises(UnsupportedTokenizer, match=r'Install "elbowroom\[transformers\]"'):
+        read_model_folder(write_slow_folder(tmp_path, byte_level_tokenizer()))
+
+
+def test_sentencepiece_file_alone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that has its tokenizer only as a SentencePiece file needs `transformers`, and is told so without it."""
+    monkeypatch.setattr("elbowroom.tokens.files.slow.find_spec", lambda name: None)
     (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e")
-    with pytest.raises(UnsupportedTokenizer, match="SentencePiece"):
+    with pytest.raises(UnsupportedTokenizer, match=r"has a SentencePiece file, but no tokenizer\.json"):
+        read_model_folder(tmp_path)
+
+
+def test_damaged_slow_tokenizer_is_told(tmp_path: Path) -> None:
+    """Files that transformers cannot read are an error with the folder in it."""
+    pytest.importorskip("transformers")
+    (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e")
+    with pytest.raises(UnreadableModelFile, match="cannot be read by transformers"):
         read_model_folder(tmp_path)

@@ -29,6 +29,8 @@ KINDS: dict[str, tuple[Callable[[], Vocabulary], str, bool]] = {
 class WatchedEngine:
     """An engine that notes the texts that it is asked for."""
 
+    bytes_held = 0
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.asked: list[str] = []

@@ -21,6 +21,8 @@ KINDS = {"byte-level": lambda: byte_level("qwen2"), "sentencepiece": sentencepie
 class MeasuredEngine:
     """An engine that adds up how many characters it is given."""
 
+    bytes_held = 0
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.characters = 0

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from cases import cases
 from vaults import WAYS, changes_of, files_in, vault_of, write_notes
+from vaults import told as text_told
 
 from elbowroom.vault.changes import Changes
 from elbowroom.vault.files import version_of
@@ -44,9 +45,9 @@ def every_reader(vault: Vault, path: str) -> list[str]:
     """Return what each way of reading says to a path; a refusal is its message."""
     told = []
     readers: list[Callable[[], str]] = [
-        lambda: tell_note(vault, path, 1, 0, "", frontmatter_only=False),
-        lambda: tell_folder(vault, path, 0),
-        lambda: tell_search(vault, "secret", "", "", path, 10, 0),
+        lambda: text_told(tell_note(vault, path, 1, 0, "", frontmatter_only=False)),
+        lambda: text_told(tell_folder(vault, path, 0)),
+        lambda: text_told(tell_search(vault, "secret", "", "", path, 10, 0)),
         lambda: tell_count(vault, "secret", "", "", path),
         lambda: tell_outline(vault, path),
     ]
@@ -172,7 +173,7 @@ def test_links_are_not_followed(tmp_path: Path, target: str, by_descriptor: bool
             assert SECRET not in told
             assert "root:" not in told
             assert "   1  note" not in told
-    assert "loop" not in tell_folder(vault, "", 0)
+    assert "loop" not in text_told(tell_folder(vault, "", 0))
     assert sorted(vault.notes()) == [("A", "Note.md"), ("Plan.md",)]
 
 
@@ -216,8 +217,8 @@ def test_pipes_and_sockets_are_not_opened(tmp_path: Path, by_descriptor: bool) -
         for path in ("pipe.md", "socket.md"):
             with pytest.raises(VaultError, match="not a file"):
                 vault.read(path)
-        assert "pipe" not in tell_folder(vault, "", 0)
-        assert tell_search(vault, "plan", "", "", "", 10, 0).startswith("1 notes")
+        assert "pipe" not in text_told(tell_folder(vault, "", 0))
+        assert text_told(tell_search(vault, "plan", "", "", "", 10, 0)).startswith("1 notes")
 
 
 @pytest.mark.timeout(20)
@@ -229,7 +230,7 @@ def test_devices_are_not_opened(tmp_path: Path, name: str, by_descriptor: bool) 
     changes = Changes(vault, Journal(tmp_path / "undo"), "writer")
     ways: list[Callable[[], object]] = [
         lambda: vault.read(name),
-        lambda: tell_note(vault, name, 1, 0, "", frontmatter_only=False),
+        lambda: text_told(tell_note(vault, name, 1, 0, "", frontmatter_only=False)),
         lambda: changes.append(name, "x", "", ""),
         lambda: changes.delete(name, ""),
     ]
@@ -246,10 +247,10 @@ def test_huge_files_are_not_read_whole(tmp_path: Path) -> None:
     with (Path(vault.root) / "Huge.md").open("wb") as file:
         file.truncate(5 << 30)
     with pytest.raises(VaultError, match="too large"):
-        tell_note(vault, "Huge.md", 1, 0, "", frontmatter_only=False)
+        text_told(tell_note(vault, "Huge.md", 1, 0, "", frontmatter_only=False))
     with pytest.raises(VaultError, match="too large"):
         changes_of(tmp_path, {}).append("Huge.md", "x", "", "")
-    assert "1 notes are too large" in tell_search(vault, "plan", "", "", "", 10, 0)
+    assert "1 notes are too large" in text_told(tell_search(vault, "plan", "", "", "", 10, 0))
 
 
 @pytest.mark.parametrize("by_descriptor", WAYS)
@@ -316,7 +317,7 @@ def test_a_swapped_folder_does_not_lead_out(tmp_path: Path, times: int) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "outside")
     works: list[Callable[[], str]] = [
         lambda: changes.vault.read("A/Note.md").text(),
-        lambda: tell_search(changes.vault, "secret", "", "", "", 10, 0),
+        lambda: text_told(tell_search(changes.vault, "secret", "", "", "", 10, 0)),
         lambda: changes.append("A/Note.md", "more", "", ""),
     ]
 
@@ -447,9 +448,11 @@ def test_one_line_of_fifty_megabytes(tmp_path: Path) -> None:
     with (Path(vault.root) / "Line.md").open("wb") as file:
         for _ in range(50):
             file.write(b"a" * (1 << 20))
-    assert "[line cut after 2000 characters]" in tell_note(vault, "Line.md", 1, 0, "", frontmatter_only=False)
+    assert "[line cut after 2000 characters]" in text_told(
+        tell_note(vault, "Line.md", 1, 0, "", frontmatter_only=False)
+    )
     for query in ("(a+)+$", "(a|aa)+$", "a"):
-        assert "1 notes are too large" in tell_search(vault, query, "", "", "", 10, 0)
+        assert "1 notes are too large" in text_told(tell_search(vault, query, "", "", "", 10, 0))
 
 
 @cases("name", ["CON", "nul.md", "Lpt1.md", "a?.md", "a*.md", "end.", "end ", "a#b.md", "x" * 300])

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from vaults import told as text_told
 from vaults import vault_of
 
 from elbowroom.vault.files import version_of
@@ -15,7 +16,9 @@ LONG = "".join(f"line {n} of a long note\n" for n in range(1, 2001))
 
 def read(folder: Path, content: str | bytes, first: int = 1, count: int = 0, heading: str = "") -> str:
     """Return what is told of a note."""
-    return tell_note(vault_of(folder, {"Note.md": content}), "Note", first, count, heading, frontmatter_only=False)
+    return text_told(
+        tell_note(vault_of(folder, {"Note.md": content}), "Note", first, count, heading, frontmatter_only=False)
+    )
 
 
 def test_lines_have_their_numbers_and_the_note_its_version(tmp_path: Path) -> None:
@@ -30,7 +33,7 @@ def test_a_long_note_is_read_piece_by_piece(tmp_path: Path) -> None:
     vault = vault_of(tmp_path, {"Note.md": LONG})
     lines: list[str] = []
     while len(lines) < 2000:
-        told = tell_note(vault, "Note.md", len(lines) + 1, 0, "", frontmatter_only=False)
+        told = text_told(tell_note(vault, "Note.md", len(lines) + 1, 0, "", frontmatter_only=False))
         assert len(told) < MOST_CHARACTERS + 200
         lines += [line[6:] for line in told.splitlines()[1:] if line[:4].strip().isdigit()]
         if len(lines) < 2000:
@@ -42,14 +45,14 @@ def test_a_large_file_is_read_by_ranges(tmp_path: Path) -> None:
     """A log of several megabytes is read at any place; its lines are those of the file."""
     content = "".join(f"entry {n}: {'x' * 40}\r\n" for n in range(1, 60_001))
     vault = vault_of(tmp_path, {"server.log": content})
-    told = tell_note(vault, "server.log", 50_000, 3, "", frontmatter_only=False).splitlines()
+    told = text_told(tell_note(vault, "server.log", 50_000, 3, "", frontmatter_only=False)).splitlines()
     assert told[0] == f"server.log: lines 50000-50002 of a large file ({len(content):,} bytes)"
     assert told[1:4] == [f"{n}  entry {n}: {'x' * 40}" for n in (50_000, 50_001, 50_002)]
     assert told[4] == "There is more: call again with offset=50003."
-    last = tell_note(vault, "server.log", 60_000, 3, "", frontmatter_only=False).splitlines()
+    last = text_told(tell_note(vault, "server.log", 60_000, 3, "", frontmatter_only=False)).splitlines()
     assert last[1:] == [f"60000  entry 60000: {'x' * 40}"]
     with pytest.raises(VaultError, match="fewer than 60001 lines"):
-        tell_note(vault, "server.log", 60_001, 3, "", frontmatter_only=False)
+        text_told(tell_note(vault, "server.log", 60_001, 3, "", frontmatter_only=False))
 
 
 def test_one_huge_line(tmp_path: Path) -> None:
@@ -82,7 +85,7 @@ def test_an_empty_note_and_lines_beyond_the_end(tmp_path: Path) -> None:
 def test_frontmatter_only(tmp_path: Path) -> None:
     """The properties without the body."""
     vault = vault_of(tmp_path, {"Note.md": "---\ntags: [a, b]\nstatus: done\n---\nBody\n"})
-    told = tell_note(vault, "Note", 1, 0, "", frontmatter_only=True)
+    told = text_told(tell_note(vault, "Note", 1, 0, "", frontmatter_only=True))
     assert told.splitlines()[1:] == ["tags: a, b", "status: done"]
 
 
@@ -121,16 +124,16 @@ def test_near_names(tmp_path: Path) -> None:
     with pytest.raises(NoSuchNote, match=r"There is no note 'Gardn plan'. Near names: Projects/Garden plan.md."):
         vault.read("Gardn plan")
     with pytest.raises(VaultError, match=r"no folder 'Project'. Near names: Projects."):
-        tell_folder(vault, "Project", 0)
+        text_told(tell_folder(vault, "Project", 0))
 
 
 def test_a_large_folder_is_listed_piece_by_piece(tmp_path: Path) -> None:
     """Folders first, then notes, each with its whole path; bounded, with how to go on."""
     vault = vault_of(tmp_path, {**{f"A/{n:03}.md": "" for n in range(450)}, "A/B/x.md": "", "A/pic.png": b"\0"})
-    told = tell_folder(vault, "A", 0).splitlines()
+    told = text_told(tell_folder(vault, "A", 0)).splitlines()
     assert told[:3] == ["The folder A: 1 folders, 450 notes, 1 other files.", "A/B/ (1 notes)", "A/000.md"]
     assert told[-1] == "252 more: call again with offset=200."
-    rest = tell_folder(vault, "a", 400).splitlines()
+    rest = text_told(tell_folder(vault, "a", 400)).splitlines()
     assert rest[-1] == "A/pic.png (not a note)"
     assert len(rest) == 53
 
@@ -140,7 +143,7 @@ def test_a_vault_that_is_gone(tmp_path: Path) -> None:
     vault = vault_of(tmp_path, {})
     Path(vault.root).rmdir()
     with pytest.raises(VaultError, match=r"cannot be opened.*vault.path"):
-        tell_folder(vault, "", 0)
+        text_told(tell_folder(vault, "", 0))
 
 
 def test_nothing_is_left_open(tmp_path: Path) -> None:
@@ -153,7 +156,7 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
     for path in ("A/B/Note.md", "A/B/No.md", "A/No/Note.md", "Note", "../x", "A/B"):
         for _ in range(20):
             try:
-                tell_note(vault, path, 1, 0, "", frontmatter_only=False)
+                text_told(tell_note(vault, path, 1, 0, "", frontmatter_only=False))
             except VaultError:
                 continue
     assert len(list(descriptors.iterdir())) == before
@@ -161,13 +164,13 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
 
 def test_what_is_not_shown_is_said(tmp_path: Path) -> None:
     """Outlines, properties and counts that are too long say how much is left out, and are bounded."""
-    headings = "".join(f"# {n:04} {'x' * 90}\n" for n in range(150))
+    headings = "".join(f"# {n:04} {'x' * 290}\n" for n in range(195))
     keys = "".join(f"k{n}: {'y' * 3000}\n" for n in range(50))
-    notes = {"A.md": headings, "B.md": f"---\n{keys}---\n", **{f"{'z' * 100}{n:03}/x.md": "" for n in range(150)}}
+    notes = {"A.md": headings, "B.md": f"---\n{keys}---\n", **{f"{'z' * 245}{n:03}/x.md": "" for n in range(195)}}
     vault = vault_of(tmp_path, notes)
-    told = [tell_outline(vault, "A"), tell_note(vault, "B", 1, 0, "", frontmatter_only=True)]
+    told = [tell_outline(vault, "A"), text_told(tell_note(vault, "B", 1, 0, "", frontmatter_only=True))]
     told.append(tell_count(vault, "", "", "", ""))
-    for text, rows in zip(told, (150, 50, 151), strict=True):
+    for text, rows in zip(told, (195, 50, 196), strict=True):
         *shown, last = text.splitlines()[1:]
         assert len(text) <= MOST_CHARACTERS + 100
         assert last == f"{rows - len(shown)} are not shown."
@@ -177,12 +180,12 @@ def test_what_is_not_shown_is_said(tmp_path: Path) -> None:
 def test_odd_names_on_disk(tmp_path: Path) -> None:
     """A name with a colon, as other programs give them, is found, shown and read."""
     vault = vault_of(tmp_path, {"12:30 Meeting.md": "needle", "B\\S.md": "needle"})
-    assert tell_search(vault, "needle", "", "", "", 10, 0).count("1: needle") == 2
+    assert text_told(tell_search(vault, "needle", "", "", "", 10, 0)).count("1: needle") == 2
     assert vault.read("12:30 Meeting").text() == "needle"
 
 
 def test_characters_that_are_none(tmp_path: Path) -> None:
     """An escape for half a character in the frontmatter is shown as a question mark: results are text everywhere."""
     vault = vault_of(tmp_path, {"A.md": '---\nk: "\\ud800x" # why\nl: ["a # b", \'c\']\n---\n'})
-    told = tell_note(vault, "A", 1, 0, "", frontmatter_only=True)
+    told = text_told(tell_note(vault, "A", 1, 0, "", frontmatter_only=True))
     assert told.encode().decode().splitlines()[1:] == ["k: ?x", "l: a # b, c"]

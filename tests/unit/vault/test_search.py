@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cases import cases
+from vaults import told as text_told
 from vaults import vault_of, write_notes
 
 from elbowroom.vault.changes import Changes
@@ -155,12 +156,12 @@ def test_results_show_where(tmp_path: Path) -> None:
     """The lines that match, with numbers to read from; long ones around the match; bounded, with how to go on."""
     notes = {f"{n:03}.md": f"first\n{'x' * 5000} needle {'y' * 5000}\n" for n in range(50)}
     vault = vault_of(tmp_path, notes)
-    told = tell_search(vault, "needle", "", "", "", 30, 0)
+    told = text_told(tell_search(vault, "needle", "", "", "", 30, 0))
     assert told.startswith("50 notes found, best first.")
     assert told.count("  2: ...") == 30
     assert told.count("needle") == 30
     assert told.endswith("20 more: call again with offset=30.")
-    assert tell_search(vault, "nothing", "", "", "", 10, 0).startswith("Nothing found.")
+    assert text_told(tell_search(vault, "nothing", "", "", "", 10, 0)).startswith("Nothing found.")
 
 
 def test_count(tmp_path: Path) -> None:

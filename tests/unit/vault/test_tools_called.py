@@ -25,7 +25,8 @@ async def test_what_models_write_instead(tmp_path: Path) -> None:
     """Null for what is left out, and numbers as text, are taken."""
     changes = changes_of(tmp_path, {"Note.md": "one\ntwo\n"})
     told = await called(changes, "read", path="Note", heading=None, offset="2", limit=None)
-    assert str(told).endswith("\n   2  two")
+    assert isinstance(told, ToolResult)
+    assert told.text.endswith("\n   2  two")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Final
 
 from elbowroom.agents.answer import ToolCall
 from elbowroom.context.conversation import (
+    PRUNING,
     Added,
     Change,
     CompactionDetails,
@@ -29,6 +30,7 @@ from elbowroom.context.conversation import (
     Status,
     StepUsage,
     StepUsed,
+    TurnBegun,
     TurnEnded,
 )
 from elbowroom.context.ledger import Chain
@@ -175,6 +177,13 @@ class TurnRecorder:
         """Record what a step has used, and how full the window was; steps after the turn's end count too."""
         self.hand_on()
         self._send([StepUsed(self.id, model, usage, fill, time.time())])
+
+    def pruner_used(self, model: str, usage: StepUsage) -> None:
+        """Record what a call of the pruning agent has used, which belongs to no turn of a person."""
+        self.hand_on()
+        turn, now = f"{PRUNING}{self.conversation}", time.time()
+        begun = TurnBegun(turn, self.conversation, "", self.agent, now)
+        self._send([begun, StepUsed(turn, model, usage, None, now), TurnEnded(turn, "complete", "", now)])
 
     def compacted(self, before: int, after: int, rung: str, details: CompactionDetails | None = None) -> None:
         """Record a compaction of the conversation, which may happen after the turn's end."""

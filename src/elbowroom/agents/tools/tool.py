@@ -39,11 +39,15 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool returned. `is_error` says that the text tells what went wrong."""
+    """What a tool returned. `is_error` says that the text tells what went wrong.
+
+    `page` returns the beginning of the text within so many characters, with the tool's own words on how to read on.
+    """
 
     text: str
     is_error: bool = False
     media: tuple[Media, ...] = ()
+    page: Callable[[int], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from elbowroom.agents.tools.tool import ServerTool, ToolArguments, schema_of
+from elbowroom.agents.tools.tool import ServerTool, ToolArguments, ToolResult, schema_of
 from elbowroom.settings.model import ToolKind
 from elbowroom.settings.references import VAULT
 from elbowroom.vault.changes import Changes
 from elbowroom.vault.edits import Operation, TargetKind
-from elbowroom.vault.telling import tell_count, tell_folder, tell_note, tell_outline, tell_search
+from elbowroom.vault.telling import Told, tell_count, tell_folder, tell_note, tell_outline, tell_search
 
 NOTE_PATH: Final = 'path of the note as seen from the vault, such as "Projects/Plan.md"'
 
@@ -105,7 +105,7 @@ class VaultTool:
     name: str
     description: str
     arguments: type[ToolArguments]
-    work: Callable[[Changes, Any], str]
+    work: Callable[[Changes, Any], Told | str]
 
 
 READERS: Final = (
@@ -190,10 +190,11 @@ def _named(tools: Sequence[VaultTool], names: Sequence[str]) -> list[VaultTool]:
 
 
 def _server_tool(tool: VaultTool, changes: Changes, kind: ToolKind) -> ServerTool:
-    async def call(written: Mapping[str, Any]) -> str:
+    async def call(written: Mapping[str, Any]) -> str | ToolResult:
         arguments = tool.arguments.read(written)
         # A thread that has begun finishes its work even after a cancellation: no change stays half done.
-        return await asyncio.to_thread(tool.work, changes, arguments)
+        told = await asyncio.to_thread(tool.work, changes, arguments)
+        return told if isinstance(told, str) else ToolResult(told.within(), page=told.within)
 
     return ServerTool(
         name=tool.name.replace(".", "_"),

@@ -18,6 +18,7 @@ from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import Cannot, Compaction, Ladder, Progress, RemovedCalls, TaskState, inner_summary
 from elbowroom.context.conversation import CompactionDetails
 from elbowroom.context.transcript import Message, Transcript
+from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 
@@ -51,25 +52,56 @@ class ConversationSource:
 class Work:
     """The progress of one compaction: the size of the prompt, once it is counted, and the pruning agent's work.
 
-    `closing` is the last notice for the person, whatever the outcome.
+    `closing` is the last notice for the person, whatever the outcome. `reason` is why the last rung failed.
     """
 
+    name: str
     before: "asyncio.Future[int]"
     began: float = field(default_factory=time.monotonic)
     pruner: PruningAgent | None = None
     asked: Progress | None = None
+    reason: str = ""
     closing: Notice = field(default_factory=lambda: _closing(None, None))
 
     def ask(self, progress: Progress) -> None:
         """Note what the pruning agent is asked now."""
         self.asked = progress
 
-    def end(self, name: str, outcome: Compaction | Cannot, before: int) -> Compaction | Cannot:
+    def fail(self, reason: str) -> None:
+        """Note and log why a rung failed."""
+        self.reason = reason
+        fields = {"event": "rung failed", "agent": self.name, "reason": reason}
+        log.info("%s: the next rung of the compaction: %s", self.name, reason, extra={FIELDS: fields})
+
+    def end(self, outcome: Compaction | Cannot, before: int) -> Compaction | Cannot:
         """Note and log the outcome; return it with the time that it took."""
         seconds = time.monotonic() - self.began
-        _log(name, outcome, before, seconds)
+        self._log(outcome, before, seconds)
         self.closing = _closing(outcome, seconds)
         return replace(outcome, seconds=seconds) if isinstance(outcome, Compaction) else outcome
+
+    def _log(self, outcome: Compaction | Cannot, before: int, seconds: float) -> None:
+        fields = {"agent": self.name, "before": before, "seconds": round(seconds, 3), "reason": self.reason}
+        if isinstance(outcome, Compaction):
+            fields |= {"event": "compacted", "after": outcome.after, "rung": outcome.rung}
+            log.info(
+                "%s: compacted from %d to %d tokens in %.1f s (%s, %d groups replaced)",
+                self.name,
+                before,
+                outcome.after,
+                seconds,
+                outcome.rung,
+                outcome.replaced_groups,
+                extra={FIELDS: fields},
+            )
+        else:
+            log.warning(
+                "%s: %d tokens could not be compacted; %d is the least it can be",
+                self.name,
+                before,
+                outcome.needed,
+                extra={FIELDS: fields | {"event": "not compacted", "least": outcome.needed}},
+            )
 
     def notice(self) -> Notice:
         """Return the notice that tells the progress."""
@@ -113,6 +145,13 @@ class Compactor:
         """Record that the conversation could not be made any shorter."""
         self.settings.shared.observations.not_compacted()
 
+    def _note_use(self, pruner: PruningAgent) -> None:
+        """Record the tokens of a pruning agent's calls, also where its work was ended early."""
+        for used in pruner.used:
+            self.settings.shared.observations.pruner_used(pruner.name, used)
+            if self.settings.live is not None:
+                self.settings.live.pruner_used(pruner.model, used)
+
     async def removed_calls(self, keeper: OutputKeeper | None, messages: Sequence[Message]) -> RemovedCalls:
         """Return the description of a history's calls for the time after they are gone; `keeper` has their results."""
         if keeper is not None:
@@ -134,7 +173,7 @@ class Compactor:
         The person is told at once and of all progress. A slow reader does not hold the compaction up; a person who
         leaves ends it.
         """
-        work = Work(asyncio.ensure_future(counter.prompt(transcript.messages)))
+        work = Work(self.target.name, asyncio.ensure_future(counter.prompt(transcript.messages)))
         try:
             await asyncio.wait([work.before], timeout=COUNTING_SECONDS)
             opening = work.notice()
@@ -146,6 +185,8 @@ class Compactor:
                 raise
         finally:
             work.before.cancel()
+            if work.pruner is not None:
+                self._note_use(work.pruner)
         await self.tell([work.closing])
         return outcome
 
@@ -172,14 +213,14 @@ class Compactor:
             pruner=work.pruner,
             wishes=wishes_of(chosen),
             turns=chosen.retain_last_turns,
-            on_rung=lambda reason: log.info("%s: the next rung of the compaction: %s", self.target.name, reason),
+            on_rung=work.fail,
             on_progress=work.ask,
             asks_pruner=decision.asks_pruner,
             state=source.state,
             removed=source.removed,
         )
         outcome = await ladder.climb(transcript, before)
-        return work.end(self.target.name, outcome, before)
+        return work.end(outcome, before)
 
     async def await_job(self, job: Job) -> Compaction | Cannot | None:
         """Wait for a compaction in the background, tell the person, and return its outcome.
@@ -207,21 +248,6 @@ def _closing(outcome: Compaction | Cannot | None, seconds: float | None) -> Noti
         return Notice("not compacted", "The conversation could not be shortened any further.", seconds=seconds)
     text = f"{COMPACTED} ({outcome.before:,} to {outcome.after:,} tokens in {seconds or 0:.1f} s)"
     return Notice("compacted", text, before=outcome.before, after=outcome.after, seconds=seconds)
-
-
-def _log(name: str, outcome: Compaction | Cannot, before: int, seconds: float) -> None:
-    if isinstance(outcome, Compaction):
-        log.info(
-            "%s: compacted from %d to %d tokens in %.1f s (%s, %d groups replaced)",
-            name,
-            before,
-            outcome.after,
-            seconds,
-            outcome.rung,
-            outcome.replaced_groups,
-        )
-    else:
-        log.warning("%s: %d tokens could not be compacted; %d is the least it can be", name, before, outcome.needed)
 
 
 async def told_meanwhile(

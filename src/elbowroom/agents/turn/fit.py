@@ -15,18 +15,22 @@ from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recall import Recall, Written
-from elbowroom.agents.turn.room import overflow_error, tight_notice
+from elbowroom.agents.turn.room import cut_results, overflow_error, tight_notice
 from elbowroom.context.budget import Compact, Decision, Measure, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction, smallest
 from elbowroom.context.ledger import is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript, text_of, with_text, written
 from elbowroom.errors import ContextOverflow
+from elbowroom.logs.formats import FIELDS
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
 PRUNED: Final = "pruned"
+PASSES: Final = 2
+"""How often results are made to fit: what is left of a text may need more tokens a letter than the whole did."""
+OLD: Final = "Old results of tools are shortened: {:,} tokens became {:,}."
 
 
 @dataclass(slots=True)
@@ -131,6 +135,11 @@ class PromptFit:
         """Tell whether the prompt can be sent, even without the reserve for its reply."""
         return await self.counter.prompt(self.history.messages) < self.manager.budget.window
 
+    async def could_be_freed(self) -> int:
+        """Return how many tokens of the history a compaction could free at most."""
+        whole = self.history.messages
+        return max(0, await self.counter.prompt(whole) - await self.counter.prompt(smallest(whole)))
+
     async def overflow(self) -> ContextOverflow:
         """Return the error for a history that cannot fit."""
         chosen = self.compactor.settings.compaction
@@ -208,10 +217,12 @@ class PromptFit:
 
     async def _take_in(self) -> None:
         """Let the model have as much of the results that have come in as there is room for."""
+        whole = self.history.messages
         try:
             if self.keeper is not None:
                 await self._keep_results(self.keeper)
             await self._shorten_results()
+            await self._tell_cut(whole)
         finally:
             if self.keeper is not None:
                 self.keeper.let_go()
@@ -221,10 +232,13 @@ class PromptFit:
         whole = self.history.messages
         budget = self.manager.budget
         empty = [*filter(is_system, whole), NOTHING_ASKED]
-        fixed = budget.occupied(await self.counter.prompt(empty))
-        keeper.begin_step(self.counter.text, budget.window, fixed)
+        size = await self.counter.prompt(empty)
+        fixed = budget.occupied(size)
+        keeper.begin_step(self.counter.text, budget.window, fixed, room_for_results(budget, size))
         seen = await keeper.take_in(whole, self.recall.of_client) or whole
-        await self._take_shorter(whole, keeper.pruned(seen, must_shrink=False) or seen)
+        await self._take_shorter(whole, seen)
+        if (shorter := keeper.pruned(seen, must_shrink=False)) is not None:
+            await self._tell_old(await self._take_shorter(seen, shorter))
 
     async def _free(self, *, at_any_gain: bool = False) -> bool:
         """Shorten all results that may be shortened; tell whether that brought enough."""
@@ -234,12 +248,15 @@ class PromptFit:
         shorter = self.keeper.pruned(whole, must_shrink=True, at_any_gain=at_any_gain)
         if shorter is None:
             return False
-        await self._take_shorter(whole, shorter)
+        sizes = await self._take_shorter(whole, shorter)
+        if not at_any_gain:  # else a compaction follows, which is told of
+            await self._tell_old(sizes)
         return True
 
-    async def _take_shorter(self, whole: Sequence[Message], shorter: Sequence[Message]) -> None:
+    async def _take_shorter(self, whole: Sequence[Message], shorter: Sequence[Message]) -> tuple[int, int]:
+        """Take over a history with shorter results; return the size of its prompt before and after."""
         if shorter is whole:
-            return
+            return 0, 0
         before = self.history.of_client
         self.history.shorten(shorter)
         after = await self.counter.prompt(shorter)
@@ -249,20 +266,46 @@ class PromptFit:
             for old, new in zip(whole, shorter, strict=True)
             if old is not new
         )
-        log.info("Results of tools are shortened: %d tokens instead of about %d.", after, after + freed)
+        fields = {"event": "pruned", "agent": self.compactor.target.name, "before": after + freed, "after": after}
+        log.info(
+            "Results of tools are shortened: %d tokens instead of about %d.",
+            after,
+            after + freed,
+            extra={FIELDS: fields},
+        )
         if self.history.of_client != before:
             self.recall.keep(self.history, Written(self.manager.budget.window, after + freed, after, PRUNED))
+        return after + freed, after
+
+    async def _tell_old(self, sizes: tuple[int, int]) -> None:
+        before, after = sizes
+        await self.compactor.tell([Notice("results shortened", OLD.format(before, after), before=before, after=after)])
+
+    async def _tell_cut(self, whole: Sequence[Message]) -> None:
+        """Tell the person which results that have just come in the model does not get whole; `whole` came in."""
+        bytes_of = self.keeper.whole_bytes if self.keeper is not None else None
+        cut = cut_results(whole, self.history.messages, self.counter.text, bytes_of)
+        if cut is not None:
+            log.info("%s", cut.text)
+            await self.compactor.tell([cut])
 
     async def _shorten_results(self) -> None:
         """Check 2: leave results that have just come in whole where they fit, else their beginning and end."""
-        whole = self.history.messages
+        fitting = await self._fitting()
+        if fitting is not None and await self._free():  # what is old makes room first
+            fitting = await self._fitting()
+        whole, left = self.history.messages, PASSES if self.keeper is not None else 1
+        while fitting is not None and left:
+            self.history.shorten(fitting)
+            left -= 1
+            fitting = await self._fitting() if left else None
+        if self.history.messages is not whole:
+            sizes = await self.counter.prompt(whole), await self.counter.prompt(self.history.messages)
+            self.recall.keep(self.history, Written(self.manager.budget.window, *sizes, "shortened results"))
+
+    async def _fitting(self) -> list[Message] | None:
         view = self.keeper.shorter if self.keeper is not None else None
-        fitting = await fitting_results(whole, self.counter, self.manager, view)
-        if fitting is None:
-            return
-        self.history.shorten(fitting)
-        sizes = await self.counter.prompt(whole), await self.counter.prompt(fitting)
-        self.recall.keep(self.history, Written(self.manager.budget.window, *sizes, "shortened results"))
+        return await fitting_results(self.history.messages, self.counter, self.manager, view)
 
 
 async def decide(
@@ -325,7 +368,7 @@ async def fitting_results(
     sizes = [size_of(text_of(result)) for result in results]
     if manager.before_tool_results(prompt, rest, sizes) != "too large":
         return None
-    room = room_for_results(manager.budget, rest)
+    room = room_for_results(manager.budget, rest, now=prompt - sum(sizes))
 
     def shown(text: str, tokens: int) -> str | None:
         return view(text, tokens * counter.text(text) // max(1, size_of(text))) if view is not None else None

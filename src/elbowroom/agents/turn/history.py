@@ -7,11 +7,18 @@ from elbowroom.context.seam import StopFinder
 from elbowroom.context.transcript import Message
 
 LEAST_PIECE = 200
+LONGEST_WORD = 60
 CONTINUE = (
     "Your last message was interrupted for technical reasons. Continue it exactly where it stopped: your first "
     "character has to be the one that comes next. Do not repeat anything, do not begin anew, and say nothing about "
     "the interruption."
 )
+GO_ON_AT_THE_END = (
+    "Stop: you have begun your message anew. All of it up to the following words is written already and must not be "
+    "written again:\n\n<end>\n{end}\n</end>\n\nWrite nothing but what comes after these words, beginning with the very "
+    "next character."
+)
+LONGEST_END = 200
 THINK_ON = (
     "Your thinking about this was interrupted for technical reasons. It ended like this:\n\n<thoughts>\n{thoughts}\n"
     "</thoughts>\n\nTake up the thought where it ended, finish it shortly, and answer."
@@ -90,6 +97,11 @@ class History:
         self._pieces = [
             {"role": "assistant", "content": piece} for piece in pieces_of(said[self._taken_in :], piece_length)
         ]
+
+    def insist(self) -> None:
+        """Order more firmly to go on with the stopped answer, since the model has begun it anew."""
+        end = "".join(str(piece["content"]) for piece in self._pieces)[-LONGEST_END:]
+        self._order = [{"role": "user", "content": GO_ON_AT_THE_END.format(end=end)}]
 
     def stop_thinking(self, thoughts: str) -> None:
         """Let the model think on where it was stopped before its first word; `thoughts` are its last ones."""
@@ -186,15 +198,26 @@ class History:
 def pieces_of(text: str, length: int) -> list[str]:
     """Cut a text at ends of lines or sentences into pieces of about this many characters.
 
-    No piece is shorter than `LEAST_PIECE`, above all not the last, from which a model sees where it stopped.
+    Where none of these comes for more than twice that long, a piece ends with a word. No piece is shorter than
+    `LEAST_PIECE`, above all not the last, from which a model sees where it stopped.
     """
+    length = max(LEAST_PIECE, length)
     pieces: list[str] = []
     start = 0
-    for place in StopFinder().places(text):
-        if place - start >= max(LEAST_PIECE, length) and len(text) - place >= LEAST_PIECE:
+    for place in [*StopFinder().places(text), len(text)]:
+        while place - start > 2 * length + LONGEST_WORD:
+            pieces.append(text[start : (cut := _end_of_word(text, start + length))])
+            start = cut
+        if place - start >= length and len(text) - place >= LEAST_PIECE:
             pieces.append(text[start:place])
             start = place
     return [*pieces, text[start:]] if start < len(text) else pieces
+
+
+def _end_of_word(text: str, place: int) -> int:
+    """Return the place after the next blank, or the same place where none is near."""
+    blank = text.find(" ", place, place + LONGEST_WORD)
+    return blank + 1 if blank >= 0 else place
 
 
 def _without_beginning(message: dict[str, Any], length: int) -> dict[str, Any]:

@@ -21,12 +21,26 @@ from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.transcript import Message, as_json, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
+from elbowroom.logs.formats import FIELDS
 from elbowroom.providers.base import ModelInfo
 from elbowroom.tokens.files import StreamCounter
 
 log = logging.getLogger(__name__)
 PIECES_OF_WINDOW: Final = 8
 THOUGHTS_KEPT: Final = 1500  # characters
+FULL: Final = (
+    "the model's window of {window:,} tokens is full, and nothing more can be freed. Ask it to go on, or load the "
+    "model with a larger context length."
+)
+AT_LIMIT: Final = (
+    "the model's window of {window:,} tokens is full, and the limit of {most} {restarts} is reached "
+    "(compaction.max_restarts). About {freed:,} tokens could still be freed: ask it to go on, raise the limit, or load "
+    "the model with a larger context length."
+)
+BEGAN_ANEW: Final = (
+    "the model was to go on after its window was full, and has twice begun the answer anew. Ask it to go on from its "
+    "last words, or load the model with a larger context length."
+)
 
 
 @dataclass(slots=True)
@@ -56,6 +70,7 @@ class ManagedStep:
     _generated: int = 0
     _is_limited_by_client: bool = False
     _lacks_room: bool = False
+    _has_insisted: bool = False
 
     def __post_init__(self) -> None:
         self.fill = LiveFill(self.manager)
@@ -96,12 +111,32 @@ class ManagedStep:
         await self.fit.tell_if_tight(decision, self.info.id)
         fits = await self._carry_out(decision)
         while fits and await self._ask() and (self._lacks_room or self.manager.may_restart()):
-            self._note_where_it_stopped()
-            fits = await self._carry_out(await self.fit.next_decision(must_shrink=not self._lacks_room))
+            fits = await self._restart()
         if not fits or self._has_filled_the_window():
-            await self._tell_cut()
-            self.stream.end_for_length()
+            await self._end_with(await self._why_it_is_cut(fits=fits))
         return await self.stream.close()
+
+    async def _restart(self) -> bool:
+        """Make room for the rest of the reply; tell whether there is some."""
+        before = self.manager.filled
+        self._note_where_it_stopped()
+        fits = await self._carry_out(await self.fit.next_decision(must_shrink=not self._lacks_room))
+        if not self._lacks_room:
+            self._log_restart(before, await self.counter.prompt(self.history.messages))
+        return fits
+
+    def _log_restart(self, before: int, after: int) -> None:
+        restart, most = self.manager.restarts_of_step, self.manager.max_restarts
+        fields = {"event": "restart", "agent": self.target.name, "restart": restart, "most": most}
+        log.info(
+            "%s: restart %d of %d, with a prompt of %d tokens after %d.",
+            self.target.name,
+            restart,
+            most,
+            after,
+            before,
+            extra={FIELDS: {**fields, "before": before, "after": after}},
+        )
 
     async def _carry_out(self, decision: Decision) -> bool:
         return await self.fit.carry_out(decision, self.info, has_said=self._visible > 0)
@@ -222,6 +257,8 @@ class ManagedStep:
             raise failure
         if failure is not None:
             return await self._recovers(failure, size.at_most)
+        if self.stream.begins_anew:
+            return await self._set_right()
         return watch is not None and self._wants_more(watch)
 
     async def _recovers(self, failure: ElbowroomError, prompt: int) -> bool:
@@ -234,8 +271,19 @@ class ManagedStep:
         self.info = self._recovery.info
         if self.fit.refusal is None and self._recovery.fits(prompt) and self.manager.may_restart():
             self.stream.reply.drop_calls()
+            self._log_restart(prompt, prompt)
             return await self._ask()
         return True
+
+    async def _set_right(self) -> bool:
+        """Ask more firmly, once, to go on with an answer that the model has begun anew; else the answer ends."""
+        if self._has_insisted:
+            await self._end_with(BEGAN_ANEW)
+            return False
+        self._has_insisted = True
+        log.info("%s has begun its answer anew and is told to go on with it.", self.info.id)
+        self.history.insist()
+        return await self._ask()
 
     def _wants_more(self, watch: StreamWatch) -> bool:
         """Tell whether the reply was stopped, or has run out of room, and the client wants more of it."""
@@ -261,6 +309,8 @@ class ManagedStep:
             return
         share = self.manager.budget.window // PIECES_OF_WINDOW
         self.history.stop_at(self._said, len(self._said) * share // max(1, self.counter.text(self._said)))
+        if self._has_insisted:
+            self.history.insist()
 
     def _has_filled_the_window(self) -> bool:
         """Tell whether the last request has gone to the very end of the window, which the person should know."""
@@ -272,13 +322,20 @@ class ManagedStep:
         others = f"{before} requests are" if before > 1 else "another request is"
         await self.tell([Notice("waiting", f"Waiting for the model: {others} before this one.")])
 
-    async def _tell_cut(self) -> None:
-        text = (
-            f"The answer ends here: the model's window of {self.manager.budget.window:,} tokens is full, and nothing "
-            "more can be freed. Ask it to go on, or load the model with a larger context length."
-        )
+    async def _why_it_is_cut(self, *, fits: bool) -> str:
+        window, most = self.manager.budget.window, self.manager.max_restarts
+        if not fits or self.manager.can_restart or not self.manager.auto:
+            return FULL.format(window=window)
+        self._note_where_it_stopped()
+        freed = await self.fit.could_be_freed()
+        return AT_LIMIT.format(window=window, most=most, restarts="restart" if most == 1 else "restarts", freed=freed)
+
+    async def _end_with(self, reason: str) -> None:
+        """Tell the person why the answer ends before its end, and end it."""
+        text = f"The answer ends here: {reason}"
         log.warning("%s: %s", self.target.name, text)
         await self.tell([Notice("cut", text)])
+        self.stream.end_for_length()
 
     @property
     def _visible(self) -> int:

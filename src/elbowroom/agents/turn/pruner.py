@@ -7,7 +7,13 @@ from typing import Any, Final
 
 from elbowroom.agents.admission import Job
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.prompt import HistoryCounter, thinking_off, with_instructions, without_answer_fields
+from elbowroom.agents.prompt import (
+    HistoryCounter,
+    step_usage_of,
+    thinking_off,
+    with_instructions,
+    without_answer_fields,
+)
 from elbowroom.agents.turn.state import RunSettings, Shared
 from elbowroom.agents.turn.stream import ReplyReader, read_reply, size_in_bytes
 from elbowroom.context.compaction import (
@@ -23,7 +29,8 @@ from elbowroom.context.compaction import (
     read_prune_answer,
     spoken,
 )
-from elbowroom.context.transcript import Message
+from elbowroom.context.conversation import StepUsage
+from elbowroom.context.transcript import Message, as_json
 from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamRejected
 from elbowroom.providers.base import ModelInfo, Provider, StreamEvent
 from elbowroom.settings.model import CompactionSettings
@@ -142,8 +149,8 @@ class PruningAgent:
     With a `conversation`, the one that is pruned, it is the conversation's own model (`shares_prefix`): an order that
     follows that conversation's messages is sent with the same bytes before it, which a local engine has read already.
     Without one, and for an order of any other kind, the body is made afresh: `instructions` in front, `sampling` as
-    the agent has it, no tools. `job` is the background work that the requests belong to, if any. `usages` are the
-    engine's reports, one for each answer.
+    the agent has it, no tools. `job` is the background work that the requests belong to, if any. `used` are the tokens
+    of each answer, whole or not.
     """
 
     def __init__(
@@ -159,7 +166,7 @@ class PruningAgent:
         instructions: str = "",
         sampling: Mapping[str, Any] | None = None,
     ) -> None:
-        self.usages: list[dict[str, Any]] = []
+        self.used: list[StepUsage] = []
         self._provider = provider
         self._info = info
         self._history = history
@@ -176,6 +183,11 @@ class PruningAgent:
     def model(self) -> str:
         """Return its model as its provider names it."""
         return self._info.id
+
+    @property
+    def name(self) -> str:
+        """Return its model's name after its provider's."""
+        return "/".join(self._key)
 
     @property
     def window(self) -> int:
@@ -202,10 +214,15 @@ class PruningAgent:
             reply = await self._reply(body, {} if self._key in self._shared.notes.refusing else extras)
         except ContextOverflow as overflow:
             self._learn(overflow)
-            raise PrunerFailed(f"The request did not fit the pruning agent's window: {overflow.message}") from overflow
+            raise self._failed("The request did not fit the pruning agent's window", overflow) from overflow
         except ElbowroomError as error:
-            raise PrunerFailed(f"The pruning agent could not answer: {error.message}") from error
+            raise self._failed("The pruning agent could not answer", error) from error
         return reply.judged()
+
+    def _failed(self, what: str, error: ElbowroomError) -> PrunerFailed:
+        """Log what the engine says, which may quote the conversation; return the failure."""
+        log.info("%s: %s: %s", self._info.id, what, error.message)
+        return PrunerFailed(f"{what}: {error.message}", f"{what} ({type(error).__name__}).")
 
     async def _body(self, messages: Sequence[Message], cap: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the body, and apart from it the fields that some servers refuse."""
@@ -279,8 +296,9 @@ class PruningAgent:
             ) as ticket:
                 await read_reply(reply, self._provider, body, self._info, ticket)
         finally:
-            if reply.usage is not None:
-                self.usages.append(reply.usage)
+            if reply.usage is not None or reply.generated:
+                size = self._prompt or size_in_bytes(as_json(body)) // 4
+                self.used.append(step_usage_of(reply.usage, size, reply.generated, self._history.text))
         return reply
 
     def _learn(self, overflow: ContextOverflow) -> None:

@@ -1,9 +1,10 @@
 """Explains to a person what takes the room of a window: the error for a prompt that cannot fit, and the notice."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elbowroom.agents.answer import Notice
 from elbowroom.agents.prompt import StepCounter, StepRequest
 from elbowroom.agents.tools import arrange_tools
 from elbowroom.context.budget import Budget, FixedCost, notice_of, refusal_of
@@ -48,6 +49,41 @@ async def tight_notice(
     if report.cost.total <= 2 * report.cost.pinned:
         return None
     return notice_of(report.cost, slim_saves=report.slim_saves)
+
+
+def cut_results(
+    whole: Sequence[Message],
+    shown: Sequence[Message],
+    size_of: Callable[[str], int],
+    bytes_of: Callable[[str], int | None] | None = None,
+) -> Notice | None:
+    """Return the notice of those results at the end of a history that the model does not get whole, None without any.
+
+    `whole` is the history as it came in, `shown` as the model gets it. `bytes_of` returns the size of the whole result
+    of which a view came in, None for other texts.
+    """
+    names = {call.get("id"): _name(call) for message in shown for call in calls_of(message)}
+    cut: list[str] = []
+    before = after = 0
+    for old, new in zip(reversed(whole), reversed(shown), strict=False):
+        if new.get("role") == "assistant":
+            break
+        text = text_of(new)
+        size, most = _bytes(text), (bytes_of(text) if bytes_of is not None else None) or _bytes(text_of(old))
+        if new.get("role") == "tool" and most > size:
+            tokens = size_of(text)
+            after += tokens
+            before += tokens * most // max(1, size)  # the whole may take too long to count
+            cut.append(names.get(new.get("tool_call_id"), "a tool"))
+    if not cut:
+        return None
+    tools = ", ".join(dict.fromkeys(reversed(cut)))
+    text = f"Results of {tools} are too large to be shown whole: about {before:,} tokens became {after:,}."
+    return Notice("results cut", text, before=before, after=after)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 async def _report(

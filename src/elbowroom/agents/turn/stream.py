@@ -270,9 +270,10 @@ class ReplyStream(ReplyReader):
     """Reads the reply of one model step into `answer` and shows it to `sink` as it comes.
 
     A reply that `watch` has stopped at the edge of the window goes on with another request: the text that continues is
-    joined to the text before it, without what it repeats. `is_for_client` tells whether a call of this name is handed
-    to the client, and `live` records all of the reply. An empty reply after text means that the model has nothing to
-    add, unless it must not be: `may_be_empty`. `unreported` is the last request where the engine reported no usage.
+    joined to the text before it, without what it repeats. Where it `begins_anew`, it is broken off and not shown.
+    `is_for_client` tells whether a call of this name is handed to the client, and `live` records all of the reply. An
+    empty reply after text means that the model has nothing to add, unless it must not be: `may_be_empty`. `unreported`
+    is the last request where the engine reported no usage.
     """
 
     def __init__(
@@ -303,6 +304,11 @@ class ReplyStream(ReplyReader):
         """Send the body, read the reply to its end and return it."""
         await read_reply(self, provider, body, info)
         return await self.close()
+
+    @property
+    def begins_anew(self) -> bool:
+        """Tell whether the last request, which had to go on with the reply, began with its first words again."""
+        return self._continuation is not None and self._continuation.begins_anew
 
     @property
     def was_cut(self) -> bool:
@@ -338,7 +344,7 @@ class ReplyStream(ReplyReader):
             text = self._continuation.feed(text)
         if self.watch is not None:
             text = self.watch.keep_text(text)
-            self.has_enough = self.watch.is_stopped
+        self.has_enough = self.begins_anew or (self.watch is not None and self.watch.is_stopped)
         if text != event.text:
             event = TextDelta(text)
         if self._guard is None and event.text:  # nearly always

@@ -159,7 +159,7 @@ def _with_errors(told: str, errors: Mapping[tuple[str, str], int], size: Callabl
 
 def worded(error: str) -> tuple[str, str]:
     """Return an error word for word, with its lines indented, and its beginning in one line."""
-    return error.replace("\n", f"\n{INDENT}"), one_line(error, LONGEST_BEGINNING)
+    return f"\n{INDENT}".join(error.splitlines()), one_line(error, LONGEST_BEGINNING)
 
 
 def results_in(messages: Sequence[Message]) -> Iterator[tuple[Message, str, str]]:

@@ -100,8 +100,9 @@ class Division:
     """A conversation in parts, each in its order; every group is in exactly one of them.
 
     `system` are the system messages before the tail, wherever they stood. `pinned` are the groups before the tail that
-    the running task rests on. `old` is everything that a compaction replaces; `summaries` are the messages that earlier
-    compactions left, to be carried into the next.
+    stay whatever happens: what the running task rests on, and the first request. `old` is everything that
+    a compaction replaces; `summaries` are the messages that earlier compactions left, to be carried into the next, and
+    `summarised_from` is the place of the first of them, None without any.
     """
 
     system: tuple[Group, ...]
@@ -109,6 +110,7 @@ class Division:
     old: tuple[NumberedGroup, ...]
     summaries: tuple[Group, ...]
     tail: tuple[Group, ...]
+    summarised_from: int | None = None
 
 
 def divide(transcript: Transcript, *, tails_from: int, keeping: frozenset[int] = frozenset()) -> Division:
@@ -120,15 +122,23 @@ def divide(transcript: Transcript, *, tails_from: int, keeping: frozenset[int] =
     system: list[Group] = []
     kept: list[NumberedGroup] = []
     old: list[NumberedGroup] = []
-    summaries: list[Group] = []
+    summaries: dict[int, Group] = {}
     for index, group in enumerate(transcript.groups[:tails_from]):
         if group.kind == "system" and group not in system:
             system.append(group)
         elif is_summary(group):
-            summaries.append(group)
+            summaries[index] = group
         else:
             (kept if index in pinned else old).append(NumberedGroup(index, group))
-    return Division(tuple(system), tuple(kept), tuple(old), tuple(summaries), transcript.groups[tails_from:])
+    tail = transcript.groups[tails_from:]
+    return Division(
+        tuple(system), tuple(kept), tuple(old), tuple(summaries.values()), tail, min(summaries, default=None)
+    )
+
+
+def first_request(groups: tuple[Group, ...]) -> frozenset[int]:
+    """Return the place of the first message of the user that is no summary; nothing where there is none."""
+    return frozenset(_users(groups)[:1])
 
 
 def running_task(groups: tuple[Group, ...]) -> frozenset[int]:
@@ -184,7 +194,7 @@ def tail_starts(groups: tuple[Group, ...], turns: int) -> Iterator[int]:
         min(last, _start_of_messages(groups, 0, LEAST_TAIL)),
     }
     if turns > 0:
-        starts.add(min(last, _start_of_turns(groups, turns)))
+        starts.add(min(last, start_of_turns(groups, turns)))
     yield from sorted(starts)
 
 
@@ -209,8 +219,11 @@ def _start_of_messages(groups: tuple[Group, ...], least: int, most: int) -> int:
     return start
 
 
-def _start_of_turns(groups: tuple[Group, ...], turns: int) -> int:
+def start_of_turns(groups: tuple[Group, ...], turns: int) -> int:
+    """Return where the last so many turns begin; a turn begins with a message of the user."""
     users = _users(groups)
+    if turns == 0:
+        return len(groups)
     return users[-turns] if len(users) >= turns else 0
 
 
@@ -243,20 +256,23 @@ class Compaction:
 
 
 def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> list[Message]:
-    """Return system, the message that opened the task, the summary, kept groups in their order, and the tail.
+    """Return system, the summary, the groups that stay in their order, and the tail.
 
-    Kept groups that are older than the running task stand before it: the user's last request has to be the last one for
-    the model and for the next compaction too.
+    What stood before everything that is summarised stands before the summary: the request that opened the conversation,
+    mostly. All else comes after it, so that the user's last request is the last one for the model and for the next
+    compaction too.
     """
-    is_first = bool(division.pinned) and all(each.id > division.pinned[0].id for each in kept)
-    opening, others = division.pinned[:is_first], division.pinned[is_first:]
-    middle = sorted([*kept, *others], key=lambda numbered: numbered.id)
+    staying = sorted([*kept, *division.pinned], key=lambda numbered: numbered.id)
+    present = {numbered.id for numbered in kept}
+    removed = [numbered.id for numbered in division.old if numbered.id not in present]
+    first = min([*removed, *([] if division.summarised_from is None else [division.summarised_from])], default=0)
+    opening = [numbered.group for numbered in staying if numbered.id < first]
     note: list[Message] = [{"role": "user", "content": summary}] if summary else []
     return [
         *messages_of(division.system),
-        *messages_of([numbered.group for numbered in opening]),
+        *messages_of(opening),
         *note,
-        *messages_of([numbered.group for numbered in middle]),
+        *messages_of([numbered.group for numbered in staying[len(opening) :]]),
         *messages_of(division.tail),
     ]
 

@@ -62,8 +62,8 @@ class Draft:
 class Drafts:
     """Makes the drafts of one compaction; `size` counts a text, `room` is what the target leaves beside the tail.
 
-    `removed` is what the summary tells of removed tool calls. `untold` are a few conditions of the user that the last
-    draft neither tells nor has room to list.
+    `removed` is what the summary tells of removed tool calls. Groups that nobody asks to keep stay only from the place
+    `stays_from` on. `untold` are a few conditions of the user that the last draft neither tells nor has room to list.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Drafts:
         room: int,
         pause: Callable[[], Awaitable[None]],
         removed: RemovedCalls,
+        stays_from: int = 0,
     ) -> None:
         self.division = division
         self.room = room
@@ -89,6 +90,7 @@ class Drafts:
         self._staying = Held(map(written_out, _staying(division)))
         self._carried = carried_by(division.summaries)
         self._removed = removed
+        self._stays_from = stays_from
         self._results = removed.results or self._carried.results
         self._frame = size(summary_message("-", "-", ["-"], state, self._results)) + FRAME
 
@@ -171,6 +173,8 @@ class Drafts:
         present = {each.id for each in kept}
         more: list[NumberedGroup] = []
         for each in reversed(self.division.old):
+            if each.id < self._stays_from:
+                break
             if each.id in present or is_cleared(each.group):
                 continue
             if (size := self._size_of(each)) <= left:

@@ -6,6 +6,7 @@ each rung is counted here, and taken only if it is clearly smaller and at or bel
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import product
 
 from elbowroom.context.budget import Budget, fault_in, is_rescue, least_room
 from elbowroom.context.compaction.answer import Plan, PruneAnswer, Rewrite, Unusable, as_plan
@@ -17,12 +18,15 @@ from elbowroom.context.compaction.division import (
     TaskState,
     build,
     divide,
+    first_request,
     results_being_answered,
+    start_of_turns,
     state_of,
     tail_starts,
 )
 from elbowroom.context.compaction.drafts import Draft, Drafts
 from elbowroom.context.compaction.order import (
+    LONGEST_TOKEN,
     NO_ANSWER,
     Counter,
     Pause,
@@ -32,10 +36,12 @@ from elbowroom.context.compaction.order import (
     PruningRequest,
     Wishes,
 )
-from elbowroom.context.transcript import Transcript
+from elbowroom.context.transcript import Group, Transcript
 
 MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
 LOST = "What the user has demanded is not in it"
+SHARE_OF_FIRST = 10
+"""One part in so many of the window is the most that the first request may take to stay word for word."""
 SHARE_OF_SUMMARY = (2, 3)  # of the room; the rest is for facts
 
 
@@ -51,12 +57,13 @@ class Cannot:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """The means of one compaction: `target` bounds prompt and reserve together, `turns` is the tail's length in turns.
+    """The means of one compaction: `target` bounds prompt and reserve together, `turns` is how many turns stay.
 
+    Fewer stay where there is no room for so many; where `turns` is None, as many as there is room for.
     Without `asks_pruner` the code alone cuts the history. `state` is how the task stands, where the caller knows it
-    better than the last message tells. `on_rung` is told why a rung failed, for the log; `on_progress` what the pruning
-    agent is asked next. `removed` is what the summary tells of the removed tool calls. `pause` is awaited between
-    stretches of work, so that the event loop is never held up for long.
+    better than the last message tells. `on_rung` is told why a rung failed, in words that quote nobody; `on_progress`
+    what the pruning agent is asked next. `removed` is what the summary tells of the removed tool calls. `pause` is
+    awaited between stretches of work, so that the event loop is never held up for long.
     """
 
     budget: Budget
@@ -64,7 +71,7 @@ class Ladder:
     counter: Counter
     pruner: Pruner
     wishes: Wishes
-    turns: int = 1
+    turns: int | None = None
     on_rung: Callable[[str], None] = lambda reason: None
     on_progress: Callable[[Progress], None] = lambda progress: None
     asks_pruner: bool = True
@@ -86,7 +93,7 @@ class Ladder:
         division, room = await self._divide(transcript)
         drafts = None
         if division.old or division.summaries:
-            drafts = self._drafts(division, room)
+            drafts = self._drafts(transcript, division, room)
             if self.asks_pruner and division.old and room >= least_room(self.budget):
                 done = await self._by_pruner(transcript, drafts, before)
                 if done is not None:
@@ -106,18 +113,35 @@ class Ladder:
 
         Results that an unfinished answer is about stay as well, where any tail leaves room for them.
         """
-        wanted = self.cap(self.target)
-        starts = list(tail_starts(transcript.groups, self.turns))
-        *longer, shortest = starts
-        answered = results_being_answered(transcript.groups)
-        tries = [(start, answered) for start in starts if answered] + [(start, frozenset[int]()) for start in longer]
+        groups, wanted = transcript.groups, self.cap(self.target)
+        starts = list(tail_starts(groups, 1 if self.turns is None else self.turns))
+        starts = sorted({min(starts[-1], max(start, self._stays_from(groups))) for start in starts})
+        answered, first = results_being_answered(groups), self._first_request(groups)
+        tries = [(start, answered | first) for start in starts if answered] + [(start, first) for start in starts]
         for start, keeping in tries:
             division = divide(transcript, tails_from=start, keeping=keeping)
             room = await self._room_in(division)
             if division.old and room >= wanted:
                 return division, room
-        division = divide(transcript, tails_from=shortest)
-        return division, await self._room_in(division)
+        division = divide(transcript, tails_from=starts[-1], keeping=first)
+        room = await self._room_in(division)
+        if first and room < wanted // 2:
+            division = divide(transcript, tails_from=starts[-1])
+            room = await self._room_in(division)
+        return division, room
+
+    def _stays_from(self, groups: tuple[Group, ...]) -> int:
+        """Return the place of the first group that may stay without being asked for."""
+        return 0 if self.turns is None else start_of_turns(groups, self.turns)
+
+    def _first_request(self, groups: tuple[Group, ...]) -> frozenset[int]:
+        """Return the place of the conversation's first request where it is small enough to stay word for word."""
+        most = self.budget.window // SHARE_OF_FIRST
+        return frozenset(
+            place
+            for place in first_request(groups)
+            if len(groups[place].text) <= LONGEST_TOKEN * most and self.counter.text(groups[place].text) <= most
+        )
 
     async def _room_in(self, division: Division) -> int:
         base = await self.counter.prompt(build(division, "", ()))
@@ -143,7 +167,7 @@ class Ladder:
             try:
                 answer = await request.ask(reasons)
             except PrunerFailed as error:
-                self.on_rung(str(error))
+                self.on_rung(error.plain)
                 reasons = (NO_ANSWER,)
                 continue
             done = await self._accepted(drafts, await _draft(drafts, answer, cap), rung, before)
@@ -170,14 +194,19 @@ class Ladder:
     async def _by_last_messages(
         self, transcript: Transcript, drafts: Drafts | None, before: int
     ) -> Compaction | Cannot:
-        """Keep system and pinned messages and as many of the last five messages as fit, whole groups of them."""
+        """Keep system and pinned messages and as many of the last five messages as fit, whole groups of them.
+
+        Only where none of these fit with it, the first request goes too.
+        """
         cuts: list[Compaction] = []
-        for start in tail_starts(transcript.groups, 0):
-            division = divide(transcript, tails_from=start)
+        starts = list(tail_starts(transcript.groups, 0))
+        keepings = dict.fromkeys((self._first_request(transcript.groups), frozenset[int]()))
+        for keeping, start in product(keepings, starts):
+            division = divide(transcript, tails_from=start, keeping=keeping)
             cut = await self._compaction(Draft(division, Plan("", ""), (), ""), "last messages", before)
             if self._fault(cut) is None:
-                return await self._with_facts(cut, division, drafts or self._drafts(division, 0))
-            noted = (drafts or self._drafts(division, 0)).results_alone(division)
+                return await self._with_facts(cut, division, drafts or self._drafts(transcript, division, 0))
+            noted = (drafts or self._drafts(transcript, division, 0)).results_alone(division)
             cuts += [await self._compaction(noted, cut.rung, before), cut] if noted.summary else [cut]
         for with_reserve in (True, False):
             for cut in cuts:
@@ -194,9 +223,11 @@ class Ladder:
                 return fuller
         return cut
 
-    def _drafts(self, division: Division, room: int) -> Drafts:
+    def _drafts(self, transcript: Transcript, division: Division, room: int) -> Drafts:
         state = self.state or state_of(division.tail)
-        return Drafts(division, state, self.counter.text, self.budget.window, room, self.pause, self.removed)
+        stays_from = self._stays_from(transcript.groups)
+        size, window = self.counter.text, self.budget.window
+        return Drafts(division, state, size, window, room, self.pause, self.removed, stays_from)
 
     async def _accepted(self, drafts: Drafts, draft: Draft | str, rung: Rung, before: int) -> Compaction | str:
         """Return the draft as a compaction, with fewer groups kept where it is too large, or the reason against it."""

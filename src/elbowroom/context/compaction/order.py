@@ -92,7 +92,11 @@ class Progress:
 
 
 class PrunerFailed(Exception):
-    """The pruning agent gave no answer; the message says why in words for the log."""
+    """The pruning agent gave no answer; the message says why, and `plain` says it without the words of others."""
+
+    def __init__(self, message: str, plain: str = "") -> None:
+        super().__init__(message)
+        self.plain = plain or message
 
 
 class Counter(Protocol):

@@ -23,11 +23,12 @@ from elbowroom.context.outputs.stubs import (
     one_line,
     outcome_of_tests,
     ref_of,
+    ref_of_whole,
     stub,
     target_of,
 )
 from elbowroom.context.outputs.tiers import TierLimits, pruned
-from elbowroom.context.outputs.view import READ_TOOL, SEARCH_TOOL, Limits, ref_in_view, view_of
+from elbowroom.context.outputs.view import READ_TOOL, SEARCH_TOOL, Limits, view_of
 
 __all__ = [
     "BLOCK_CHARACTERS",
@@ -50,8 +51,8 @@ __all__ = [
     "outcome_of_tests",
     "pieces",
     "pruned",
-    "ref_in_view",
     "ref_of",
+    "ref_of_whole",
     "ref_to",
     "ref_to_media",
     "references_in",

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from elbowroom.caches import Recent
 from elbowroom.context.outputs.failures import MOST_AROUND, failure_in
-from elbowroom.context.outputs.view import bytes_of_whole
+from elbowroom.context.outputs.view import bytes_of_whole, ref_in_view
 from elbowroom.context.transcript import Group, as_json, text_of
 from elbowroom.settings.model import ToolKind
 
@@ -105,6 +105,11 @@ def is_cleared(group: Group) -> bool:
 def is_soft_trimmed(text: str) -> bool:
     """Tell whether a result has been trimmed to its beginning and end."""
     return NOTE.match(text, ENDS) is not None
+
+
+def ref_of_whole(text: str) -> str | None:
+    """Return the id that a view, a stub or a trimmed result names; None for a text that is shown whole."""
+    return ref_in_view(text) or ref_of(text)
 
 
 def ref_of(text: str) -> str | None:

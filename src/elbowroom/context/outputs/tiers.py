@@ -2,13 +2,16 @@
 
 **When.** Pruning changes the prompt's beginning, and the engine has to read everything after the change once more. So
 it waits for need and then does a lot at once: it begins when the calls and results that can be shortened take more than
-the budget (the high mark), and goes on until they take three eighths of it (the low mark, 40,000 tokens at most). It
-does nothing where less than a quarter of the budget or 20,000 tokens would come free, or the results of less than seven
-turns; only where they take three times the budget does it wait no longer. While a result that no turn has consumed
+the budget (the high mark), and goes on until they take three eighths of it (the low mark). It does nothing where less
+than a quarter of the budget or `minimum_tokens` would come free, or the results of less than seven turns; only where
+they take three times the budget does it wait no longer. While a result that no turn has consumed
 fills the low mark by itself, pruning waits for the turn after it, just as long. Where the prompt has reached the
 compaction's trigger (`must_shrink`), it acts before that, if three fifths of the budget come free: that spares the
 compaction for a while. If less does, the compaction comes, and pruning with it (`at_any_gain`): one change of the
 beginning instead of two.
+
+A window with room for `protect_tokens` and `minimum_tokens` together needs no shares: there the low mark is
+`protect_tokens`, the newest results up to it stay whatever their age, and a pruning frees at least `minimum_tokens`.
 
 **What.** From old to new, until the low mark is reached:
 
@@ -31,7 +34,7 @@ the marks nor for what comes free. Neither do errors, which nothing shortens: th
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
 
 from elbowroom.context.outputs.output import kind_of
@@ -53,13 +56,13 @@ from elbowroom.settings.model import ToolKind, ToolOutputSettings
 SHARE_OF_WINDOW: Final = (25, 100)
 SHARE_OF_REST: Final = (30, 100)
 LEAST_BUDGET, MOST_BUDGET = 20_000, 60_000
+SHARE_WITH_PROTECTED: Final = (2, 3)
+"""The share of what is free that protected results and the least batch may take together."""
 FLOOR: Final = 16
 """One part in so many of the window is the least budget, however much of it is fixed."""
 
 LOW_MARK: Final = (3, 8)
-MOST_KEPT: Final = 40_000
 BATCH: Final = (1, 4)
-MOST_BATCH: Final = 20_000
 PRESSED_BATCH: Final = (3, 5)
 BATCH_TURNS: Final = 7
 """Turns whose results are shortened at once: so many have to have passed, then, since the last time."""
@@ -86,7 +89,9 @@ Form = Literal["trimmed", "stub"]
 class TierLimits:
     """How much of tool history stays: `budget` in tokens, `truncation_threshold` in characters, the rest are counts.
 
-    `batch_turns` is how many turns' results are shortened at once, unless the prompt is at the trigger.
+    `batch_turns` is how many turns' results are shortened at once, unless the prompt is at the trigger. `protected`
+    are the tokens of the newest results that stay, 0 where the window has no room for so many; `minimum` is how many
+    tokens a pruning frees at least, as far as the budget is no smaller.
     """
 
     budget: int
@@ -96,27 +101,37 @@ class TierLimits:
     truncation_threshold: int = 10_000
     batch_turns: int = BATCH_TURNS
     keeps_errors: bool = True
+    protected: int = 0
+    minimum: int = 20_000
 
     @classmethod
     def of(cls, settings: ToolOutputSettings, window: int, fixed: int) -> Self:
         """Return the limits for a window of which `fixed` tokens cannot be freed."""
-        return cls(
+        limits = cls(
             tool_budget(window, fixed, settings),
             settings.recent_calls_to_keep,
             settings.keep_last_turns,
             settings.clear_after_turns,
             settings.truncation_threshold,
             keeps_errors=settings.preserve_errors_verbatim,
+            minimum=settings.minimum_tokens,
         )
+        free = _share(max(0, window - fixed), SHARE_WITH_PROTECTED)
+        room = limits.budget if settings.context_budget_tokens else free
+        wanted = settings.protect_tokens + settings.minimum_tokens
+        if not settings.protect_tokens or wanted > room:
+            return limits
+        return replace(limits, budget=max(limits.budget, wanted), batch_turns=1, protected=settings.protect_tokens)
 
     @property
     def low_mark(self) -> int:
         """Return how many tokens a pruning leaves."""
-        return min(MOST_KEPT, self.budget * LOW_MARK[0] // LOW_MARK[1])
+        return self.protected or _share(self.budget, LOW_MARK)
 
     def least_gain(self, *, must_shrink: bool) -> int:
         """Return how many tokens a pruning has to free to be worth it."""
-        return max(1, min(MOST_BATCH, _share(self.budget, PRESSED_BATCH if must_shrink else BATCH)))
+        share = self.budget if self.protected else _share(self.budget, PRESSED_BATCH if must_shrink else BATCH)
+        return max(1, min(self.minimum, share))
 
 
 def tool_budget(window: int, fixed: int, settings: ToolOutputSettings) -> int:
@@ -303,8 +318,9 @@ def _unprotected(uses: Sequence[_Use], limits: TierLimits) -> Iterator[_Use]:
     is_recent = True
     for use in uses:
         kept += use.tokens
-        is_recent = is_recent and (use.age <= limits.keep_last_turns or use.rank <= limits.recent_calls_to_keep)
         is_recent = is_recent and kept <= limits.low_mark
+        if not limits.protected:
+            is_recent = is_recent and (use.age <= limits.keep_last_turns or use.rank <= limits.recent_calls_to_keep)
         if use.is_consumed and not is_recent:
             yield use
 

@@ -58,7 +58,8 @@ class LMStudioCounting:
         load = _load_of(info)
         path = None if self._is_known(load) else await asyncio.to_thread(self._path_of, info)
         if not self._is_known(load):  # asked again: another request may have made it meanwhile
-            counter = TokenCounter(info.key or info.id, info.architecture, self._ways(info, path))
+            ways = self._ways(info, path)
+            counter = TokenCounter(info.key or info.id, info.architecture, ways, describes_tools=True)
             self._counters[info.id] = (load, counter)
         return self._counters[info.id][1]
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from aiohttp import hdrs, web
 
-from elbowroom.context.branch import ConversationTree, markdown_of, never_shown
+from elbowroom.context.branch import ConversationTree, full_output_of, markdown_of, never_shown
 from elbowroom.context.conversation import (
     ContextFill,
     Conversation,
@@ -88,9 +88,12 @@ def describe_fill(fill: ContextFill) -> dict[str, Any]:
 
 
 def describe_totals(totals: Totals) -> dict[str, Any]:
-    """Return the tokens of all model calls; `counted` says that elbowroom has counted some of them itself."""
+    """Return the tokens of all model calls, and those of the pruning agent among them as `pruning`, where known.
+
+    `counted` says that elbowroom has counted some of them itself.
+    """
     usage = totals.usage
-    return {
+    told = {
         "input": usage.input,
         "output": usage.output,
         "cache_creation": usage.cache_creation,
@@ -99,6 +102,7 @@ def describe_totals(totals: Totals) -> dict[str, Any]:
         "steps": totals.steps,
         "counted": usage.is_counted,
     }
+    return told if totals.pruning is None else {**told, "pruning": describe_totals(totals.pruning)}
 
 
 def describe_compaction(compaction: KeptCompaction) -> dict[str, Any]:
@@ -135,6 +139,7 @@ def describe_message(kept: KeptMessage, *, is_hidden: bool) -> dict[str, Any]:
         "key": kept.key or None,
         "parent": kept.parent or None,
         "reasoning": kept.reasoning or None,
+        "full_output": full_output_of(kept.message),
         "message": kept.message,
     }
 

@@ -56,6 +56,7 @@ export async function send(path, { method = "GET", body, headers = {}, signal, q
 export async function api(path, options) {
   const response = await send(path, options);
   if (response.status === 204) return null;
+  if (response.ok && response.headers.get("Content-Type")?.startsWith("text/plain")) return response.text();
   let value = null;
   try { value = await response.json(); } catch { /* no JSON: the status says it */ }
   if (!response.ok) throw new ApiError(response.status, value?.error, value?.fields);

@@ -41,6 +41,7 @@ export async function conversationView({ main, signal, id }) {
       ["Messages", number(shown.message_count)],
       ["Tokens read", number(usage.input + usage.cache_read + usage.cache_creation)],
       ["Tokens written", number(usage.output)],
+      ["Of these for compactions", usage.pruning?.total ? number(usage.pruning.total) : null],
       ["Waiting in the queue", shown.queue_length ? number(shown.queue_length) : null],
     ].filter(([, value]) => value !== null).map(([name, value]) => h("div", h("dt", name), h("dd", value))));
     timeline.replaceChildren(...shown.compactions.map((each) => compaction(each, shown.context?.window, route, signal)));
@@ -147,19 +148,24 @@ function messageList(route, signal, conversation, until = Infinity) {
 const divider = (each) => h("li.divider",
   h("span", `Compacted here, ${number(each.before)} to ${number(each.after)} tokens. A summary stands for what is above.`));
 
-function messageItem({ message, created, status, hidden, reasoning, agent }) {
+function messageItem({ message, created, status, hidden, reasoning, agent, full_output: output }) {
   const marks = [hidden && "not shown to the client", status === "interrupted" && "interrupted", status === "streaming" && "being written"].filter(Boolean);
   return h("li", { class: `message ${message.role === "user" ? "from-user" : ""}` },
     h("p.who", h("strong", message.role === "assistant" && agent ? agent : ROLES[message.role] ?? message.role), " ", time(created), marks.map((mark) => h("span.badge", mark))),
     reasoning && h("details", h("summary", "Thought"), h("div.said.quiet-text", reasoning)),
-    content(message),
+    content(message, output),
     (message.tool_calls ?? []).map((call) => h("details", h("summary", "Called ", h("code", written(call.function?.name ?? call.type ?? "a tool"))), h("pre.said", written(call.function?.arguments ?? "")))));
 }
 
-function content({ content: said, role }) {
+function content({ content: said, role }, output) {
   const text = typeof said === "string" ? said : (said ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n");
   if (!text) return null;
   const body = h(role === "tool" ? "pre" : "div", { class: "said" }, text.slice(0, 1500));
   const rest = text.length > 1500 && button(`Show all ${number(text.length)} characters`, () => { body.textContent = text; rest.remove(); }, "small");
-  return [body, rest];
+  const full = output && button("Show the full output", (event) => busy(event.currentTarget, async () => {
+    body.textContent = await api(output);
+    rest && rest.remove();
+    full.remove();
+  }), "small");
+  return [body, rest, full];
 }

@@ -138,9 +138,13 @@ class ConversationIndex:
             return NONE_KNOWN if self.is_complete else None
         if not is_sure or not record.is_whole:
             return None
-        own = {key & ~1 for key in record.keys}.union(record.system)
-        kept = frozenset(key for key, number in zip(keys, numbers, strict=True) if number in own)
+        kept = frozenset(key for key, number in zip(keys, numbers, strict=True) if self._has(record, number))
         return Known(record.id, kept, record.may_have_hidden)
+
+    def _has(self, record: Record, key: int) -> bool:
+        """Tell whether a conversation has a message with this key."""
+        holder = record.number
+        return self._table.has(key, holder) or self._table.has(key | 1, holder) or key in record.system
 
     def _named(self, owner: str, name: str) -> Record | None:
         number = name_number(owner, encoded(name))

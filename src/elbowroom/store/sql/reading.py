@@ -3,12 +3,14 @@
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, func, select
+from sqlalchemy import ColumnElement, Connection, Row, case, func, select
 
 from elbowroom.context.conversation import (
+    PRUNING,
     CompactionDetails,
     ContextFill,
     Conversation,
@@ -26,7 +28,8 @@ from elbowroom.store.base import decoded_text
 from elbowroom.store.changes import is_sound_id
 from elbowroom.store.message_parts import REPLY_FIELDS, UNREADABLE, Part, joined
 from elbowroom.store.sql.dialect import batched
-from elbowroom.store.sql.schema import compactions, message_parts, messages, queue, turns
+from elbowroom.store.sql.schema import compactions, message_parts, messages, queue, step_usage, turns
+from elbowroom.store.sql.statements import COUNTERS
 
 log = logging.getLogger(__name__)
 PARTS: Final = (
@@ -40,13 +43,25 @@ def read_conversation(connection: Connection, row: Row[Any]) -> Conversation:
     """Return all of a conversation."""
     own = messages.c.conversation == row.id
     turns_by_id = {turn.id: turn for turn in connection.execute(select(turns).where(turns.c.conversation == row.id))}
-    return Conversation(conversation_row(row), _compactions(connection, row), _kept(connection, row, own, turns_by_id))
+    kept = _kept(connection, row, own, turns_by_id)
+    return Conversation(_with_pruning(connection, row), _compactions(connection, row), kept)
 
 
 def read_overview(connection: Connection, row: Row[Any]) -> Overview:
     """Return what a conversation is, without what was said in it."""
     count = connection.scalar(select(func.count()).where(messages.c.conversation == row.id)) or 0
-    return Overview(conversation_row(row), _compactions(connection, row), count)
+    return Overview(_with_pruning(connection, row), _compactions(connection, row), count)
+
+
+def _with_pruning(connection: Connection, row: Row[Any]) -> ConversationRow:
+    """Return a conversation as a list shows it, and what the pruning agent has used of its tokens."""
+    sums = [func.coalesce(func.sum(step_usage.c[name]), 0) for name in COUNTERS]
+    counted = func.coalesce(func.max(case((step_usage.c.is_counted, 1), else_=0)), 0)
+    own = select(func.count(), counted, *sums).where(step_usage.c.turn == f"{PRUNING}{row.id}")
+    calls, is_counted, read, written, created, cached = map(int, connection.execute(own).one())
+    usage = StepUsage(read, written, created, cached, is_counted=bool(is_counted))
+    shown = conversation_row(row)
+    return replace(shown, totals=replace(shown.totals, pruning=Totals(usage, calls, 0)))
 
 
 def kept_messages(connection: Connection, row: Row[Any], condition: ColumnElement[bool]) -> Sequence[KeptMessage]:

@@ -8,9 +8,10 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from elbowroom.caches import Recent
-from elbowroom.tokens.count import TokenCount
+from elbowroom.tokens.count import Method, TokenCount
 from elbowroom.tokens.errors import TemplateFailed
-from elbowroom.tokens.families.families import SAME, SPECIAL_TOKENS, Family, Ratios, template_source
+from elbowroom.tokens.families.families import SPECIAL_TOKENS, Family, template_source
+from elbowroom.tokens.families.ratios import SAME, Ratios
 from elbowroom.tokens.families.vocabularies import bundled_tokenizer
 from elbowroom.tokens.files import SegmentCounter, Tokenizer, special_token_pattern
 from elbowroom.tokens.templates import (
@@ -40,18 +41,30 @@ class FamilyCounter:
         self._specials = special_token_pattern(specials)
         self._segments = SegmentCounter(bundled_tokenizer(family.vocabulary, specials))
         self.tokenizer = self._segments.tokenizer
-        self._correction = ScriptCorrection(self.tokenizer, family.ratios)
+        self._scripts = ScriptCorrection(self.tokenizer, family.ratios, family.error.p95)
         self._template = ChatTemplate(template_source(family.format), name=family.name, dialect="own")
 
     def count_text(self, text: str) -> int:
         """Return about how many tokens a text takes."""
+        return self._measured(text)[0]
+
+    def count(self, text: str) -> TokenCount:
+        """Return about how many tokens a text takes, and how far that may be off by the scripts in it."""
+        return self._counted(*self._measured(text))
+
+    def _measured(self, text: str) -> tuple[int, float]:
+        """Return about how many tokens a text takes, and the tokens that its scripts may be off beyond other text."""
         tokens = self._segments.count(text)
         ratios = self.family.ratios
         if ratios is SAME or (ratios.text == 1 and text.isascii()):
-            return tokens
+            return tokens, 0.0
         specials = len(self._specials.findall(text)) if self._specials else 0
-        correction = self._correction.of(self._segments.pieces(text))
-        return specials + round(ratios.text * (tokens - specials) + correction)
+        correction, doubt = self._scripts.of(self._segments.pieces(text))
+        return specials + round(ratios.text * (tokens - specials) + correction), doubt
+
+    def _counted(self, tokens: int, doubt: float) -> TokenCount:
+        method: Method = "family" if self.family.has_vocabulary else "estimate"
+        return TokenCount(tokens, method, self.family.error_of(tokens, doubt))
 
     def count_chat(
         self,
@@ -72,7 +85,8 @@ class FamilyCounter:
             added += self.family.preamble.without_system
         if tools:
             added += self.family.preamble.with_tools
-        return self.family.counted(self.count_text(prompt) + added)
+        tokens, doubt = self._measured(prompt)
+        return self._counted(tokens + added, doubt)
 
     def prompt(
         self,
@@ -131,22 +145,30 @@ CAPACITY: Final = 20_000
 DIGEST_BYTES: Final = 16
 
 
-class ScriptCorrection:
-    """Corrects counts script by script; the corrections of pieces used last are remembered, under their digests."""
+INDENTED: Final = re.compile(r"\n[ \t]")
+Correction = tuple[float, float]
+"""The tokens to add to a count, and how many tokens it may be off beyond the error of other text."""
 
-    def __init__(self, tokenizer: Tokenizer, ratios: Ratios, *, capacity: int = CAPACITY) -> None:
+
+class ScriptCorrection:
+    """Corrects counts script by script; the corrections of pieces used last are remembered, under their digests.
+
+    `error` is that of text without scripts of its own, as a share.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, ratios: Ratios, error: float, *, capacity: int = CAPACITY) -> None:
         self._tokenizer = tokenizer
         self._ratios = ratios
-        self._known = Recent[bytes, float]("script_corrections", capacity)
+        self._error = error
+        self._known = Recent[bytes, Correction]("script_corrections", capacity)
         self._lock = threading.Lock()
 
-    def of(self, pieces: Iterable[str]) -> float:
-        """Return the tokens to add for the scripts in a text given in pieces, beyond the ratio for all text."""
-        if not self._ratios.scripts:
-            return 0.0
-        return sum(self._of_piece(piece) for piece in pieces if not piece.isascii())
+    def of(self, pieces: Iterable[str]) -> Correction:
+        """Return the correction of a text given in pieces."""
+        found = [self._of_piece(piece) for piece in pieces if self._ratios.indent or not piece.isascii()]
+        return sum(tokens for tokens, _ in found), sum(doubt for _, doubt in found)
 
-    def _of_piece(self, piece: str) -> float:
+    def _of_piece(self, piece: str) -> Correction:
         digest = blake2b(piece.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
         with self._lock:
             known = self._known.get(digest)
@@ -157,10 +179,12 @@ class ScriptCorrection:
             self._known.put(digest, correction)
         return correction
 
-    def _calculated(self, piece: str) -> float:
-        ratios = self._ratios
-        return sum(
-            (ratios.scripts[script] - ratios.text) * self._tokenizer.count(run)
-            for script, run in script_runs(piece).items()
-            if script in ratios.scripts
-        )
+    def _calculated(self, piece: str) -> Correction:
+        tokens = self._ratios.indent * len(INDENTED.findall(piece)) if self._ratios.indent else 0.0
+        doubt = 0.0
+        for script, run in script_runs(piece).items():
+            if (scale := self._ratios.scripts.get(script)) is not None:
+                counted = self._tokenizer.count(run)
+                tokens += (scale.ratio - self._ratios.text) * counted
+                doubt += max(0.0, scale.error - self._error) * scale.ratio * counted
+        return tokens, doubt

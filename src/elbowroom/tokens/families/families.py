@@ -10,14 +10,24 @@ cent and two per cent, although the count was exact where it was measured: templ
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import ceil
 from typing import Final, Literal
 
-from elbowroom.tokens.count import TokenCount
+from elbowroom.tokens.families.ratios import (
+    COMMAND_R_RATIOS,
+    DEEPSEEK_RATIOS,
+    GEMMA_RATIOS,
+    GRANITE_RATIOS,
+    LLAMA2_RATIOS,
+    LLAMA3_RATIOS,
+    QWEN35_RATIOS,
+    SAME,
+    UNKNOWN_RATIOS,
+    Ratios,
+)
 from elbowroom.tokens.families.vocabularies import VocabularyName
-from elbowroom.tokens.templates import Script
 
 Format = Literal[
     "chatml",
@@ -101,26 +111,17 @@ def template_source(name: Format) -> str:
     return files("elbowroom.tokens").joinpath("family_templates", f"{name}.jinja").read_text(encoding="utf-8")
 
 
+FEW_TOKENS: Final = 3
+"""How far off even a short prompt may be: templates trim texts and join line breaks in ways of their own."""
 Reasoning = Literal["until answered", "dropped"]
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorBound:
-    """How far a count may be off, as a share of it: in half of all cases, and in 95 of 100."""
+    """How far a count of text without scripts of its own may be off, as a share: in half of all cases, in 95 of 100."""
 
     median: float
     p95: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Ratios:
-    """How many tokens of the model stand for one of the vocabulary used: by script where it matters, and otherwise."""
-
-    text: float = 1.0
-    scripts: Mapping[Script, float] = field(default_factory=dict)
-
-
-SAME: Final = Ratios()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class Family:
 
     `has_vocabulary` says whether the vocabulary is the family's own, not just the nearest one that may be shipped.
     `reasoning` says what its templates do with the thinking of earlier answers. `options` are the switches of its
-    format that are on.
+    format that are on. With `drops_tools` its templates leave the tools out that are offered.
     """
 
     name: str
@@ -150,47 +151,17 @@ class Family:
     preamble: Preamble = Preamble()
     reasoning: Reasoning = "dropped"
     options: frozenset[str] = frozenset()
+    drops_tools: bool = False
 
-    def counted(self, tokens: int) -> TokenCount:
-        """Return a number of tokens that was counted by this family, with how it was got and its error."""
-        return TokenCount(tokens, "family" if self.has_vocabulary else "estimate", ceil(tokens * self.error.p95))
+    def error_of(self, tokens: int, doubt: float = 0.0) -> int:
+        """Return how far off a count of so many tokens may be, `doubt` of them for the scripts in it."""
+        return ceil(tokens * self.error.p95 + doubt) + FEW_TOKENS if tokens else 0
 
+    @property
+    def largest_error(self) -> float:
+        """How far a count may be off in the least certain script, as a share of it."""
+        return max((scale.error for scale in self.ratios.scripts.values()), default=0.0)
 
-LLAMA3_RATIOS: Final = Ratios(
-    1.0,
-    {
-        "han": 1.14,
-        "kana": 1.08,
-        "hangul": 0.95,
-        "greek": 0.45,
-        "cyrillic": 0.9,
-        "hebrew": 2.25,
-        "devanagari": 0.58,
-        "thai": 0.87,
-    },
-)
-LLAMA2_RATIOS: Final = Ratios(1.0, {"han": 1.25, "kana": 1.07, "hangul": 1.44, "cyrillic": 0.93})
-DEEPSEEK_RATIOS: Final = Ratios(1.04, {"han": 0.91, "kana": 0.91})
-GEMMA_RATIOS: Final = Ratios(
-    1.05, {"han": 0.88, "kana": 0.72, "hangul": 0.94, "cyrillic": 0.93, "devanagari": 0.49, "thai": 0.59}
-)
-COMMAND_R_RATIOS: Final = Ratios(
-    1.04, {"han": 0.92, "kana": 0.78, "greek": 0.78, "cyrillic": 0.93, "devanagari": 1.2, "thai": 1.68}
-)
-GRANITE_RATIOS: Final = Ratios(
-    1.06,
-    {
-        "han": 1.2,
-        "kana": 1.13,
-        "hangul": 1.16,
-        "greek": 1.04,
-        "cyrillic": 1.3,
-        "hebrew": 2.0,
-        "arabic": 1.9,
-        "devanagari": 1.27,
-        "thai": 1.66,
-    },
-)
 
 LLAMA3: Final = Family(
     "llama3",
@@ -200,7 +171,7 @@ LLAMA3: Final = Family(
     ratios=LLAMA3_RATIOS,
     preamble=Preamble(always=21, with_tools=56),
 )
-LLAMA2: Final = Family("llama2", "mistral", "llama2", ErrorBound(0.01, 0.06), ratios=LLAMA2_RATIOS)
+LLAMA2: Final = Family("llama2", "mistral", "llama2", ErrorBound(0.01, 0.06), ratios=LLAMA2_RATIOS, drops_tools=True)
 MISTRAL: Final = Family("mistral", "mistral", "mistral", ErrorBound(0.005, 0.02), has_vocabulary=True)
 TEKKEN: Final = Family("tekken", "tekken", "tekken", ErrorBound(0.005, 0.02), has_vocabulary=True)
 NEMO: Final = replace(TEKKEN, name="nemo", format="mistral")
@@ -220,6 +191,7 @@ QWEN3_CODER: Final = replace(
 QWEN35: Final = replace(
     QWEN3,
     name="qwen3.5",
+    ratios=QWEN35_RATIOS,
     preamble=Preamble(always=2, with_tools=178),
     options=frozenset({"xml_calls", "always_thinks"}),
 )
@@ -249,24 +221,27 @@ DEEPSEEK_QWEN: Final = replace(
     preamble=Preamble(always=3),
     options=frozenset({"fenced_calls"}),
 )
-GEMMA: Final = Family("gemma", "o200k with digits", "gemma", ErrorBound(0.03, 0.14), ratios=GEMMA_RATIOS)
-GEMMA4: Final = replace(GEMMA, name="gemma4", format="gemma4")
-PHI3: Final = Family("phi3", "mistral", "phi", ErrorBound(0.01, 0.07), ratios=LLAMA2_RATIOS)
+GEMMA: Final = Family(
+    "gemma", "o200k with digits", "gemma", ErrorBound(0.03, 0.14), ratios=GEMMA_RATIOS, drops_tools=True
+)
+GEMMA4: Final = replace(GEMMA, name="gemma4", format="gemma4", drops_tools=False)
+PHI3: Final = Family("phi3", "mistral", "phi", ErrorBound(0.01, 0.07), ratios=LLAMA2_RATIOS, drops_tools=True)
 PHI4: Final = Family("phi4", "cl100k", "chatml", ErrorBound(0.01, 0.03), has_vocabulary=True)
 PHI4_MINI: Final = Family("phi4-mini", "o200k", "phi", ErrorBound(0.01, 0.03), has_vocabulary=True)
-COMMAND_R: Final = Family("command-r", "o200k with digits", "command", ErrorBound(0.03, 0.12), ratios=COMMAND_R_RATIOS)
+COMMAND_A: Final = Family("command-a", "o200k with digits", "command", ErrorBound(0.03, 0.12), ratios=COMMAND_R_RATIOS)
+COMMAND_R: Final = replace(COMMAND_A, name="command-r", drops_tools=True)
 COMMAND_R7B: Final = replace(
-    COMMAND_R, name="command-r7b", error=ErrorBound(0.035, 0.15), preamble=Preamble(always=520, with_tools=660)
+    COMMAND_A, name="command-r7b", error=ErrorBound(0.035, 0.15), preamble=Preamble(always=520, with_tools=660)
 )
 GRANITE: Final = Family(
     "granite",
     "qwen",
     "granite",
-    ErrorBound(0.03, 0.12),
+    ErrorBound(0.03, 0.15),
     ratios=GRANITE_RATIOS,
     preamble=Preamble(without_system=48, with_tools=20),
 )
-UNKNOWN: Final = Family("unknown", "o200k with digits", "chatml", ErrorBound(0.1, 0.3), ratios=Ratios(1.05))
+UNKNOWN: Final = Family("unknown", "o200k with digits", "chatml", ErrorBound(0.1, 0.3), ratios=UNKNOWN_RATIOS)
 
 NAMES: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), family)
@@ -291,7 +266,8 @@ NAMES: Final = tuple(
         (r"phi[-_. ]?4", PHI4),
         (r"phi[-_. ]?3", PHI3),
         (r"command[-_. ]?r7b", COMMAND_R7B),
-        (r"command[-_. ]?[ra]|\baya\b", COMMAND_R),
+        (r"command[-_. ]?a", COMMAND_A),
+        (r"command[-_. ]?r|\baya\b", COMMAND_R),
         (r"granite", GRANITE),
         (r"deepseek", DEEPSEEK),
         (r"gpt", GPT),

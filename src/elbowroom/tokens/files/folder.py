@@ -1,15 +1,16 @@
 """Reads the tokenizer and the chat templates of an MLX or Hugging Face model folder."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from tokenizers import AddedToken, decoders, models
 from tokenizers import Tokenizer as LibraryTokenizer
 
-from elbowroom.tokens.errors import UnreadableModelFile, UnsupportedTokenizer
+from elbowroom.tokens.errors import UnreadableModelFile
 from elbowroom.tokens.files.engines import LibraryEngine
+from elbowroom.tokens.files.slow import SlowEngine, has_slow_tokenizer, slow_tokenizer
 from elbowroom.tokens.files.tokenizer import ModelText, Tokenizer, TokenizerKind
 
 TOKENIZER: Final = "tokenizer.json"
@@ -26,20 +27,19 @@ def read_model_folder(folder: Path) -> ModelText:
     """Read a model's tokenizer and chat templates from its folder.
 
     The engine for such models (MLX) adds no BOS token of its own. Raises `UnreadableModelFile` where a file
-    is missing or damaged, `UnsupportedTokenizer` where the folder has a tokenizer in another form only.
+    is missing or damaged, `UnsupportedTokenizer` where the folder has a tokenizer in a form that cannot be read here.
     """
-    if not (folder / TOKENIZER).is_file() and any(folder.glob("*.model")):
-        raise UnsupportedTokenizer(
-            f"The model folder {folder} has a SentencePiece file, but no {TOKENIZER}, which elbowroom needs."
-        )
-    library_tokenizer = _library_tokenizer(folder / TOKENIZER)
+    if not (folder / TOKENIZER).is_file() and has_slow_tokenizer(folder):
+        library_tokenizer = slow_tokenizer(folder)
+    else:
+        library_tokenizer = _library_tokenizer(folder / TOKENIZER)
     config = _json_object(folder / CONFIG)
     named = {**_json_object(folder / SPECIAL_TOKENS), **config}
-    added = library_tokenizer.get_added_tokens_decoder().values()
+    engine, kind, added = _engine(library_tokenizer)
     tokenizer = Tokenizer(
         name=folder.name,
-        kind=_kind(library_tokenizer),
-        engine=LibraryEngine(library_tokenizer),
+        kind=kind,
+        engine=engine,
         special_tokens=frozenset(token.content for token in added),
         cut_points=frozenset(token.content for token in added if _is_cut_point(token)),
         bos_token=_token_text(named.get("bos_token")),
@@ -51,14 +51,22 @@ def read_model_folder(folder: Path) -> ModelText:
 def _library_tokenizer(path: Path) -> LibraryTokenizer:
     data = _bytes(path, MAX_TOKENIZER_BYTES)
     try:
-        tokenizer = LibraryTokenizer.from_buffer(data)
+        return LibraryTokenizer.from_buffer(data)
     except Exception as error:  # the library raises nothing narrower
         raise UnreadableModelFile(
             f"The file {path} is no tokenizer that can be read ({error}). Download the model again."
         ) from error
+
+
+def _engine(
+    tokenizer: LibraryTokenizer | SlowEngine,
+) -> tuple[LibraryEngine | SlowEngine, TokenizerKind, Iterable[AddedToken]]:
+    """Return the engine, its kind, and the tokens that were added to the vocabulary."""
+    if isinstance(tokenizer, SlowEngine):
+        return tokenizer, "sentencepiece", tokenizer.added_tokens
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return tokenizer
+    return LibraryEngine(tokenizer), _kind(tokenizer), tokenizer.get_added_tokens_decoder().values()
 
 
 def _kind(tokenizer: LibraryTokenizer) -> TokenizerKind:

@@ -11,13 +11,16 @@ from elbowroom.tokens.errors import UnreadableModelFile
 from elbowroom.tokens.files.segments import SegmentCounter
 from elbowroom.tokens.files.tokenizer import ModelText
 
-KEPT: Final = 3
+MEMORY: Final = 256 << 20
+"""Bytes that the tokenizers which are kept may take together: four or five large vocabularies, dozens of small ones."""
 FOLDER_FILES: Final = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
     "chat_template.json",
+    "config.json",
+    *("tokenizer.model", "tekken.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json"),
 )
 MORE_TEMPLATES: Final = "additional_chat_templates/*.jinja"
 
@@ -29,6 +32,11 @@ class LoadedModel:
     text: ModelText
     segments: SegmentCounter
 
+    @property
+    def bytes_held(self) -> int:
+        """About how much memory it takes, apart from the pieces that its counter remembers."""
+        return self.text.tokenizer.engine.bytes_held
+
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
@@ -39,14 +47,14 @@ class Fingerprint:
 
 
 class TokenizerLoader:
-    """Holds the tokenizers that were used last.
+    """Holds the tokenizers that were used last, as many as `memory` bytes have room for, one at least.
 
     All that ask for a model while it is loaded wait for the same load. It runs in a thread and imports its
     libraries there. Nothing is ever downloaded.
     """
 
-    def __init__(self, *, kept: int = KEPT) -> None:
-        self._kept = kept
+    def __init__(self, *, memory: int = MEMORY) -> None:
+        self._memory = memory
         self._loads: OrderedDict[Path, tuple[Fingerprint, asyncio.Task[LoadedModel]]] = OrderedDict()
 
     async def load(self, path: str | PathLike[str]) -> LoadedModel:
@@ -60,10 +68,8 @@ class TokenizerLoader:
             task = asyncio.create_task(asyncio.to_thread(load_model, fingerprint.path))
             known = (fingerprint, task)
             self._loads[fingerprint.path] = known
-            task.add_done_callback(lambda done: self._forget_failure(fingerprint, done))
+            task.add_done_callback(lambda done: self._loaded(fingerprint, done))
         self._loads.move_to_end(fingerprint.path)
-        while len(self._loads) > self._kept:
-            self._loads.popitem(last=False)
         return await asyncio.shield(known[1])
 
     async def aclose(self) -> None:
@@ -72,10 +78,18 @@ class TokenizerLoader:
         self._loads.clear()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _forget_failure(self, fingerprint: Fingerprint, task: asyncio.Task[LoadedModel]) -> None:
-        failed = task.cancelled() or task.exception() is not None
-        if failed and self._loads.get(fingerprint.path, (None, None))[1] is task:
+    def _loaded(self, fingerprint: Fingerprint, task: asyncio.Task[LoadedModel]) -> None:
+        """Forget a load that failed; for one that did not, forget what was used longest ago until there is room."""
+        if not _has_worked(task) and self._loads.get(fingerprint.path, (None, None))[1] is task:
             del self._loads[fingerprint.path]
+        held = {path: load.result().bytes_held for path, (_, load) in self._loads.items() if _has_worked(load)}
+        while len(held) > 1 and sum(held.values()) > self._memory:
+            oldest = next(iter(held))
+            del held[oldest], self._loads[oldest]
+
+
+def _has_worked(load: asyncio.Task[LoadedModel]) -> bool:
+    return load.done() and not load.cancelled() and load.exception() is None
 
 
 def load_model(path: Path) -> LoadedModel:

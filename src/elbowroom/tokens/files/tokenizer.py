@@ -11,6 +11,10 @@ TokenizerKind = Literal["byte-level", "sentencepiece", "wordpiece"]
 class Engine(Protocol):
     """Turns text without lone surrogates into token ids, special tokens included; lets other threads run."""
 
+    @property
+    def bytes_held(self) -> int:
+        """About how much memory it takes."""
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of one text."""
 

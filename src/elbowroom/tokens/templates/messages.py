@@ -204,7 +204,10 @@ def text_of(message: Message, between: str = "\n") -> str:
     return content if isinstance(content, str) else joined_text(content, between)
 
 
-Script = Literal["han", "kana", "hangul", "greek", "cyrillic", "hebrew", "arabic", "devanagari", "thai"]
+Script = Literal[
+    "han", "kana", "hangul", "greek", "cyrillic", "hebrew", "arabic", "devanagari", "thai", "accented", "emoji", "other"
+]
+"""What is counted by itself: writing systems, Latin words with accents, emoji and arrows, and all other letters."""
 
 RUNS: Final = re.compile(
     "(?P<han>[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uff9f]+)"
@@ -215,6 +218,9 @@ RUNS: Final = re.compile(
     "|(?P<arabic>(?: ?[\u0600-\u06ff\u0750-\u077f]+)+)"
     "|(?P<devanagari>(?: ?[\u0900-\u097f]+)+)"
     "|(?P<thai>(?: ?[\u0e00-\u0e7f]+)+)"
+    "|(?P<accented>(?: ?[A-Za-z]*[\u00c0-\u024f\u1e00-\u1eff][A-Za-z\u00c0-\u024f\u0300-\u036f\u1e00-\u1eff]*)+)"
+    "|(?P<emoji>[\u2190-\u2bff\U0001f000-\U0001faff][\u2190-\u2bff\U0001f000-\U0001faff\u200d\ufe0f ]*)"
+    "|(?P<other>(?: ?[\u0530-\u058f\u0700-\u08ff\u0980-\u0dff\u0e80-\u1dff]+)+)"
 )
 KANA: Final = re.compile("[\u3041-\u30ff]")
 

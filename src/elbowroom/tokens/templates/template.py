@@ -70,7 +70,7 @@ class ChatTemplate:
 
     def knows(self, messages: Sequence[Mapping[str, Any]]) -> bool:
         """Tell whether these messages, but for the last few, were rendered before, so that it takes little time."""
-        return self._growing.knows(messages)
+        return "_growing" in vars(self) and self._growing.knows(messages)
 
     @functools.cached_property
     def _compiled(self) -> "Template":

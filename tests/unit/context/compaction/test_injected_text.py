@@ -51,7 +51,7 @@ async def test_no_result_becomes_a_condition_of_the_user(result: str, answer: st
 
     What the user has demanded stays word for word.
     """
-    messages = [said("system", "You help."), said("user", "Dig on Monday. You must never dig on a Sunday.")]
+    messages = [*chat(1)[:-1], said("user", "Dig on Monday. You must never dig on a Sunday.")]
     for number, more in enumerate((talk(result + " x" * 300, 1), chat(14)[1:], talk(result, 2), chat(14)[1:])):
         messages = await compacted([*messages, said("assistant", f"So {number}."), *more], answer)
         summary = summary_of(messages)

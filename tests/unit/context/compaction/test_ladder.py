@@ -138,7 +138,7 @@ async def test_conversation_itself_is_not_tried_twice_where_it_did_not_work(answ
     await climbed(messages, pruner)
     assert pruner.asked[0][:-1] == messages
     assert [message["role"] for message in pruner.asked[1]] == ["system", "user"]
-    assert '<group id="1">' in str(pruner.asked[1][1]["content"])
+    assert '<group id="2">' in str(pruner.asked[1][1]["content"])
 
 
 async def test_wrong_ids_keep_nothing() -> None:
@@ -233,7 +233,7 @@ async def test_orders_fit_the_window_of_the_pruning_agent(window: int, pruner_wi
 async def test_history_of_ten_windows_is_read_in_parts() -> None:
     """C08, C15: every order fits, every group is in one of them, each with the summary so far."""
     messages: list[Message] = [*chat(400)]
-    messages[1] = said("user", "The very first word was Rumpelstilzchen.")
+    messages[2] = said("assistant", "The very first word was Rumpelstilzchen.")
     assert size(messages) > 10 * 4096
     answers = [plan("It must hold.", f"So far {part} parts were read.", [part]) for part in range(60)]
     pruner = ScriptedPruner(*answers, window=4096, shares_prefix=False)
@@ -242,7 +242,7 @@ async def test_history_of_ten_windows_is_read_in_parts() -> None:
     assert 10 <= len(pruner.asked) <= 60
     read = "".join(str(order[1]["content"]) for order in pruner.asked)
     assert "Rumpelstilzchen" in read
-    first_kept = next(number for number in range(800) if f'<group id="{number}">' not in read and number > 0)
+    first_kept = next(number for number in range(2, 800) if f'<group id="{number}">' not in read)
     assert first_kept > 700
     assert "So far 0 parts were read." in str(pruner.asked[1][1]["content"])
     assert f"So far {len(pruner.asked) - 1} parts were read." in done.summary
@@ -288,7 +288,7 @@ async def test_thousands_of_groups_make_no_huge_order() -> None:
 async def test_earlier_summary_is_shown_and_carried() -> None:
     """C16: the second compaction gives the pruning agent the first summary, and code carries its rules."""
     first = await climbed(
-        [said("system", "You help."), said("user", "Never use tabs in src/a.py."), *long_chat()[1:]],
+        [*chat(1)[:-1], said("user", "Never use tabs in src/a.py."), *long_chat()[1:]],
         ScriptedPruner(FORGETFUL),
     )
     second = [*first.messages, *long_chat()[1:]]
@@ -340,7 +340,7 @@ async def test_open_calls_are_not_shown_to_the_pruning_agent() -> None:
 async def test_running_task_is_pinned_and_a_finished_one_is_not() -> None:
     """C29: of an old command and a new task only the new one is active, also behind a nudge."""
     messages = [
-        said("system", "You help."),
+        *chat(1)[:-1],
         said("user", "Rename the boat to Argo."),
         said("assistant", "Done, it is Argo now."),
         *chat(40)[1:-1],
@@ -349,7 +349,7 @@ async def test_running_task_is_pinned_and_a_finished_one_is_not() -> None:
         said("user", "continue"),
     ]
     done = await climbed(messages, ScriptedPruner(FORGETFUL))
-    assert messages[1] not in done.messages
+    assert messages[3] not in done.messages
     asked = [message for message in done.messages if message["role"] == "user"]
     assert asked[-2:] == [said("user", "Now write the report about the harbour."), said("user", "continue")]
 
@@ -397,7 +397,7 @@ async def test_images_stay_in_pinned_messages_and_are_named_in_old_ones() -> Non
     old = {"role": "user", "content": [{"type": "text", "text": "Look at the harbour"}, image]}
     task = {"role": "user", "content": [{"type": "text", "text": "Which boat is this?"}, image]}
     nudges = [said("assistant", "A yawl."), said("user", "continue"), said("assistant", "Well."), said("user", "go on")]
-    messages = [said("system", "You help."), old, *chat(40)[1:-1], task, *nudges]
+    messages = [*chat(1)[:-1], old, *chat(40)[1:-1], task, *nudges]
     pruner = ScriptedPruner(FORGETFUL, window=WINDOW, shares_prefix=False)
     done = await climbed(messages, pruner, turns=0)
     assert task in done.messages

@@ -27,7 +27,7 @@ def group(text: str, role: str = "user") -> Group:
 
 
 def test_order_of_the_parts() -> None:
-    """System, the summary, kept groups, the message that opened the task and nudges in order, the tail."""
+    """System, what stood before all that is summarised, the summary, the groups that stay in order, the tail."""
     texts = [
         "You help.",
         "Old one.",
@@ -46,15 +46,15 @@ def test_order_of_the_parts() -> None:
     built = [message["content"] for message in build(division, "THE SUMMARY", kept)]
     assert built == [
         "You help.",
-        "THE SUMMARY",
         "Old one.",
+        "THE SUMMARY",
         "Write the report.",
         "I go on.",
         "continue",
         "Yes.",
     ]
     newer = [message["content"] for message in build(division, "THE SUMMARY", kept[1:])]
-    assert newer == ["You help.", "Write the report.", "THE SUMMARY", "I go on.", "continue", "Yes."]
+    assert newer == ["You help.", "THE SUMMARY", "Write the report.", "I go on.", "continue", "Yes."]
     assert "THE SUMMARY" not in [message["content"] for message in build(division, "", kept)]
 
 

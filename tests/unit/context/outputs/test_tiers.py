@@ -378,3 +378,39 @@ def test_budget_that_is_set() -> None:
     assert tool_budget(32_768, 8000, ToolOutputSettings(context_budget_tokens=12_000)) == 12_000
     assert tool_budget(8192, 4192, ToolOutputSettings(context_budget_tokens=12_000)) == 4000
     assert TierLimits.of(ToolOutputSettings(keep_last_turns=7), 8192, 1792) == TierLimits(1920, keep_last_turns=7)
+
+
+LARGE = TierLimits.of(ToolOutputSettings(), 131_072, 30_000)
+
+
+def test_newest_results_stay_up_to_the_protected_tokens_in_a_large_window() -> None:
+    """At 131,072 the newest 40,000 tokens stay, whatever their age, and older ones go when that frees 20,000."""
+    thousand = chat(*[4000] * 80)
+    for must_shrink in (False, True):
+        after = prune(thousand, LARGE, must_shrink=must_shrink)
+        assert after is not None
+        results = [message for message in after if message["role"] == "tool"]
+        whole = [len(message["content"]) == 4000 for message in results]
+        assert whole == [False] * 40 + [True] * 40
+
+
+@pytest.mark.parametrize(("results", "is_pruned"), [(55, False), (59, False), (62, True)])
+def test_large_window_is_pruned_only_where_the_minimum_comes_free(results: int, is_pruned: bool) -> None:
+    """Less than `minimum_tokens` beside the protected ones is not worth reading the prompt anew."""
+    for must_shrink in (False, True):
+        assert (prune(chat(*[4000] * results), LARGE, must_shrink=must_shrink) is not None) == is_pruned
+    freed = prune(chat(*[4000] * results), LARGE, must_shrink=True, at_any_gain=True)
+    assert freed is not None  # goes along with a compaction
+
+
+def test_protected_tokens_and_the_minimum_are_settings() -> None:
+    """Other numbers hold where there is room for them; in a small window, and with 0, the shares hold."""
+    own = TierLimits.of(ToolOutputSettings(protect_tokens=10_000, minimum_tokens=5000), 32_768, 6000)
+    assert (own.low_mark, own.budget, own.least_gain(must_shrink=False)) == (10_000, 15_000, 5000)
+    for settings_of_it, window in ((ToolOutputSettings(), 65_536), (ToolOutputSettings(protect_tokens=0), 131_072)):
+        shares = TierLimits.of(settings_of_it, window, 6000)
+        assert shares.low_mark == shares.budget * 3 // 8
+        assert shares.budget == tool_budget(window, 6000, settings_of_it)
+    asked = ToolOutputSettings(context_budget_tokens=100_000)
+    assert TierLimits.of(asked, 8192, 2000).low_mark == (8192 - 2000) * 3 // 8
+    assert TierLimits.of(asked, 200_000, 2000).low_mark == 40_000

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from elbowroom.agents.tools.outputs.pages import shown_within
 from elbowroom.agents.tools.outputs.tools import Quota, output_tools, ref_written, told_media
 from elbowroom.agents.tools.tool import Media, ServerTool, ToolResult, parsed_arguments
 from elbowroom.context.compaction import RemovedCalls, index_of, lists_named_in, note_on, results_in
@@ -17,22 +19,21 @@ from elbowroom.context.outputs import (
     ToolOutputs,
     is_stub,
     pruned,
-    ref_in_view,
+    ref_of_whole,
     ref_to,
     view_of,
 )
-from elbowroom.context.outputs import ref_of as ref_in_stub
 from elbowroom.context.transcript import Message, text_of, whole_characters, with_text
 from elbowroom.settings.model import ToolKind, ToolOutputSettings
 
-VIEWS_IN_BUDGET: Final = 5
-"""One result takes at most so small a part of what all may take."""
 LEAST_KEPT: Final = 200
 """Characters from which a result is worth a reference: a shorter one is no longer than what would stand for it."""
 LONG: Final = 250_000
 """Characters from which a view is made in a thread."""
 UNMEASURED: Final = TierLimits(budget=2000)
 """What counts as long as a prompt could not be counted."""
+UNMEASURED_ROOM: Final = 400
+"""Tokens of one result as long as a prompt could not be counted."""
 NOTHING: Final = "(The tool returned nothing.)"
 READERS: Final[dict[str, ToolKind]] = {READ_TOOL: "read", SEARCH_TOOL: "query"}
 
@@ -60,9 +61,10 @@ class OutputKeeper:
         self._size_of: Callable[[str], int] = len
         self._quota = Quota(0, lambda text: self._size_of(text))
         self._limits = UNMEASURED
+        self._room = UNMEASURED_ROOM
         self._refs = {} if refs is None else refs
         self._lists: set[str] = set()
-        self._whole: dict[str, str] = {}  # whole outputs of this step, by the text that the model is shown
+        self._new: dict[str, _NewResult] = {}  # results of this step, by the text that the model is shown
 
     @property
     def readers(self) -> list[ServerTool]:
@@ -70,15 +72,25 @@ class OutputKeeper:
         lines, most = self._settings.max_line_length, self._settings.max_message_bytes
         return output_tools(self._outputs, self._owner, self._quota, max_line_length=lines, max_bytes=most)
 
-    def begin_step(self, size_of: Callable[[str], int], window: int, fixed: int) -> None:
-        """Set the room for results; `fixed` is how many tokens no pruning can free, the reply included."""
+    def begin_step(self, size_of: Callable[[str], int], window: int, fixed: int, room: int) -> None:
+        """Set the room for results: all of a step together have at most `room` tokens.
+
+        `fixed` is how many tokens no pruning can free, the reply included.
+        """
         self._size_of = size_of
         self._limits = TierLimits.of(self._settings, window, fixed)
-        self._quota.begin_step(self._view_tokens)
+        self._room = min(room, self._settings.context_budget_tokens or room)
+        self._quota.begin_step(self._room)
 
     def let_go(self) -> None:
-        """Drop the whole outputs of this step: what the model gets of them is settled."""
-        self._whole.clear()
+        """Drop the whole results of this step: what the model gets of them is settled."""
+        self._new.clear()
+        self._quota.let_go()
+
+    def whole_bytes(self, shown: str) -> int | None:
+        """Return the size of the whole result of this step that the model is shown in this form, None for others."""
+        new = self._new.get(shown)
+        return new.ref.bytes if new is not None else None
 
     async def shown(self, tool: ServerTool, result: ToolResult) -> str:
         """Keep what a tool returned, and return what the model is shown of it."""
@@ -86,7 +98,7 @@ class OutputKeeper:
             return whole_characters(result.text) or NOTHING
         kept = [await self._kept(tool.name, part) for part in result.media]
         text = "\n".join(filter(None, [result.text, *kept])) or NOTHING
-        return await self._view(tool.name, text)
+        return await self._view(tool.name, text, result.page if not kept else None)
 
     async def take_in(self, messages: Sequence[Message], of_client: Sequence[Message] = ()) -> list[Message] | None:
         """Keep all results of a history, so that they can be shortened and read again.
@@ -119,13 +131,12 @@ class OutputKeeper:
 
         Where not even the note of a view fits, one line says where the whole is.
         """
-        ref, whole = self._refs.get(text), self._whole.get(text)
-        if ref is None or whole is None:
-            return None
-        view = view_of(whole, ref, self._view_limits(tokens), self._size_of).text
+        if (new := self._new.get(text)) is None:
+            return self._quota.smaller(text, tokens)
+        view = self._view_within(new, tokens)
         if self._size_of(view) > tokens:
-            view = min(view, f"{MARK}{ref.id}; {ref.bytes:,} bytes, more than fits beside the others]", key=len)
-        return self._shown_as(view, ref, whole)
+            view = min(view, f"{MARK}{new.ref.id}; {new.ref.bytes:,} bytes, more than fits beside the others]", key=len)
+        return self._shown_as(view, new)
 
     def pruned(
         self, messages: Sequence[Message], *, must_shrink: bool, at_any_gain: bool = False
@@ -179,7 +190,7 @@ class OutputKeeper:
 
     async def _named_in(self, text: str) -> ToolOutputRef | None:
         """Return the output that a view or stub names; a text that only looks like one has an output of its own."""
-        named = ref_in_view(text) or ref_in_stub(text)
+        named = ref_of_whole(text)
         if named is None:
             return None
         own = await self._outputs.find(self._owner, ref_to(self._owner, text).id)
@@ -188,27 +199,36 @@ class OutputKeeper:
     async def _kept(self, name: str, part: Media) -> str:
         return told_media(await self._outputs.keep_media(self._owner, name, part.mime_type, part.data))
 
-    async def _view(self, name: str, text: str) -> str:
-        ref = await self._outputs.keep(self._owner, name, text)
-        limits = self._view_limits(self._view_tokens)
+    async def _view(self, name: str, text: str, page: Callable[[int], str] | None = None) -> str:
+        new = _NewResult(await self._outputs.keep(self._owner, name, text), text, page)
         if len(text) < LONG:
-            view = view_of(text, ref, limits, self._size_of)
+            view = self._view_within(new, self._room)
         else:
-            view = await asyncio.to_thread(view_of, text, ref, limits, self._size_of)
-        return self._shown_as(view.text, ref, text)
+            view = await asyncio.to_thread(self._view_within, new, self._room)
+        return self._shown_as(view, new)
 
-    def _shown_as(self, view: str, ref: ToolOutputRef, whole: str) -> str:
+    def _view_within(self, new: "_NewResult", tokens: int) -> str:
+        """Return a result within so many tokens: whole, as a page that says how to read on, or beginning and end."""
+        limits = Limits(self._settings.max_line_length, self._settings.max_message_bytes, tokens)
+        view = view_of(new.text, new.ref, limits, self._size_of)
+        if view.is_whole or new.page is None:
+            return view.text
+        return shown_within(new.page, len(new.text), limits.max_bytes, tokens, self._size_of) or view.text
+
+    def _shown_as(self, view: str, new: "_NewResult") -> str:
         shown = whole_characters(view)
-        self._refs[shown] = ref
-        self._whole[shown] = whole
+        self._refs[shown] = new.ref
+        self._new[shown] = new
         return shown
 
-    @property
-    def _view_tokens(self) -> int:
-        return self._limits.budget // VIEWS_IN_BUDGET
 
-    def _view_limits(self, tokens: int) -> Limits:
-        return Limits(self._settings.max_line_length, self._settings.max_message_bytes, tokens)
+@dataclass(frozen=True, slots=True)
+class _NewResult:
+    """A result that came in this step, whole, and its reference; `page` makes a shorter one where the tool can."""
+
+    ref: ToolOutputRef
+    text: str
+    page: Callable[[int], str] | None
 
 
 def _unread_from(messages: Sequence[Message]) -> int:

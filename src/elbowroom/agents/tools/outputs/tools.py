@@ -142,16 +142,21 @@ def _place_to_go_on(found: Found, shown: int) -> tuple[int, int] | None:
     return None if found.is_complete else search.place
 
 
+Compose = Callable[[int, Callable[[str], int]], str]
+"""Makes a page within so many tokens, counted by the function given; "" where nothing fits."""
+
+
 class Quota:
     """The tokens that all calls of one step share, also calls that run at the same time.
 
-    `size_of` counts the tokens of a text; it is called in a thread.
+    `size_of` counts the tokens of a text; it is called in a thread. Pages can be made smaller until `let_go`.
     """
 
     def __init__(self, tokens: int, size_of: Callable[[str], int]) -> None:
         self._granted = self._left = max(0, tokens)
         self._size_of = size_of
         self._turn = asyncio.Lock()
+        self._pages: dict[str, Compose] = {}
 
     def begin_step(self, tokens: int) -> None:
         """Grant the calls of the next step so many tokens; what was left over is gone."""
@@ -162,7 +167,16 @@ class Quota:
         """Return how many tokens this step may still take."""
         return self._left
 
-    async def fill(self, compose: Callable[[int, Callable[[str], int]], str]) -> str:
+    def smaller(self, page: str, tokens: int) -> str | None:
+        """Return a page of this step within so many tokens, None for any other text and where nothing fits."""
+        compose = self._pages.get(page)
+        return (compose(tokens, self._size_of) or None) if compose is not None else None
+
+    def let_go(self) -> None:
+        """Forget how the pages of this step were made: what the model gets of them is settled."""
+        self._pages.clear()
+
+    async def fill(self, compose: Compose) -> str:
         """Return what `compose(tokens, size_of)` makes within the tokens that are left, and subtract its size.
 
         `compose` runs in a thread and returns "" where nothing fits; a sentence that says so is returned then.
@@ -170,6 +184,7 @@ class Quota:
         async with self._turn:
             text = await asyncio.to_thread(compose, self._left, self._size_of)
             if text:
+                self._pages[text] = compose
                 self._left -= await asyncio.to_thread(self._size_of, text)
                 return text
         if self._left < self._granted:
