@@ -60,9 +60,7 @@ def _columns(table: Table, taken: dict[str, ColumnElement[Any]]) -> dict[str, Co
     """Return the columns of a new row; those that are not `taken` from elsewhere are given."""
     given = [column for column in table.columns if column is not table.autoincrement_column]
     return {
-        column.name: taken[column.name]
-        if column.name in taken
-        else bindparam(f"new_{column.name}", type_=column.type)
+        column.name: taken[column.name] if column.name in taken else bindparam(f"new_{column.name}", type_=column.type)
         for column in given
     }
 
