@@ -9,7 +9,9 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 from command_line import PATIENCE, run, running
+from fake_upstream import fake_upstream
 from serving import settings_for
 
 from elbowroom import __version__
@@ -85,6 +87,26 @@ async def test_it_says_which_models_there_are(tmp_path: Path) -> None:
         async with running(tmp_path, "serve", "--config", config) as program:
             line = await program.line_with("lmstudio: ")
             assert f"lmstudio: {len(studio.models)} models; loaded: lmstudio/qwen2.5-7b-instruct (8192 tokens)" in line
+
+
+async def test_an_agent_whose_window_nobody_tells_is_an_error_at_start_and_on_reload(tmp_path: Path) -> None:
+    """The log names the agent and what to do before anybody chats with it; a corrected file is silent."""
+
+    async def listing(request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "tiny"}]})
+
+    async with fake_upstream({"/v1/models": listing}) as upstream:
+        agents = '[[agents]]\nid = "{}"\nprovider = "openai"\nmodel = "tiny"\n'
+        wrong = settings_for(upstream.url, kind="openai", provider="manage_context = true", agents=agents)
+        config = write_settings(tmp_path, wrong.format("writer"))
+        async with running(tmp_path, "serve", "--config", config) as program, aiohttp.ClientSession() as http:
+            line = await program.line_with("would not answer")
+            assert "ERROR   The agent 'writer' would not answer. The window of 'tiny' is not known: " in line
+            assert "set manage_context = false for this provider" in line
+            write_settings(tmp_path, wrong.format("poet"))
+            async with http.get(f"{await program.address()}/v1/models"):
+                line = await program.line_with("'poet' would not answer")
+            assert "ERROR" in line
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGINT])

@@ -227,6 +227,25 @@ async def test_messages(served: Served) -> None:
     assert said(seen) == ["What is in list 1?", "Milk.", "Milk and bread"]
 
 
+async def test_messages_of_each_conversation_are_numbered_from_1(served: Served) -> None:
+    """In pages, alone and in exports, whatever was said in other conversations before; cursors fit the numbers."""
+    await milk(store_of(served))
+    second = f"conv_{2:024x}"
+    noted = Noted(store_of(served), second).begin()
+    for question in ("And eggs?", "And tea?"):
+        noted.ask(question)
+        noted.answer("Yes.")
+    await noted.keep()
+    everything = (await get(served, f"/{second}/messages", branch="all"))["data"]
+    assert [item["number"] for item in everything] == [1, 2, 3, 4]
+    assert [item["number"] for item in (await get(served, f"/{second}/messages", limit=2))["data"]] == [1, 2]
+    after = await get(served, f"/{second}/messages", after=everything[1]["id"])
+    assert [item["number"] for item in after["data"]] == [3, 4]
+    assert (await get(served, f"/{second}/messages/{everything[2]['id']}"))["number"] == 3
+    async with served.http.get(f"{served.url}/v1/conversations/{second}/export?format=json") as response:
+        assert [item["number"] for item in (await response.json(content_type=None))["messages"]] == [1, 2, 3, 4]
+
+
 async def test_one_message(served: Served) -> None:
     """A message shows what was said to the letter, and where it stands."""
     await milk(store_of(served))
@@ -239,6 +258,8 @@ async def test_one_message(served: Served) -> None:
         "status": "complete",
         "agent": "writer",
         "turn": result["turn"],
+        "turn_status": "complete",
+        "calls": {},
         "hidden": False,
         "key": answer["key"],
         "parent": question["key"],

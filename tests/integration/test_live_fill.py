@@ -87,7 +87,7 @@ async def test_what_a_turn_shows(tmp_path: Path) -> None:
         studio.enqueue(Script("Yes", WaitFor(end)))
         asking = asyncio.create_task(ask(served, chat_body("Does the ferry run today?", stream=True)))
         turn = await live_once(served, "streaming")
-        assert set(turn) == {"conversation", "title", "agent", "model", "phase", "fill", "began"}
+        assert set(turn) == {"conversation", "title", "agent", "model", "phase", "doing", "fill", "began"}
         assert turn["title"] == "Does the ferry run today?"
         assert (turn["agent"], turn["model"]) == ("writer", "qwen2.5-7b-instruct")
         assert (turn["fill"]["window"], turn["fill"]["trigger"], turn["fill"]["stop_at"]) == (32_768, 26_214, 29_491)

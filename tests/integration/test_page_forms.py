@@ -109,6 +109,22 @@ async def test_agent_is_made_changed_switched_off_and_deleted(tmp_path: Path, br
         assert "my-poet" not in [agent["id"] for agent in await agents_of(served)]
 
 
+async def test_a_new_agent_with_a_model_that_nobody_has_is_asked_about(tmp_path: Path, browser: Browser) -> None:
+    """The nearest model is named before the agent is made; it is made only where the person wants it all the same."""
+    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/agents/+new") as page:
+        await page.get_by_label("Name", exact=True).fill("My Poet")
+        await page.get_by_label("Model", exact=True).fill(f"{QWEN}x")
+        await page.get_by_role("button", name="Create agent").click()
+        dialog = page.get_by_role("dialog")
+        await expect(dialog).to_contain_text(f"did you mean {QWEN}?")
+        await dialog.get_by_role("button", name="Cancel").click()
+        assert "my-poet" not in [agent["id"] for agent in await agents_of(served)]
+        await page.get_by_role("button", name="Create agent").click()
+        await dialog.get_by_role("button", name="Create all the same").click()
+        await expect(page.get_by_role("link", name="My Poet")).to_be_visible()
+        await expect(page.locator(".card", has_text="My Poet")).to_contain_text("has no model")
+
+
 async def agents_of(served: Served) -> list[dict[str, object]]:
     """Return the agents as the API has them."""
     async with served.http.get(f"{served.url}/api/agents") as response:

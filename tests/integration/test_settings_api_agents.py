@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from chatting import AGENT, MODEL, chat_body, eventually
 from fake_upstream import byte_server, fake_upstream, says
 from patient_counting import wait_for_counts
@@ -51,6 +52,38 @@ async def test_an_agent_from_its_beginning_to_its_end(tmp_path: Path) -> None:
         assert (status, agent["id"], await ids(served)) == (200, "judge", ["writer", "judge"])
         assert (await ask(served, "DELETE", "/api/agents/judge"))[0] == 204
         assert served.settings.read_text(encoding="utf-8").strip() == before.strip()
+
+
+async def test_a_model_that_no_provider_has_is_warned_of_with_the_nearest(tmp_path: Path) -> None:
+    """Before the agent is made, when it is made, and in the list; one whose model is there has no problem."""
+    async with SimulatedLMStudio() as studio, serve(tmp_path, settings_for(studio.base_url, agents=WRITER)) as served:
+        wrong = {"model": "qwen2.5-7b-instrukt", "provider": "lmstudio"}
+        _, checked = await ask(served, "POST", "/api/agents/check", wrong)
+        assert checked["problem"].startswith(
+            "The provider 'lmstudio' has no model 'qwen2.5-7b-instrukt' (did you mean qwen2.5-7b-instruct?). It has: "
+        )
+        assert await ids(served) == ["writer"]
+        _, made = await ask(served, "POST", "/api/agents", {**wrong, "id": "critic"})
+        assert made["problem"] == checked["problem"]
+        _, listed = await ask(served, "GET", "/api/agents")
+        assert listed["data"][1]["problem"] == checked["problem"]
+        _, changed = await ask(served, "PATCH", "/api/agents/critic", {"model": MODEL})
+        assert changed["problem"] is None
+
+
+async def test_an_agent_whose_window_nobody_tells_says_so_in_the_list(tmp_path: Path) -> None:
+    """With what to do about it, before anybody chats with it."""
+
+    async def listing(request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "tiny"}]})
+
+    agents = '[[agents]]\nid = "critic"\nprovider = "openai"\nmodel = "tiny"\n'
+    async with fake_upstream({"/v1/models": listing}) as upstream:
+        settings = settings_for(upstream.url, kind="openai", provider="manage_context = true", agents=agents)
+        async with serve(tmp_path, settings) as served:
+            _, listed = await ask(served, "GET", "/api/agents")
+            assert listed["data"][0]["problem"].startswith("The window of 'tiny' is not known: ")
+            assert "manage_context = false" in listed["data"][0]["problem"]
 
 
 @pytest.mark.parametrize(

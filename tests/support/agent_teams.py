@@ -42,8 +42,9 @@ def results_of(body: Body) -> list[str]:
 
 
 def notices_of(chunks: Sequence[Body]) -> list[tuple[str, str]]:
-    """Return the kind and the text of each notice in a stream."""
-    return [(chunk["elbowroom"]["kind"], chunk["event"]["data"]["description"]) for chunk in chunks if "event" in chunk]
+    """Return the kind and the text of each notice in a stream, without those about calls of tools."""
+    told = [chunk for chunk in chunks if "event" in chunk and not chunk["elbowroom"]["kind"].startswith("tool ")]
+    return [(chunk["elbowroom"]["kind"], chunk["event"]["data"]["description"]) for chunk in told]
 
 
 def tools_of(body: Body) -> list[str]:

@@ -57,6 +57,7 @@ LATE = frozenset(
         "elbowroom.tokens.files.gguf",
         "elbowroom.tokens.files.gguf_tokenizer",
         "elbowroom.agents.tools.mcp.convert",
+        "elbowroom.agents.tools.mcp.lines",
         "elbowroom.agents.tools.mcp.link",
         "elbowroom.agents.tools.vault",
     }

@@ -130,6 +130,8 @@ class Notice:
         "store",
         "results cut",
         "results shortened",
+        "tool call",
+        "tool result",
     ]
     text: str
     is_done: bool = True
@@ -137,6 +139,11 @@ class Notice:
     after: int | None = None
     seconds: float | None = None
     progress: Progress | None = None
+
+    @property
+    def is_status_only(self) -> bool:
+        """Tell whether it is never written into the text of an answer, which it would fill."""
+        return self.progress is not None or self.kind in ("tool call", "tool result")
 
 
 AnswerEvent = TextDelta | ReasoningDelta | ToolCall | Notice

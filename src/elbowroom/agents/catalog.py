@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamTimeout
+from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamTimeout, WindowUnknown
 from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.providers.lmstudio import find_model
 from elbowroom.settings.keys import did_you_mean
 from elbowroom.settings.model import AgentSettings
 
@@ -130,6 +131,25 @@ async def _models_or_failure(provider: Provider) -> Sequence[ModelInfo] | Elbowr
         return error
     except TimeoutError:
         return UpstreamTimeout(f"The provider {provider.id!r} did not list its models in {LISTING_SECONDS:g} seconds.")
+
+
+async def why_no_answer(model: str, provider: Provider) -> str | None:
+    """Return in words why an agent with this model would not answer; None where it would, or where nobody knows.
+
+    A server that is passed through may know more models than it lists.
+    """
+    found = await _models_or_failure(provider)
+    if isinstance(found, ElbowroomError):
+        return None
+    info = find_model(found, model) or find_model(found, f"{model}:latest")  # as Ollama completes a name
+    if info is None:
+        there = {each.id: each.id for each in found if each.kind != "embedding"}
+        named = ", ".join([*there][:MOST_NAMED]) or "none"
+        return f"The provider {provider.id!r} has no model {model!r}{did_you_mean(model, there)}. It has: {named}."
+    is_there = info.state not in ("not-loaded", "loading")  # else its window is known once it is loaded
+    if provider.manages_context and is_there and info.loaded_context is None:
+        return WindowUnknown(info.id, provider.id).message
+    return None
 
 
 def _with_model(rows: Sequence[CatalogRow], name: str) -> list[CatalogRow]:

@@ -139,7 +139,7 @@ class _Asked:
         """Return settings under which nothing is kept of the answer or done after it: the answer is a tool's result."""
         compaction = self.settings.compaction.model_copy(update={"background": False})
         memory = self.settings.memory.model_copy(update={"flush": False})
-        return replace(self.settings, compaction=compaction, memory=memory, live=None, running=None)
+        return replace(self.settings, compaction=compaction, memory=memory, live=None, running=None, tool_events=False)
 
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}

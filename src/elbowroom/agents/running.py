@@ -32,6 +32,8 @@ PHASES_TOLD: Final[dict[str, Phase]] = {
     "compacted": "prefill",
     "not compacted": "prefill",
     "waiting": "waiting",
+    "tool call": "tool",
+    "tool result": "tool",
 }
 """The phase that begins with a notice of each kind."""
 
@@ -73,8 +75,9 @@ class RunningAnswer:
     The answer of a turn has an `owner`, the `name` that the client gives the conversation, and the `id` of the turn;
     it is seen as a turn of its `conversation` from the moment when that is known. `agent` and `model` answer now, and
     `filling` returns how full the model's window is; it is None where the window is not managed. `spoke_at` is when
-    the first word or thought came, by the monotonic clock. `is_stopped` says that a person has stopped the turn: its
-    answer is what was said until then. `wants_last_words` says that the model is to tell what was left undone.
+    the first word or thought came, by the monotonic clock. `doing` is what the last notice that began a phase said.
+    `is_stopped` says that a person has stopped the turn: its answer is what was said until then. `wants_last_words`
+    says that the model is to tell what was left undone.
     """
 
     task: "asyncio.Task[object]"
@@ -89,6 +92,7 @@ class RunningAnswer:
     model: str = ""
     filling: Callable[[], ContextFill | None] | None = None
     spoke_at: float | None = None
+    doing: str = ""
     is_stopped: bool = False
     wants_last_words: bool = False
     _is_ending: bool = False
@@ -115,6 +119,7 @@ class RunningAnswer:
                 self.spoke_at = self.spoke_at or time.monotonic()
         elif last.kind in PHASES_TOLD:
             self.phase = PHASES_TOLD[last.kind]
+            self.doing = last.text
 
     def stop(self, *, last_words: bool = False) -> None:
         """Stop the turn where it is; while the model says its last words, stop those."""

@@ -1,14 +1,12 @@
 """What is kept of conversations: the changes that are noted, what can be read again, and their store's protocol."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import CallState, Message
 
-LARGEST_PAGE = 200
-"""Conversations that one page of a list may have."""
-
+LARGEST_PAGE = 200  # conversations that one page of a list may have
 PRUNING: Final = "pruning_"  # and a conversation's id: the turn that all calls of its pruning agents count to
 
 Status = Literal["streaming", "complete", "interrupted"]
@@ -313,7 +311,7 @@ class KeptMessage:
     """A message of a conversation: one that a client sent, or one of a turn, which `turn` then names.
 
     The `key` and `parent` of a client's message are its place in the tree; the messages of a turn stand between the
-    turn's `parent` and its `key`, in the order of `number`. `reasoning` is the model's thinking before its words.
+    turn's `parent` and its `key`, by `number`, from 1 on. `reasoning` is its thinking, `calls` its calls' states.
     """
 
     id: str
@@ -326,6 +324,8 @@ class KeptMessage:
     message: Message
     reasoning: str
     at: float
+    turn_status: Status | None = None
+    calls: Mapping[str, CallState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,9 +138,8 @@ class FrameEncoder:
         return self._notice(replace(self._open, text="Stopped.", is_done=True)) if self._open else ""
 
     def _notice(self, notice: Notice) -> str:
-        """Return a notice in the chosen form; progress is never written as a line, as it would fill the text."""
-        is_progress = notice.progress is not None
-        if not is_progress:
+        """Return a notice in the chosen form; some are never written as a line, as they would fill the text."""
+        if notice.progress is None:
             self._open = None if notice.is_done else notice
         match self._notices:
             case "off":
@@ -148,9 +147,9 @@ class FrameEncoder:
             case "comment":
                 return comment(notice.text)
             case "content":
-                return "" if is_progress else self._line(notice.text)
+                return "" if notice.is_status_only else self._line(notice.text)
             case _:
-                line = self._line(notice.text) if self._shows_text_only and not is_progress else ""
+                line = self._line(notice.text) if self._shows_text_only and not notice.is_status_only else ""
                 return self._statuses(notice) + line
 
     def _line(self, text: str) -> str:

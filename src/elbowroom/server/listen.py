@@ -11,6 +11,7 @@ from typing import Final, Literal
 from aiohttp import web
 
 from elbowroom import __version__
+from elbowroom.agents.catalog import why_no_answer
 from elbowroom.errors import ElbowroomError, SettingsError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server.app import StopRequests, bound_the_stop, create_app, create_runner, finish_answers
@@ -58,12 +59,12 @@ async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
         log.info("Watch it, and choose agents and settings:  %s/", address)
         warming_up = asyncio.get_running_loop().call_later(WARM_UP_AFTER_SECONDS, app[WARM_UP])
         async with asyncio.TaskGroup() as watchers:
-            tasks = [
-                watchers.create_task(_announce(provider))
-                for provider in app[PROVIDERS].of(app[SETTINGS].current()).values()
-            ]
+            providers = app[PROVIDERS].of(live.current()).values()
+            tasks = [watchers.create_task(_announce(app, provider)) for provider in providers]
+            live.when_changed = lambda: tasks.append(watchers.create_task(_check_agents(app)))
             tell_service_manager("READY=1", environ)
             await requests.asked.wait()
+            live.when_changed = None
             warming_up.cancel()
             bound_the_stop()
             tell_service_manager("STOPPING=1", environ)
@@ -72,8 +73,8 @@ async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
         await finish_answers(app[SHARED].running, requests)
 
 
-async def _announce(provider: Provider) -> None:
-    """Log once which models a provider has; where it does not answer, log that and wait for it."""
+async def _announce(app: web.Application, provider: Provider) -> None:
+    """Log once which models a provider has and which agents lack theirs; where it does not answer, wait for it."""
     was_missing = False
     while True:
         try:
@@ -85,7 +86,23 @@ async def _announce(provider: Provider) -> None:
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
         else:
             log.info("%s: %s", provider.id, _summary(provider.id, models))
+            await _check_agents(app, provider.id)
             return
+
+
+async def _check_agents(app: web.Application, provider_id: str = "") -> None:
+    """Log which agents, of one provider or of all, would not answer, and what to do."""
+    loaded = app[SETTINGS].last_good
+    try:
+        providers = app[PROVIDERS].of(loaded)
+    except ElbowroomError:  # a key that cannot be read, which every request tells
+        return
+    for agent in loaded.settings.agents:
+        if agent.enabled and provider_id in ("", agent.provider):
+            provider = providers[agent.provider]
+            if why := await why_no_answer(agent.model, provider):
+                level = logging.ERROR if provider.manages_context else logging.WARNING
+                log.log(level, "The agent %r would not answer. %s", agent.id, why)
 
 
 def _summary(provider_id: str, models: Sequence[ModelInfo]) -> str:

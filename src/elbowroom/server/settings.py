@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from elbowroom.agents.catalog import why_no_answer
 from elbowroom.agents.prompt import LearnedWindows
 from elbowroom.errors import ElbowroomError, NotFound, RequestError
 from elbowroom.providers.base import ModelInfo, ModelManagement, Provider
@@ -42,6 +43,7 @@ def add_settings_routes(app: web.Application, live: LiveSettings, environ: Mappi
     app.router.add_patch("/api/settings", for_own_page(routes.change))
     app.router.add_get("/api/agents", for_own_page(routes.list_agents))
     app.router.add_post("/api/agents", for_own_page(routes.add_agent))
+    app.router.add_post("/api/agents/check", for_own_page(check_agent))
     app.router.add_patch("/api/agents/{id}", for_own_page(routes.change_agent))
     app.router.add_delete("/api/agents/{id}", for_own_page(routes.remove_agent))
     app.router.add_get("/api/providers", for_own_page(list_providers))
@@ -81,25 +83,32 @@ class SettingsRoutes:
         return await self.show(request)
 
     async def list_agents(self, request: web.Request) -> web.Response:
-        """List all agents, also those that are switched off."""
-        return web.json_response({"data": self._agents()})
+        """List all agents, also those that are switched off; `problem` says why one would not answer."""
+        agents = self._agents()
+        problems = await asyncio.gather(*(_problem(request, agent) for agent in agents))
+        rows = [{**agent, "problem": problem} for agent, problem in zip(agents, problems, strict=True)]
+        return web.json_response({"data": rows})
 
     async def add_agent(self, request: web.Request) -> web.Response:
         """Add an agent and answer with it."""
         agent = await _read_object(request)
         agent_id = await asyncio.to_thread(add_agent, self._changer, agent)
-        return web.json_response(self._agent(agent_id), status=201)
+        return web.json_response(await self._judged(request, agent_id), status=201)
 
     async def change_agent(self, request: web.Request) -> web.Response:
         """Merge a patch into an agent and answer with it."""
         patch = await _read_object(request)
         agent_id = await asyncio.to_thread(change_agent, self._changer, request.match_info["id"], patch)
-        return web.json_response(self._agent(agent_id))
+        return web.json_response(await self._judged(request, agent_id))
 
     async def remove_agent(self, request: web.Request) -> web.Response:
         """Remove an agent. Raises where another one refers to it."""
         await asyncio.to_thread(remove_agent, self._changer, request.match_info["id"])
         return web.Response(status=204)
+
+    async def _judged(self, request: web.Request, agent_id: str) -> dict[str, Any]:
+        agent = self._agent(agent_id)
+        return {**agent, "problem": await _problem(request, agent)}
 
     def _agents(self) -> list[dict[str, Any]]:
         agents: list[dict[str, Any]] = shown_values(self._live.current(), self._environ)["agents"]
@@ -111,6 +120,23 @@ class SettingsRoutes:
             if agent["id"] == agent_id:
                 return agent
         raise NotFound(f"The agent {agent_id!r} has been removed meanwhile.", code="agent_not_found")
+
+
+async def check_agent(request: web.Request) -> web.Response:
+    """Answer why an agent with the `model` and `provider` of the body would not answer, null where it would."""
+    return web.json_response({"problem": await _problem(request, await _read_object(request))})
+
+
+async def _problem(request: web.Request, agent: Mapping[str, Any]) -> str | None:
+    """Return why an agent would not answer; None where it would, where nobody knows, and for one switched off."""
+    model, named = agent.get("model"), agent.get("provider", "lmstudio")
+    try:
+        provider = request.app[PROVIDERS].of(request.app[SETTINGS].current()).get(named)
+    except ElbowroomError:  # a key that cannot be read, which the list of providers tells
+        return None
+    if provider is None or not isinstance(model, str) or not model or not agent.get("enabled", True):
+        return None
+    return await why_no_answer(model, provider)
 
 
 async def list_tools(request: web.Request) -> web.Response:

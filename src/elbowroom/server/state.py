@@ -49,6 +49,7 @@ def run_settings_of(app: web.Application) -> RunSettings:
         catalog=catalog_of(app),
         client_tools=settings.server.client_tools,
         tool_output=settings.tool_output,
+        tool_events=settings.server.tool_events,
         memory=settings.memory,
         shared=app[SHARED],
     )

@@ -1,7 +1,7 @@
 """Settings of a running server: a changed file is read again; a wrong one is logged and ignored."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ class LiveSettings:
     """The last valid settings. `current()` costs one `stat` for the file, and one for each file with a secret.
 
     `started` are the settings at the start of the server, and `address` the host and port of them, on which it listens.
+    `when_changed` is called once changed settings are in force.
 
     The constructor raises SettingsError for wrong settings; later a wrong or missing file is logged once and ignored.
     """
@@ -32,6 +33,7 @@ class LiveSettings:
         self._had_file = seen is not None
         self.address = self._loaded.settings.server.host, self._loaded.settings.server.port
         self.started = self._loaded.settings
+        self.when_changed: Callable[[], object] | None = None
         self._has_news = False
 
     @property
@@ -95,6 +97,8 @@ class LiveSettings:
         }
         self._had_file = must_exist
         self._loaded = loaded
+        if self.when_changed:
+            self.when_changed()
 
     def _check_what_stays_open(self, loaded: LoadedSettings) -> None:
         """Refuse to remove the token while the server still listens to other machines, whatever host the file names."""

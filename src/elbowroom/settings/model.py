@@ -179,6 +179,7 @@ class ServerSettings(Section):
     allowed_hosts: Names = ()
     allowed_origins: Names = ()
     client_tools: ClientTools = "pass"
+    tool_events: bool = True
 
 
 class ProviderSettings(Section):

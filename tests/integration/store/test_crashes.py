@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from kept_conversations import call_of
 from kept_outputs import ME, numbered, text_of, written_down
 from ledger_files import file_store, keys_in, query, sql_of
 from ledger_samples import compaction, conversation
@@ -29,7 +30,21 @@ from stored_conversations import (
     write_behind_conversations,
 )
 
-from elbowroom.context.conversation import Conversation, Queued, QueueTaken, ReplyBegun, ReplyGrew, TurnBegun, TurnEnded
+from elbowroom.context.conversation import (
+    Added,
+    Change,
+    Conversation,
+    Conversations,
+    PageWanted,
+    Queued,
+    QueueTaken,
+    ReplyBegun,
+    ReplyCalled,
+    ReplyEnded,
+    ReplyGrew,
+    TurnBegun,
+    TurnEnded,
+)
 from elbowroom.store.base import StoreUnavailable
 
 WRITER = """
@@ -212,6 +227,37 @@ async def test_what_is_said_is_written_without_being_asked(tmp_path: Path) -> No
         while not conversations._store._sql or query(path, "SELECT content FROM message_parts")[-1:] != [(content,)]:
             assert time.monotonic() < deadline, "it was never written"
             await asyncio.sleep(0.02)
+
+
+async def test_a_tool_that_ran_when_the_process_was_killed_is_running_in_an_interrupted_turn(tmp_path: Path) -> None:
+    """A call without a result is running, before and after the restart; others are completed, failed or pending."""
+    path = tmp_path / "elbowroom.db"
+
+    def calling(turn: str, *names: str) -> list[Change]:
+        calls = [ReplyCalled(f"{turn}-m", call_of(name, "look_up", "{}")) for name in names]
+        return [ReplyBegun(turn, f"{turn}-m", 1.0), *calls, ReplyEnded(f"{turn}-m", "complete")]
+
+    async def check(conversations: Conversations, status: str) -> None:
+        found = await conversations.read(ME, "c")
+        assert found is not None
+        (asking,) = [kept for kept in found.messages if kept.calls]
+        assert (asking.status, asking.turn_status) == ("complete", status)
+        assert asking.calls == {"one": "completed", "two": "error", "three": "running"}
+
+    def result(turn: str, call: str, text: str) -> Added:
+        return Added(turn, f"{turn}-{call}", {"role": "tool", "tool_call_id": call, "content": text}, 1.0)
+
+    async with write_behind_conversations(path) as conversations:
+        conversations.note([*begun("c"), TurnBegun("t", "c", "c.1", AGENT, 1.0), *calling("t", "one", "two", "three")])
+        conversations.note([result("t", "one", "found"), result("t", "two", "Error: it is gone")])
+        conversations.note([*begun("d"), TurnBegun("u", "d", "d.1", AGENT, 1.0), *calling("u", "four")])
+        conversations.note([TurnEnded("u", "complete", "d.2", 1.0)])
+        await check(conversations, "streaming")
+    async with write_behind_conversations(path) as conversations:
+        await check(conversations, "interrupted")
+        page = await conversations.page(ME, "d", PageWanted(limit=9))
+        assert page is not None
+        assert [kept.calls for kept in page.messages if kept.calls] == [{"four": "pending"}]
 
 
 async def test_a_restart(tmp_path: Path) -> None:

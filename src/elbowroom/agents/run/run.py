@@ -52,7 +52,7 @@ from elbowroom.agents.conversations import HANDED_OVER
 from elbowroom.agents.offered import NO_ARGUMENTS, Handoff, NamedAgent, Offered, RunAgent, offered_to
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import stoppable
-from elbowroom.agents.tools import ServerTool, ToolCalls
+from elbowroom.agents.tools import ServerTool, ToolCalls, call_notice, result_notice
 from elbowroom.agents.tools.outputs import NOTHING, OutputKeeper
 from elbowroom.agents.turn import RunSettings, Turn
 from elbowroom.context.outputs import ToolOutputRef
@@ -186,12 +186,19 @@ class SdkAgents:
         self, tool: ServerTool, settings: AgentSettings, keeper: OutputKeeper | None, turn: Turn
     ) -> Callable[[str, str], Awaitable[str]]:
         async def invoke(call_id: str, written: str) -> str:
+            await self._tell(call_notice(tool, written))
             result = await self.calls.call(tool, written, settings.tool_timeout)
+            await self._tell(result_notice(tool, written, result))
             text = await keeper.shown(tool, result) if keeper else whole_characters(result.text) or NOTHING
             turn.returned(call_id, text)
             return text
 
         return invoke
+
+    async def _tell(self, notice: Notice) -> None:
+        """Tell the person of a tool's call, unless the settings say not to."""
+        if self.settings.tool_events:
+            await self.sink([notice])
 
 
 class Handover(SdkHandoff[None, SdkAgent]):

@@ -1,6 +1,7 @@
 """What can a model call, and how is one call carried out?"""
 
 from elbowroom.agents.tools.client import arrange_tools, with_arranged_tools
+from elbowroom.agents.tools.events import call_notice, result_notice
 from elbowroom.agents.tools.memory import ByConversation, ToldMemories, memory_tools, remembers
 from elbowroom.agents.tools.tool import ServerTool, Toolbox, ToolCalls, distinct, free_name, result_of
 
@@ -11,10 +12,12 @@ __all__ = [
     "ToolCalls",
     "Toolbox",
     "arrange_tools",
+    "call_notice",
     "distinct",
     "free_name",
     "memory_tools",
     "remembers",
+    "result_notice",
     "result_of",
     "with_arranged_tools",
 ]

@@ -135,6 +135,8 @@ def describe_message(kept: KeptMessage, *, is_hidden: bool) -> dict[str, Any]:
         "status": kept.status,
         "agent": kept.agent or None,
         "turn": kept.turn or None,
+        "turn_status": kept.turn_status,
+        "calls": dict(kept.calls),
         "hidden": is_hidden,
         "key": kept.key or None,
         "parent": kept.parent or None,

@@ -361,6 +361,7 @@ def describe_turn(turn: RunningAnswer, row: ConversationRow | None) -> dict[str,
         "agent": turn.agent,
         "model": turn.model,
         "phase": turn.phase,
+        "doing": turn.doing if turn.phase == "tool" and turn.doing else None,
         "fill": describe_fill(fill) if fill is not None else None,
         "began": int(turn.since),
     }

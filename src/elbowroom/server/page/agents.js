@@ -36,6 +36,7 @@ function agentCard(agent) {
   return h("li.card",
     h("div.card-head", h("h2", h("a.card-title", { href: `#/agents/${encodeURIComponent(agent.id)}` }, agent.name || agent.id)), h("label.switch", box, words)),
     h("p.about", facts),
+    agent.problem && h("p.trouble", agent.problem),
     agent.instructions && h("p.excerpt", agent.instructions.slice(0, 200)));
 }
 
@@ -53,6 +54,7 @@ export async function agentView({ main, id }) {
       schema: { ...schema, properties: { name: null, id: null, ...schema.properties } }, root: settings.schema, name: "agents", values: agent, options, isNew, idKey: "id",
       verb: isNew ? "Create agent" : "Save",
       onsubmit: async (patch) => {
+        if ((isNew || patch.model || patch.provider) && !(await isWanted({ ...agent, ...patch }, isNew ? "Create" : "Save"))) return false;
         if (isNew) await api("/api/agents", { method: "POST", body: patch });
         else await api(one(id), { method: "PATCH", body: patch });
         leave(isNew ? "Created. Chat programs see it from now on." : "Saved. It counts from the next request on.");
@@ -65,6 +67,12 @@ export async function agentView({ main, id }) {
   });
   if (isNew) nameTheId(made);
   else main.append(...await remembered(agent));
+}
+
+// Asks the person where an agent would not answer, as with a model that its provider does not have.
+async function isWanted({ provider, model }, verb) {
+  const { problem } = await api("/api/agents/check", { method: "POST", body: { provider, model } });
+  return !problem || confirm("This agent would not answer", problem, `${verb} all the same`);
 }
 
 // What an agent remembers, if it can or does, with a button for each memory.

@@ -58,7 +58,7 @@ export async function conversationView({ main, signal, id }) {
       phase.textContent = phaseWords(turn);
       if (turn.fill) meter.update(turn.fill);
     }
-    const now = turn?.phase;
+    const now = turn && `${turn.phase} ${turn.doing ?? ""}`;
     if (now === before) return;
     before = now;
     const count = shown.compactions.length;
@@ -148,13 +148,13 @@ function messageList(route, signal, conversation, until = Infinity) {
 const divider = (each) => h("li.divider",
   h("span", `Compacted here, ${number(each.before)} to ${number(each.after)} tokens. A summary stands for what is above.`));
 
-function messageItem({ message, created, status, hidden, reasoning, agent, full_output: output }) {
+function messageItem({ message, number: place, created, status, hidden, reasoning, agent, calls = {}, full_output: output }) {
   const marks = [hidden && "not shown to the client", status === "interrupted" && "interrupted", status === "streaming" && "being written"].filter(Boolean);
   return h("li", { class: `message ${message.role === "user" ? "from-user" : ""}` },
-    h("p.who", h("strong", message.role === "assistant" && agent ? agent : ROLES[message.role] ?? message.role), " ", time(created), marks.map((mark) => h("span.badge", mark))),
+    h("p.who", h("span.place", `${place}. `), h("strong", message.role === "assistant" && agent ? agent : ROLES[message.role] ?? message.role), " ", time(created), marks.map((mark) => h("span.badge", mark))),
     reasoning && h("details", h("summary", "Thought"), h("div.said.quiet-text", reasoning)),
     content(message, output),
-    (message.tool_calls ?? []).map((call) => h("details", h("summary", "Called ", h("code", written(call.function?.name ?? call.type ?? "a tool"))), h("pre.said", written(call.function?.arguments ?? "")))));
+    (message.tool_calls ?? []).map((call) => h("details", h("summary", "Called ", h("code", written(call.function?.name ?? call.type ?? "a tool")), calls[call.id] && h("span.badge", calls[call.id])), h("pre.said", written(call.function?.arguments ?? "")))));
 }
 
 function content({ content: said, role }, output) {

@@ -6,7 +6,7 @@ import { watch } from "./live.js";
 
 const ROUTE = "/v1/conversations";
 const PHASES = { waiting: "waiting for its turn", loading: "loading the model", prefill: "reading", streaming: "writing", tool: "using a tool", "last words": "ending" };
-export const phaseWords = (turn) => PHASES[turn.phase] ?? turn.phase ?? "running";
+export const phaseWords = (turn) => turn.doing || (PHASES[turn.phase] ?? turn.phase ?? "running");
 
 export async function stop(id, pressed) {
   await busy(pressed, async () => {

@@ -41,8 +41,7 @@ export class Form {
     this.clear();
     this.save.setAttribute("aria-busy", "true");
     try {
-      await save(patch);
-      this.mark(false);
+      if ((await save(patch)) !== false) this.mark(false);
     } catch (error) {
       this.show(error);
     } finally {

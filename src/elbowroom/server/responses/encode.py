@@ -180,7 +180,7 @@ class ResponseEncoder:
                 frames.append(self._words(event.text))
             elif not isinstance(event, Notice):
                 frames += self._frames(self._items.take(event))
-            elif self._notices == "content" and event.progress is None:
+            elif self._notices == "content" and not event.is_status_only:
                 frames += self._frames(self._items.take(TextDelta(notice_line(event.text))))
             elif self._notices in ("auto", "comment"):
                 frames += [*self._beginning(), comment(event.text)]

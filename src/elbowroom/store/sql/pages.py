@@ -32,7 +32,7 @@ from elbowroom.context.conversation import KeptMessage, MessagePage, PageWanted
 from elbowroom.context.transcript import SYSTEM_ROLES
 from elbowroom.store.message_parts import UNREADABLE
 from elbowroom.store.sql.dialect import batched
-from elbowroom.store.sql.reading import kept_messages
+from elbowroom.store.sql.reading import kept_messages, numbered_from_one
 from elbowroom.store.sql.schema import messages, turns
 
 MORE_EACH_TIME: Final = 4
@@ -70,8 +70,9 @@ def read_page(connection: Connection, conversation: Row[Any], wanted: PageWanted
         if is_all or len(shown) > wanted.limit:
             break
         size *= MORE_EACH_TIME
-    page = shown[-wanted.limit :] if wanted.is_backward else shown[: wanted.limit]
-    return MessagePage(tuple(page), hidden.intersection(kept.id for kept in page), len(shown) > wanted.limit)
+    asked = shown[-wanted.limit :] if wanted.is_backward else shown[: wanted.limit]
+    page = numbered_from_one(connection, conversation.id, asked)
+    return MessagePage(page, hidden.intersection(kept.id for kept in page), len(shown) > wanted.limit)
 
 
 def read_message(connection: Connection, conversation: Row[Any], message: str) -> MessagePage:
@@ -80,7 +81,7 @@ def read_message(connection: Connection, conversation: Row[Any], message: str) -
     if row is None:
         return UNKNOWN
     of_turn = _kept(connection, conversation, [] if row.turn else [row.number], [row.turn] if row.turn else [])
-    found = tuple(kept for kept in of_turn if kept.id == message)
+    found = numbered_from_one(connection, conversation.id, [kept for kept in of_turn if kept.id == message])
     return MessagePage(found, never_shown(of_turn).intersection([message]), is_known=bool(found))
 
 

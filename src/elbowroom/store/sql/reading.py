@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final
@@ -23,7 +23,7 @@ from elbowroom.context.conversation import (
     StepUsage,
     Totals,
 )
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import CallState, Message, calls_of, text_of
 from elbowroom.store.base import decoded_text
 from elbowroom.store.changes import is_sound_id
 from elbowroom.store.message_parts import REPLY_FIELDS, UNREADABLE, Part, joined
@@ -43,8 +43,8 @@ def read_conversation(connection: Connection, row: Row[Any]) -> Conversation:
     """Return all of a conversation."""
     own = messages.c.conversation == row.id
     turns_by_id = {turn.id: turn for turn in connection.execute(select(turns).where(turns.c.conversation == row.id))}
-    kept = _kept(connection, row, own, turns_by_id)
-    return Conversation(_with_pruning(connection, row), _compactions(connection, row), kept)
+    said = numbered_from_one(connection, row.id, _kept(connection, row, own, turns_by_id))
+    return Conversation(_with_pruning(connection, row), _compactions(connection, row), said)
 
 
 def read_overview(connection: Connection, row: Row[Any]) -> Overview:
@@ -69,6 +69,20 @@ def kept_messages(connection: Connection, row: Row[Any], condition: ColumnElemen
     theirs = select(messages.c.turn).where(condition, messages.c.turn != "")
     turns_by_id = {turn.id: turn for turn in connection.execute(select(turns).where(turns.c.id.in_(theirs)))}
     return _kept(connection, row, condition, turns_by_id)
+
+
+def numbered_from_one(
+    connection: Connection, conversation: str, kept: Sequence[KeptMessage]
+) -> tuple[KeptMessage, ...]:
+    """Return messages with their places in their conversation, from 1, instead of the table's numbers; in order."""
+    if not kept:
+        return ()
+    own, first, last = messages.c, kept[0].number, kept[-1].number
+    theirs = own.conversation == conversation
+    earlier = connection.scalar(select(func.count()).where(theirs, own.number < first)) or 0
+    numbers = connection.scalars(select(own.number).where(theirs, own.number.between(first, last)).order_by(own.number))
+    places = {number: place for place, number in enumerate(numbers, earlier + 1)}
+    return tuple(replace(each, number=places[each.number]) for each in kept)
 
 
 def read_turns(connection: Connection, conversation: str, keys: set[str]) -> list[KeptTurn]:
@@ -134,8 +148,30 @@ def _said(connection: Connection, condition: ColumnElement[bool]) -> Iterator[tu
 def _kept(
     connection: Connection, row: Row[Any], condition: ColumnElement[bool], turns_by_id: dict[str, Row[Any]]
 ) -> tuple[KeptMessage, ...]:
-    said = (each for each in _said(connection, condition) if _has_place(each, turns_by_id))
-    return tuple(_kept_message(row, turns_by_id, *each) for each in said)
+    said = [each for each in _said(connection, condition) if _has_place(each, turns_by_id)]
+    kept = tuple(_kept_message(row, turns_by_id, *each) for each in said)
+    if not any(calls_of(each.message) for each in kept):
+        return kept
+    results = {str(each.message.get("tool_call_id")): each.message for each in kept if each.message["role"] == "tool"}
+    own = messages.c
+    # Written so, the index of conversations is used, whose last rows are looked at.
+    of_clients = select(own.number).where(own.conversation == row.id, own.turn.concat("") == "")
+    last = connection.scalar(of_clients.order_by(own.number.desc()).limit(1)) or 0
+    return tuple(replace(each, calls=_call_states(each, results, last)) for each in kept)
+
+
+def _call_states(kept: KeptMessage, results: Mapping[str, Message], last: int) -> dict[str, CallState]:
+    """Return the states of a message's calls; `last` is the number of the last message that a client has sent."""
+    states: dict[str, CallState] = {}
+    for call in calls_of(kept.message):
+        call_id = str(call.get("id"))
+        if (result := results.get(call_id)) is not None:
+            states[call_id] = "error" if text_of(result).startswith("Error: ") else "completed"
+        elif kept.turn_status in ("streaming", "interrupted"):
+            states[call_id] = "running"
+        else:
+            states[call_id] = "completed" if kept.number < last or not kept.turn else "pending"
+    return states
 
 
 def _has_place(said: tuple[Row[Any], Message, str], turns_by_id: dict[str, Row[Any]]) -> bool:
@@ -148,7 +184,17 @@ def _kept_message(
     turn = turns_by_id.get(row.turn)
     key, parent, agent = (turn.key, turn.parent, turn.agent) if turn else (row.key, row.parent, conversation.agent)
     return KeptMessage(
-        row.id, row.number, row.turn, key or "", parent, decoded_text(agent), row.status, message, reasoning, row.at
+        row.id,
+        row.number,
+        row.turn,
+        key or "",
+        parent,
+        decoded_text(agent),
+        row.status,
+        message,
+        reasoning,
+        row.at,
+        turn.status if turn else None,
     )
 
 

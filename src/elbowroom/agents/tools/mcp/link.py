@@ -22,6 +22,7 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, 
 from mcp.shared.message import SessionMessage
 
 from elbowroom.agents.tools.mcp.convert import Call, McpTool, as_tool_result, mcp_tools, mend_tool_list
+from elbowroom.agents.tools.mcp.lines import read_whole_lines
 from elbowroom.agents.tools.tool import ToolResult
 from elbowroom.errors import ElbowroomError, LinkLost, McpUnavailable, SettingsError
 from elbowroom.settings.fields import SecretRef, expanded
@@ -66,6 +67,7 @@ class StdioServer(MCPServerStdio):
 
     @asynccontextmanager
     async def _started(self) -> AsyncIterator[Streams]:
+        read_whole_lines(self._on_end)
         with _logged(self.name) as errors:
             streams = stdio_client(self.params, errlog=errors)
             async with _watched(streams, self._on_end) as watched:
