@@ -270,6 +270,8 @@ def _family_counter(family: Family) -> FamilyCounter:
 def _rough_size(message: Message) -> int:
     """Return about how many characters a message has."""
     content = message.get("content")
+    if isinstance(content, str) and "tool_calls" not in message:
+        return FRAME_CHARACTERS + len(content)
     texts = [content] if isinstance(content, str) else [str(part.get("text", "")) for part in _parts(content)]
     return FRAME_CHARACTERS + sum(map(len, texts)) + CALL_CHARACTERS * len(message.get("tool_calls") or ())
 

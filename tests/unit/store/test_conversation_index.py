@@ -39,7 +39,7 @@ class IndexedConversations(MemoryConversations):
 
     async def both(self, asked: Asked) -> tuple[Known | None, Known]:
         """Return what the index and what the database tells of a request."""
-        keys, common = asked.keys()
+        keys, common = asked.keys, asked.common
         stored = await self.look_up(asked.owner, asked.name, keys, common)
         return self.index.look_up(asked.owner, asked.name, keys, common), stored or NONE_KNOWN
 

@@ -5,6 +5,8 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 from elbowroom.context import conversation as kinds
@@ -157,6 +159,8 @@ class ConversationIndex:
             key = numbers[place - 1]
             holders = self._table.holders(key, key | 1) if place > common else ()
             interrupted = self._unanswered.holders(key, key) if place < len(numbers) else ()
+            if not (holders or interrupted):
+                continue
             new = {*interrupted, *holders} - refused
             answered = [one for one in new if self._has_answer(one, numbers, common, place)]
             if (found := self._newest(owner, answered)) is not None:
@@ -183,9 +187,12 @@ class ConversationIndex:
 
     def note(self, changes: Sequence[KeptChange]) -> None:
         """Take changes in that are noted now."""
-        for change in changes:
-            if (take := TAKEN.get(type(change))) is not None:
-                take(self, change)
+        for kind, alike in groupby(changes, type):
+            if kind is kinds.Heard:
+                self._hear_all(alike)
+            elif (take := TAKEN.get(kind)) is not None:
+                for change in alike:
+                    take(self, change)
 
     def begin(self, change: kinds.ConversationBegun) -> None:
         """Take a conversation in; one with a name may be in the database already."""
@@ -200,15 +207,17 @@ class ConversationIndex:
                 record.is_whole = record.id not in self.to_read
         self._use(record, change.at)
 
-    def hear(self, change: kinds.Heard) -> None:
-        """Take a message of a client in."""
-        record, number = self._used(change.conversation, change.at), number_of(change.key)
-        if record is None:
-            return
-        if change.message.get("role") == "assistant":
-            self.put(record, NumberedKeys(answers=[number]))
-        else:
-            self.put(record, NumberedKeys(spoken=[number]))
+    def _hear_all(self, changes: Iterable[Any]) -> None:
+        """Take messages of clients in, those of a conversation together."""
+        for conversation, alike in groupby(changes, attrgetter("conversation")):
+            heard = list(alike)
+            record = self._used(conversation, max(change.at for change in heard))
+            spoken, answers = list[int](), list[int]()
+            for change in heard:
+                is_answer = change.message.get("role") == "assistant"
+                (answers if is_answer else spoken).append(number_of(change.key))
+            if record is not None:
+                self.put(record, NumberedKeys(spoken, answers))
 
     def begin_turn(self, change: kinds.TurnBegun) -> None:
         """Take a turn in, whose answer has no key yet."""
@@ -312,8 +321,7 @@ class ConversationIndex:
         if self._records.get(record.id) is not record:
             return
         for key in [*keys.spoken, *(answer | 1 for answer in keys.answers)]:
-            if not self._table.has(key, record.number):
-                self._table.add(key, record.number)
+            if self._table.add_new(key, record.number):
                 record.keys.append(key)
         for key in keys.unanswered:
             self._unanswered.add(key, record.number)
@@ -394,7 +402,6 @@ class ConversationIndex:
 
 TAKEN: Final[Mapping[type[Any], Callable[[ConversationIndex, Any], None]]] = {
     kinds.ConversationBegun: ConversationIndex.begin,
-    kinds.Heard: ConversationIndex.hear,
     kinds.TurnBegun: ConversationIndex.begin_turn,
     kinds.ReplyBegun: ConversationIndex.add_message,
     kinds.Added: ConversationIndex.add_message,
@@ -403,4 +410,4 @@ TAKEN: Final[Mapping[type[Any], Callable[[ConversationIndex, Any], None]]] = {
     kinds.Queued: ConversationIndex.wait,
     Deleted: ConversationIndex.delete,
 }
-"""How each kind of change is taken in; what is not named here says nothing about keys."""
+"""How each kind of change but messages of clients is taken in; what is not named here says nothing about keys."""

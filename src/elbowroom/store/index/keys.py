@@ -57,6 +57,17 @@ class KeyTable:
         self._holders[piece].insert(place, holder)
         self.length += 1
 
+    def add_new(self, key: int, holder: int) -> bool:
+        """Add a pair unless it is there; tell whether it is new."""
+        keys, holders = self._keys[key >> 56], self._holders[key >> 56]
+        place = bisect_right(keys, key)
+        if place and keys[place - 1] == key and self.has(key, holder):
+            return False
+        keys.insert(place, key)
+        holders.insert(place, holder)
+        self.length += 1
+        return True
+
     def remove(self, key: int, holder: int) -> None:
         """Remove a pair that is there."""
         piece, start, end = self._range(key, key)
@@ -67,8 +78,11 @@ class KeyTable:
 
     def holders(self, first: int, last: int) -> Sequence[int]:
         """Return the holders of all keys from the first to the last."""
-        piece, start, end = self._range(first, last)
-        return self._holders[piece][start:end] if start < end else ()
+        keys = self._keys[first >> 56]
+        start = bisect_left(keys, first)
+        if start == len(keys) or keys[start] > last:
+            return ()
+        return self._holders[first >> 56][start : bisect_right(keys, last, start)]
 
     def has(self, key: int, holder: int) -> bool:
         """Tell whether a pair is there."""
