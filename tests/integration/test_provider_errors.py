@@ -240,6 +240,24 @@ async def test_names_of_tools_cannot_break_the_frames(relaying: Served, upstream
     assert calls[0]["id"].isalnum()
 
 
+async def test_a_failure_that_came_with_words_is_told_at_once(relaying: Served, upstream: FakeUpstream) -> None:
+    """An upstream that sends words and a failure in one piece, and then keeps the connection, is not waited for."""
+
+    async def fails_and_stays(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(chunk({"content": "Half a"}) + b'data: {"error": "Model is unloaded."}\n\n')
+        await asyncio.sleep(600)
+        return response
+
+    upstream.answers[CHAT] = fails_and_stays
+    async with asyncio.timeout(5):
+        outcome = await chat(relaying, "openai/m", stream=True)
+    assert outcome.text == "Half a"
+    assert outcome.error is not None
+    assert "unloaded" in outcome.error["message"]
+
+
 async def test_silence_in_mid_answer_ends_in_an_error(
     relaying: Served, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,7 +61,8 @@ async def answer(
                 return _noted(await answer_beside(target, request, sink, settings))
         if target.agent is not None:
             _ = shared.sdk.begin()  # which takes a second; all that comes first takes some of it
-        recorder = shared.recording.begin(target, request, keeps=keeps)
+        asked = await shared.recording.asked(target, request)
+        recorder = shared.recording.begin(target, request, keeps=keeps, asked=asked)
 
         def place() -> None:
             begun(recorder)

@@ -11,6 +11,8 @@ KnownBy = Literal["name", "token", "nobody else", "nothing"]
 STRANGERS: Final = "\0strangers"
 """The owner of the conversations of all callers who are not identified; no client can send this name."""
 OWN_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
+PLAIN: Final = 2
+"""The keys of a message that has a role and a content, as nearly all do."""
 ROLES_WITHOUT_CONTENT = frozenset({"assistant"})
 
 
@@ -123,20 +125,32 @@ def _checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:
     if not isinstance(messages, list) or not messages:
         raise RequestError("messages has to be a list with at least one message.", param="messages")
     for index, message in enumerate(messages):
-        where = f"messages[{index}]"
-        if not isinstance(message, dict):
-            raise RequestError(f"{where} has to be an object, not {_shown(message)}.", param=where)
-        role = message.get("role")
-        if not isinstance(role, str) or not role:
-            raise RequestError(
-                f"{where}.role has to be a word such as user, not {_shown(role)}.", param=f"{where}.role"
-            )
-        if not isinstance(message.get("content"), str):
-            _check_content(message, where)
-        _check_id(message.get("tool_call_id"), f"{where}.tool_call_id")
-        if "tool_calls" in message:
-            _check_tool_calls(message["tool_calls"], f"{where}.tool_calls")
+        if not _is_plain(message):
+            _check_message(message, f"messages[{index}]")
     return tuple(messages)
+
+
+def _is_plain(message: Any) -> bool:
+    """Tell whether a message is a role and a text, and nothing else, as nearly all are."""
+    return (
+        type(message) is dict
+        and len(message) == PLAIN
+        and type(message.get("content")) is str
+        and type(role := message.get("role")) is str
+        and role != ""
+    )
+
+
+def _check_message(message: Any, where: str) -> None:
+    if not isinstance(message, dict):
+        raise RequestError(f"{where} has to be an object, not {_shown(message)}.", param=where)
+    role = message.get("role")
+    if not isinstance(role, str) or not role:
+        raise RequestError(f"{where}.role has to be a word such as user, not {_shown(role)}.", param=f"{where}.role")
+    _check_content(message, where)
+    _check_id(message.get("tool_call_id"), f"{where}.tool_call_id")
+    if "tool_calls" in message:
+        _check_tool_calls(message["tool_calls"], f"{where}.tool_calls")
 
 
 def _check_content(message: dict[str, Any], where: str) -> None:

@@ -1,6 +1,7 @@
 """Remembers the chains of the histories that came last: of the next turn's, only the new messages are hashed."""
 
 import marshal
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,12 +64,13 @@ class Known:
 
 
 class Chains:
-    """The chains of the histories used last, `most_bytes` of them with their messages."""
+    """The chains of the histories used last, `most_bytes` of them with their messages; any thread may ask."""
 
     def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._known: OrderedDict[Mark, Known] = OrderedDict()
         self._by_mark: dict[Mark, Mark] = {}
+        self._lock = threading.Lock()
         self.size = 0
         """About how many bytes all of them take."""
 
@@ -78,12 +80,14 @@ class Chains:
     def of(self, owner: str, agent: str, messages: Sequence[Message]) -> Chain:
         """Return what `Chain.of` returns."""
         seed = seed_of(owner, agent)
-        begun = self._taken_out(seed, messages) or Known([], Chain.of(owner, agent, ()))
+        with self._lock:
+            begun = self._taken_out(seed, messages) or Known([], Chain.of(owner, agent, ()))
         try:
             known = begun.grown_to(messages)
         except ValueError:
             return Chain.of(owner, agent, messages)
-        self._put_in(seed, known)
+        with self._lock:
+            self._put_in(seed, known)
         return known.chain
 
     def _taken_out(self, seed: str, messages: Sequence[Message]) -> Known | None:

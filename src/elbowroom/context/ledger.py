@@ -2,7 +2,7 @@
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple, Protocol
@@ -157,17 +157,21 @@ def replacement(
 def archive_of(chain: Chain, messages: Sequence[Message]) -> list[Archived]:
     """Return every message of a history as a node of the tree, system messages too."""
     nodes: list[Archived] = []
-    key = last = chain.seed
-    spoken = dict(zip(chain.ends, chain.keys, strict=True))
-    for end, message in enumerate(messages, 1):
-        if (own := spoken.get(end)) is None:
-            beside = hashlib.blake2b(bytes.fromhex(last) + b"s" + json_form(message), digest_size=KEY_BYTES)
-            parent, last = last, beside.hexdigest()
-            nodes.append(Archived(last, parent, message))
-        else:
-            nodes.append(Archived(own, key, message))
-            last = key = own
-    return nodes
+    key, start = chain.seed, 0
+    for own, end in zip(chain.keys, chain.ends, strict=True):
+        if end - start > 1:
+            nodes += _beside(key, messages[start : end - 1])
+        nodes.append(Archived(own, key, messages[end - 1]))
+        key, start = own, end
+    return [*nodes, *_beside(key, messages[start:])]
+
+
+def _beside(key: str, messages: Sequence[Message]) -> Iterator[Archived]:
+    """Yield the nodes of system messages in a row, the first of which hangs on a key of the chain."""
+    for message in messages:
+        hashed = hashlib.blake2b(bytes.fromhex(key) + b"s" + json_form(message), digest_size=KEY_BYTES)
+        parent, key = key, hashed.hexdigest()
+        yield Archived(key, parent, message)
 
 
 def is_system(message: Message) -> bool:

@@ -320,6 +320,8 @@ class ChatAnswer:
 
     async def more(self) -> list[StreamEvent]:
         """Return what has arrived, as soon as something has; nothing where the answer is complete."""
+        if self._failure is not None:
+            raise self._failure
         source, said = self._chunks.source, list[StreamEvent]()
         try:
             while not said and not self._has_ended:
@@ -348,9 +350,7 @@ class ChatAnswer:
         return said
 
     def _read(self, received: bytes) -> list[StreamEvent]:
-        """Return what these bytes say up to the first failure; words that came along with it are not lost."""
-        if self._failure is not None:
-            raise self._failure
+        """Return what these bytes say up to the first failure, which `more` raises after words that came with it."""
         said: list[StreamEvent] = []
         for event in self._events.feed(received) if received else self._events.close():
             try:

@@ -4,7 +4,7 @@ import asyncio
 import io
 import json
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -128,17 +128,30 @@ class Upstream:
 
 
 async def _written(body: Mapping[str, Any]) -> bytes:
-    """Return a body as JSON text, message by message, so that others have their turn between those of a large one."""
+    """Return a body as JSON text, a part at a time, so that others have their turn between those of a large one."""
     messages, rest = body.get("messages"), {name: value for name, value in body.items() if name != "messages"}
     if not isinstance(messages, list | tuple):
         return _json_text(body)
-    parts, size = [_json_text(rest)[:-1], b',"messages":[' if rest else b'"messages":['], 0
-    for place, message in enumerate(messages):
-        parts += (b"," if place else b"", _json_text(message))
+    head, parts, size = _json_text(rest)[:-1] + (b"," if rest else b""), list[bytes](), 0
+    for some in _in_turns(messages):
+        parts.append(_json_text(some)[1:-1])
         size += len(parts[-1])
         if size > TURN_BYTES:
             size = await asyncio.sleep(0, 0)
-    return b"".join((*parts, b"]}"))
+    return b'%b"messages":[%b]}' % (head, b",".join(parts))
+
+
+def _in_turns(messages: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield the messages in groups: many that are short, or one whose text is long or may be."""
+    start = size = 0
+    for end, message in enumerate(messages, 1):
+        content = message.get("content") if type(message) is dict else None
+        size += len(content) if type(content) is str else TURN_BYTES
+        if size >= TURN_BYTES:
+            yield messages[start:end]
+            start, size = end, 0
+    if start < len(messages):
+        yield messages[start:]
 
 
 def _json_text(value: Any) -> bytes:

@@ -54,6 +54,9 @@ class EventStream:
         self._clock = asyncio.get_running_loop().time
         self._last_write = self._clock()
         self._unsent = b""
+        self._has_ended = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._filling: asyncio.Task[None] | None = None
         self.response = web.StreamResponse(headers=HEADERS)
 
     async def answer(
@@ -69,7 +72,7 @@ class EventStream:
         def sink(events: Sequence[Event]) -> Awaitable[None]:
             return self._send(encoder.events(events))
 
-        ticker = asyncio.create_task(self._fill_silence())
+        self._look_in(self._timing.keep_alive)
         try:
             try:
                 last = encoder.end(await run(sink))
@@ -79,22 +82,23 @@ class EventStream:
                 if not self.response.prepared:
                     raise
                 last = encoder.failure(self._reported(error))
-            await self._send(last)
+            await self._send(last, is_end=True)
         except ClientLeft:
             request_facts().error = "client_left"
             log.info("The client of %s left or stopped reading; its answer was ended.", self._name)
         finally:
-            await _end(ticker)
+            await self._stop_looking()
         if self.response.prepared:
             # Clients close their side as soon as they read [DONE]; that is a normal end.
             with suppress(ConnectionResetError):
                 await self.response.write_eof()
         return self.response
 
-    async def _send(self, frames: bytes) -> None:
+    async def _send(self, frames: bytes, *, is_end: bool = False) -> None:
         """Write whole frames; waits while the client is slow, and raises ClientLeft where it is gone.
 
-        When this is cancelled before its frames are written, they go out before the next ones.
+        When this is cancelled before its frames are written, they go out before the next ones. The last frames and the
+        end of the body are one write.
         """
         self._unsent += frames
         if not self._unsent:
@@ -106,11 +110,12 @@ class EventStream:
             if not self.response.prepared:
                 await self._begin()
             frames, self._unsent = self._unsent, b""
+            write = self.response.write_eof if is_end else self.response.write
             if transport.get_write_buffer_size() + len(frames) > CROWDED_BYTES:
                 async with asyncio.timeout(self._timing.write):
-                    await self.response.write(frames)
+                    await write(frames)
             else:
-                await self.response.write(frames)
+                await write(frames)
         except (ConnectionResetError, TimeoutError) as error:
             # Closing would wait until what lies in the buffers has been read.
             transport.abort()
@@ -122,16 +127,33 @@ class EventStream:
             if not self.response.prepared:
                 await self.response.prepare(self._request)
 
-    async def _fill_silence(self) -> None:
-        """Send a keep-alive whenever nothing was written for a while."""
-        while True:
-            silence = self._clock() - self._last_write
-            if silence < self._timing.keep_alive:
-                await asyncio.sleep(self._timing.keep_alive - silence)
-            elif self._has_unread_frames():
-                await asyncio.sleep(self._timing.keep_alive)
-            else:
-                await self._send(self._keep_alive())
+    def _look_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._fill_silence)
+
+    def _fill_silence(self) -> None:
+        """Send a keep-alive where nothing was written for a while, and look again later."""
+        silence = self._clock() - self._last_write
+        if silence < self._timing.keep_alive:
+            self._look_in(self._timing.keep_alive - silence)
+        elif self._has_unread_frames():
+            self._look_in(self._timing.keep_alive)
+        else:
+            self._filling = asyncio.create_task(self._send(self._keep_alive()))
+            self._filling.add_done_callback(self._has_filled)
+
+    def _has_filled(self, filling: "asyncio.Task[None]") -> None:
+        # A client that left ends the looking; whoever writes next is told.
+        has_failed = filling.cancelled() or filling.exception() is not None
+        if not has_failed and not self._has_ended:
+            self._look_in(self._timing.keep_alive)
+
+    async def _stop_looking(self) -> None:
+        self._has_ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._filling is not None and not self._filling.done():
+            self._filling.cancel()
+            await asyncio.wait([self._filling])
 
     def _has_unread_frames(self) -> bool:
         """Tell whether the client has more to read than the system takes for it."""
@@ -145,10 +167,3 @@ class EventStream:
             return unexpected(error)
         log.warning("The answer of %s ended early: %s", self._name, error)
         return error
-
-
-async def _end(ticker: "asyncio.Task[None]") -> None:
-    ticker.cancel()
-    await asyncio.wait([ticker])
-    if not ticker.cancelled():
-        ticker.exception()  # a client that left; whoever writes next is told

@@ -35,7 +35,6 @@ OVERHEAD: Final = 200
 MOST_TOKENS: Final = 2**31 - 1
 TEXTS: Final[dict[type[Any], tuple[str, ...]]] = {
     kinds.ConversationBegun: ("conversation", "owner", "name", "agent"),
-    kinds.Heard: ("conversation", "key", "parent"),
     kinds.TurnBegun: ("turn", "conversation", "parent", "agent"),
     kinds.ReplyBegun: ("turn", "message"),
     kinds.ReplyCalled: ("message",),
@@ -61,6 +60,11 @@ def check(change: KeptChange) -> None:
     """Check that the names and numbers of a change can be kept. Raises one of UNSOUND."""
     if type(change) is ReplyGrew:
         _check_id(change.message)
+        return
+    if type(change) is kinds.Heard:  # one request may bring thousands
+        for text in (change.conversation, change.key, change.parent):
+            _check_id(text)
+        _check_time(change.at)
         return
     for name in TEXTS[type(change)]:
         text = attrgetter(name)(change)

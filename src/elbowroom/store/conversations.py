@@ -228,6 +228,7 @@ class WriteBehindConversations:
     def _delete(self, change: Deleted | TurnDeleted) -> None:
         self.index.note([change])
         self._waiting.note([change])
+        self._write_in_time()
 
     def _has_opened(self, sql: "SqlStore") -> None:
         """Fill the index from the database that was opened; a new one in place of a damaged one has nothing of it."""

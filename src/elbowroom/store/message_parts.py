@@ -39,9 +39,11 @@ def split(message: Message) -> tuple[str, list[Part]]:
 
     Raises TypeError, ValueError or RecursionError for values that JSON cannot hold.
     """
+    role, content, calls = message.get("role"), message.get("content"), message.get("tool_calls")
+    if len(message) == 2 and type(role) is str and type(content) is str:  # nearly all messages are plain text
+        return f'{{"role":{encode_basestring_ascii(role)}}}', [Part("text", body(content))]
     fields = dict(message)
     parts: list[Part] = []
-    content, calls = fields.get("content"), fields.get("tool_calls")
     if isinstance(content, str):
         parts.append(Part("text", body(fields.pop("content"))))
     elif isinstance(content, list) and content:

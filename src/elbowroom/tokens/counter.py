@@ -88,6 +88,8 @@ class TokenCounter:
         self.model = model
         self.family = family_of(model, architecture)
         self._ways = ways
+        self._streaming = [way for way in ways if isinstance(way, StreamingCounter)]
+        self._rendering = [way for way in ways if isinstance(way, RenderingCounter)]
         self._has_tools = describes_tools or not self.family.drops_tools
         self._image_rule = image_rule_of(model, architecture)
         self._images = ImageTokens()
@@ -98,7 +100,7 @@ class TokenCounter:
 
     async def warm_up(self) -> None:
         """Load the model's own tokenizer before somebody waits for it, where its file is on this machine."""
-        if any(isinstance(way, StreamingCounter) for way in self._ways):
+        if self._streaming:
             await self.count_text("")
 
     async def count_text(self, text: str) -> TokenCount:
@@ -133,32 +135,29 @@ class TokenCounter:
 
     async def stream(self) -> StreamCounter:
         """Return a running count for an answer that grows."""
-        for way in self._ways:
-            if isinstance(way, StreamingCounter):
-                try:
-                    return await way.stream()
-                except CannotCount as error:
-                    self._complain(error)
+        for way in self._streaming:
+            try:
+                return await way.stream()
+            except CannotCount as error:
+                self._complain(error)
         return StreamCounter((await self._family_counter()).tokenizer)
 
     async def text_counter(self) -> Callable[[str], int]:
         """Return a function that counts bare texts here, without awaiting: for many small texts in a row."""
-        for way in self._ways:
-            if isinstance(way, StreamingCounter):
-                try:
-                    return (await way.stream()).tokenizer.count
-                except CannotCount as error:
-                    self._complain(error)
+        for way in self._streaming:
+            try:
+                return (await way.stream()).tokenizer.count
+            except CannotCount as error:
+                self._complain(error)
         return (await self._family_counter()).count_text
 
     async def prompt_renderer(self) -> PromptRenderer | None:
         """Return the model's own chat template; None where only the engine has it."""
-        for way in self._ways:
-            if isinstance(way, RenderingCounter):
-                try:
-                    return await way.prompt_renderer()
-                except CannotCount as error:
-                    self._complain(error)
+        for way in self._rendering:
+            try:
+                return await way.prompt_renderer()
+            except CannotCount as error:
+                self._complain(error)
         return None
 
     async def observe(
@@ -271,6 +270,8 @@ def _family_counter(family: Family) -> FamilyCounter:
 def _rough_size(message: Message) -> int:
     """Return about how many characters a message has."""
     content = message.get("content")
+    if isinstance(content, str) and "tool_calls" not in message:
+        return FRAME_CHARACTERS + len(content)
     texts = [content] if isinstance(content, str) else [str(part.get("text", "")) for part in _parts(content)]
     return FRAME_CHARACTERS + sum(map(len, texts)) + CALL_CHARACTERS * len(message.get("tool_calls") or ())
 

@@ -387,6 +387,17 @@ async def test_conversations_in_a_file_that_refuses_changes_for_a_while(path: Pa
         assert [row.id for row in await conversations.rows(ME)] == ["new", "c"]
 
 
+async def test_a_deletion_that_cannot_be_written_is_tried_again(path: Path) -> None:
+    """It has its time, also where nobody says or asks anything more."""
+    async with write_behind_conversations(path) as conversations:
+        conversations.note(whole("old"))
+        assert await conversations.settled()
+        await conversations.refuse_writes()
+        assert await conversations.delete(ME, "old")
+        assert conversations._will_write
+        await conversations.take_writes()
+
+
 async def test_questions_while_what_waits_is_being_written(path: Path) -> None:
     """Whoever asks while the file begins to work again gets all that was noted, once, and nothing fails."""
     async with write_behind_conversations(path) as conversations:

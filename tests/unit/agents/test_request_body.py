@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from elbowroom.agents.prompt.body import relay_body, step_body, with_instructions
+from elbowroom.agents.prompt.body import StepRequest, relay_body, step_body, with_instructions
 from elbowroom.agents.request import parse_chat_request
 
 USER = {"role": "user", "content": "Hello"}
@@ -107,3 +107,14 @@ def test_no_instructions(instructions: str | None) -> None:
     """Without instructions the messages are as sent, a developer message too."""
     messages = [{"role": "developer", "content": "a"}, USER]
     assert with_instructions(messages, instructions) == messages
+
+
+def test_bodies_of_one_step_are_apart() -> None:
+    """What is changed in one body of a step is in no other; the bodies differ in their messages alone."""
+    request = parse_chat_request({"model": "writer", "messages": [USER], "max_tokens": 7, "top_k": 3})
+    shape = StepRequest(request, "tiny", {}, None, request.tools, step=1)
+    first = shape.body([USER])
+    first["max_tokens"] = 1
+    first["messages"].append(USER)
+    assert shape.body([USER]) == step_body(request, "tiny", {}, [USER], request.tools, step=1)
+    assert (shape.max_tokens, shape.body(())["messages"]) == (7, [])

@@ -1,5 +1,6 @@
 """A body is parsed as the standard library parses it, however large it is, and refused before it becomes objects."""
 
+import gc
 import json
 import math
 from collections.abc import Iterator
@@ -130,3 +131,14 @@ def test_a_hundred_thousand_messages_are_taken() -> None:
 def test_a_float_beyond_all_is_no_infinity() -> None:
     """No number that is read is infinite."""
     assert math.isfinite(parsed(bytearray(b"1.7976931348623157e308")))
+
+
+def test_the_collector_is_on_again_once_all_bodies_are_parsed() -> None:
+    """Two bodies that are parsed at the same time keep the garbage collector off until both are, and no longer."""
+    one, other = json_text._collector_off(), json_text._collector_off()
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    assert not gc.isenabled()
+    other.__exit__(None, None, None)
+    assert gc.isenabled()

@@ -19,6 +19,7 @@ from elbowroom.providers.base import Provider, TextDelta
 from elbowroom.store.changes import Deleted, KeptChange
 from elbowroom.store.index import ConversationIndex, fill
 from elbowroom.store.index.conversation_index import BYTES_A_CONVERSATION, BYTES_A_KEY
+from elbowroom.store.index.keys import KeyTable, number_of, numbers_of
 
 WRITER = Target("writer", cast("Provider", None), "m")  # nothing is asked of a provider here
 SYSTEM: Message = {"role": "system", "content": "You are kind."}
@@ -38,7 +39,7 @@ class IndexedConversations(MemoryConversations):
 
     async def both(self, asked: Asked) -> tuple[Known | None, Known]:
         """Return what the index and what the database tells of a request."""
-        keys, common = asked.keys()
+        keys, common = asked.keys, asked.common
         stored = await self.look_up(asked.owner, asked.name, keys, common)
         return self.index.look_up(asked.owner, asked.name, keys, common), stored or NONE_KNOWN
 
@@ -107,6 +108,37 @@ async def test_it_answers_as_the_database_does(seed: int) -> None:
             assert remembered is not None
             assert remembered.may_have_hidden <= stored.may_have_hidden
         assert index.misses == 0 < index.hits
+
+
+async def test_a_greeting_is_no_answer() -> None:
+    """Two chats that begin with the client's own greeting and the same question are two conversations."""
+    conversations = await complete()
+    caller = Caller(owner="ada")
+    greeted: list[Message] = [{"role": "assistant", "content": "Welcome."}, {"role": "user", "content": "Hello"}]
+    history = await turn(conversations, greeted, caller, "Hi.")
+    for request in (asked_of(greeted, caller), asked_of(history, caller)):
+        remembered, stored = await conversations.both(request)
+        assert remembered == stored
+    assert (await conversations.both(asked_of(greeted, caller)))[0] == NONE_KNOWN
+
+
+def test_a_long_history_without_an_answer_is_gone_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look-up takes so many steps as the history has messages, also where no conversation has answered any."""
+    index = ConversationIndex()
+    index.take_no_more(has_all=True)
+    index.note([ConversationBegun("conv_1", "ada", "", "writer", 1.0)])
+    keys = [f"{number * 2_654_435_761:032x}"[::-1] for number in range(1, 501)]
+    index.note([Heard("conv_1", key, "p", {"role": "user", "content": ""}, 1.0) for key in keys])
+    looks: list[int] = []
+    has = KeyTable.has
+
+    def counted(table: KeyTable, key: int, holder: int) -> bool:
+        looks.append(key)
+        return has(table, key, holder)
+
+    monkeypatch.setattr(KeyTable, "has", counted)
+    assert index.look_up("ada", "", [*keys, "f" * 32], 1) == NONE_KNOWN
+    assert 0 < len(looks) <= 2 * len(keys)
 
 
 async def test_until_it_is_complete_it_finds_only_what_is_sure() -> None:
@@ -179,6 +211,17 @@ def test_it_stays_within_its_bounds() -> None:
     assert oldest is None
 
 
+def test_system_messages_count_as_keys_as_well() -> None:
+    """A client that sends another system message each time does not make it grow beyond its bounds."""
+    index = ConversationIndex(most_keys=500)
+    for number in range(2000):
+        key, system = f"{number * 2_654_435_761:032x}"[::-1], {"role": "system", "content": f"It is {number}."}
+        index.note([ConversationBegun(f"conv_{number // 10}", "ada", "", "writer", float(number))])
+        index.note([Heard(f"conv_{number // 10}", key, "p", system, float(number))])
+        assert index.keys <= 500 + 20  # some of those that went are still being swept out
+    assert index.conversations <= 500 // 10
+
+
 def test_a_giant_is_swept_out_little_by_little() -> None:
     """No single change pays for the many keys of a conversation that goes."""
     index = ConversationIndex(most_keys=5000)
@@ -210,3 +253,24 @@ def test_an_end_without_a_beginning_says_nothing() -> None:
     index = ConversationIndex()
     index.note([TurnEnded("turn", "complete", "key", 1.0)])
     assert (index.conversations, index.keys) == (0, 0)
+
+
+HEX = "0123456789abcdef" * 2
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [],
+        [HEX],
+        [HEX, HEX[::-1], "f" * 32, "0" * 32],
+        [HEX, "short"],
+        [HEX, f"  {HEX[4:]}  "],
+        [HEX, "x" * 32],
+        [HEX, f"{HEX[:31]}x"],
+        ["é" * 32, "\ud800"],
+    ],
+)
+def test_keys_are_numbered_together_as_one_by_one(keys: list[str]) -> None:
+    """Keys of any form have the numbers that each has by itself."""
+    assert numbers_of(keys) == [number_of(key) for key in keys]

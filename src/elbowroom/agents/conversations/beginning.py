@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from elbowroom.agents.catalog import Target
@@ -37,6 +38,8 @@ What was read in the old conversation is not put back then.
 """
 CLOSING_SECONDS: Final = 5.0
 """How long the end of the server waits for conversations that are being looked for."""
+MANY: Final = 1000
+"""Messages from which on a history's chain is made in a thread, so that others have their turn meanwhile."""
 ID_BYTES: Final = 12
 OWN_ID: Final = re.compile(rf"conv_[0-9a-f]{{{2 * ID_BYTES}}}")
 """An id that this server gives; clients send it back as the name of their conversation."""
@@ -44,34 +47,35 @@ OWN_ID: Final = re.compile(rf"conv_[0-9a-f]{{{2 * ID_BYTES}}}")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request as its conversation is looked for: whose it is, the client's name for it, and what was said."""
+    """A request as its conversation is looked for: whose it is, the client's name for it, and what was said.
+
+    `keys` are the keys of all messages, and the first `common` of them are those that many conversations have: of
+    system messages and of the first one after them.
+    """
 
     owner: str
     name: str
     agent: str
     chain: Chain
     nodes: Sequence[Archived]
+    keys: Sequence[str]
+    common: int
 
     @classmethod
     def of(cls, target: Target, request: ChatRequest, chains: Chains) -> "Asked":
         """Return a request to this target."""
         owner, messages = request.caller.keeps_as, without_notices(request.messages)
         chain = chains.of(owner, target.name, messages)
-        return cls(owner, request.caller.chat_id, target.name, chain, archive_of(chain, messages))
+        nodes = archive_of(chain, messages)
+        count = len(nodes) - len(chain.keys)
+        system = [node.key for node in islice((node for node in nodes if is_system(node.message)), count)]
+        keys = [*system, *chain.keys]
+        return cls(owner, request.caller.chat_id, target.name, chain, nodes, keys, len(system) + 1)
 
     @property
     def can_be_known(self) -> bool:
         """Tell whether a conversation can be meant: one without a name and an answer cannot be known."""
         return bool(self.name) or any(node.message.get("role") == "assistant" for node in self.nodes)
-
-    def keys(self) -> tuple[list[str], int]:
-        """Return the keys of all messages, and how many of them many conversations have in common.
-
-        Those are the system messages and the first one after them.
-        """
-        system = [node.key for node in self.nodes if is_system(node.message)]
-        spoken = [node.key for node in self.nodes if not is_system(node.message)]
-        return [*system, *spoken], len(system) + 1
 
     def likely_id(self) -> str:
         """Return the id that its conversation has most likely; empty where that has to be found first."""
@@ -87,14 +91,22 @@ class Recording:
         self._patience = OPENING_SECONDS
         self._finding: set[asyncio.Task[None]] = set()
 
-    def begin(self, target: Target, request: ChatRequest, *, keeps: bool = True) -> TurnRecorder:
+    async def asked(self, target: Target, request: ChatRequest) -> Asked:
+        """Return a request as its conversation is looked for; the loop goes on while a long one is read."""
+        if len(request.messages) < MANY:
+            return Asked.of(target, request, self.chains)
+        return await asyncio.to_thread(Asked.of, target, request, self.chains)
+
+    def begin(
+        self, target: Target, request: ChatRequest, *, keeps: bool = True, asked: Asked | None = None
+    ) -> TurnRecorder:
         """Return the recorder of the turn that answers a request, whose new messages are noted.
 
         A conversation is found by the client's name for it, by its id, or else by what was said in it. Where only the
         store can tell, that is asked in the background, and the changes of the turn wait. Where it fails or is slow,
         the request begins a new conversation. With `keeps` False, only an id is given and nothing is kept.
         """
-        asked = Asked.of(target, request, self.chains)
+        asked = asked or Asked.of(target, request, self.chains)
         if self.conversations is None or not keeps:
             conversation = new_id(asked.owner, asked.name)
             return TurnRecorder(None, conversation, asked.owner, asked.agent, asked.chain)
@@ -122,7 +134,7 @@ class Recording:
 
         None where the conversation is a new one.
         """
-        asked = Asked.of(target, request, self.chains)
+        asked = await self.asked(target, request)
         if self.conversations is None:
             return None
         known = _remembered(self.conversations, asked) or await self._look_up(self.conversations, asked)
@@ -142,10 +154,9 @@ class Recording:
         _place(live, asked, (_remembered(conversations, asked) or known) if not known.conversation else known)
 
     async def _look_up(self, conversations: Conversations, asked: Asked) -> Known:
-        keys, common = asked.keys()
         try:
             async with asyncio.timeout(self._patience):
-                return await conversations.look_up(asked.owner, asked.name, keys, common) or NONE_KNOWN
+                return await conversations.look_up(asked.owner, asked.name, asked.keys, asked.common) or NONE_KNOWN
         except Exception as error:  # noqa: BLE001  # an answer must not fail for its record
             log.warning("Which conversation a request belongs to cannot be looked up: %r", error)
             return NONE_KNOWN
@@ -155,7 +166,9 @@ class Recording:
 
 def _remembered(conversations: Conversations, asked: Asked) -> Known | None:
     """Return the conversation of a request, NONE_KNOWN for a new one; None where only the store can tell."""
-    return conversations.remembered(asked.owner, asked.name, *asked.keys()) if asked.can_be_known else NONE_KNOWN
+    if not asked.can_be_known:
+        return NONE_KNOWN
+    return conversations.remembered(asked.owner, asked.name, asked.keys, asked.common)
 
 
 def _place(live: TurnRecorder, asked: Asked, known: Known) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from elbowroom.agents.request import ChatRequest
@@ -19,7 +20,7 @@ ANSWER_FIELDS: Final = frozenset(
 NO_THINKING: Final[Mapping[str, Any]] = {"enable_thinking": False}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepRequest:
     """All of one model step but its history, which compactions change: client request, agent and tools."""
 
@@ -33,7 +34,12 @@ class StepRequest:
 
     def body(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the upstream's body with these messages."""
-        return step_body(self.request, self.model, self.defaults, messages, self.tools, step=self.step)
+        return {**self._fields, "messages": list(messages)}
+
+    @cached_property
+    def _fields(self) -> Mapping[str, Any]:
+        """The body without messages."""
+        return step_body(self.request, self.model, self.defaults, (), self.tools, step=self.step)
 
     def with_instructions(self, messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Return the messages with the agent's instructions in front, followed by its memories."""
@@ -43,7 +49,7 @@ class StepRequest:
     @property
     def max_tokens(self) -> int | None:
         """Return the limit of the reply's length, None where there is none. Raises RequestError."""
-        asked = self.body(()).get("max_tokens")
+        asked = self._fields.get("max_tokens")
         if isinstance(asked, float) and asked.is_integer():
             asked = int(asked)
         if asked is not None and (not isinstance(asked, int) or isinstance(asked, bool)):
@@ -53,10 +59,9 @@ class StepRequest:
     @property
     def is_constrained(self) -> bool:
         """Tell whether the reply has to follow a grammar: then it cannot be stopped and continued."""
-        fields = self.body(())
-        form = fields.get("response_format")
+        form = self._fields.get("response_format")
         kind = form.get("type") if isinstance(form, Mapping) else form
-        return kind not in (None, "text") or any(fields.get(name) for name in CONSTRAINTS)
+        return kind not in (None, "text") or any(self._fields.get(name) for name in CONSTRAINTS)
 
 
 def relay_body(request: ChatRequest, model: str) -> dict[str, Any]:

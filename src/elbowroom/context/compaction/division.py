@@ -146,8 +146,8 @@ def running_task(groups: tuple[Group, ...]) -> frozenset[int]:
     users = _users(groups)
     if not users:
         return frozenset()
-    opened = [index for index in users if not _is_nudge(groups[index])]
-    return frozenset({users[-1], opened[-1] if opened else users[0]})
+    opened = (index for index in reversed(users) if not _is_nudge(groups[index]))
+    return frozenset({users[-1], next(opened, users[0])})
 
 
 def _users(groups: tuple[Group, ...]) -> list[int]:

@@ -213,6 +213,8 @@ def _one_call_a_message(messages: Sequence[Message]) -> list[Message]:
 
     Text and thoughts stay with the first call. The history has to be sound, as `repair` leaves it.
     """
+    if not any("tool_calls" in message for message in messages):
+        return list(messages)
     return [message for group in Transcript.of(messages).groups for message in _split(group)]
 
 

@@ -58,6 +58,8 @@ class LMStudio:
         self.manages_context = manages_context
         self._root = base_url.removesuffix("/v1")
         self._upstream = Upstream(http, Source(NAME, self._root, START_HINT, KEY_HINT, api_key))
+        self._rows: list[Any] = []
+        self._parsed: Sequence[ModelInfo] = ()
         self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
         self.management = LMStudioManagement(self._upstream, f"{self._root}/api/v1/models", self._models.forget)
         self._loads: dict[str, AskedOnce[None]] = {}
@@ -139,7 +141,9 @@ class LMStudio:
     async def _fetch_models(self) -> Sequence[ModelInfo]:
         answer = await self._upstream.ask("GET", f"{self._root}/api/v1/models")
         if isinstance(answer, dict) and isinstance(answer.get("models"), list):
-            return parse_v1_models(answer["models"], self.id)
+            if answer["models"] != self._rows:
+                self._rows, self._parsed = answer["models"], parse_v1_models(answer["models"], self.id)
+            return self._parsed
         answer = await self._upstream.ask("GET", f"{self._root}/api/v0/models")
         if isinstance(answer, dict) and isinstance(answer.get("data"), list):
             return parse_v0_models(answer["data"], self.id)

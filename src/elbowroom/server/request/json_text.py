@@ -8,8 +8,10 @@ import gc
 import json
 import math
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -26,6 +28,7 @@ LARGE: Final = 4 * 2**20
 LEVELS: Final = 8
 """How deep a large value is taken apart; each level is read once more for it."""
 PIECE: Final = 256 * 1024
+CONTAINERS: Final = frozenset({dict, list})
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 FIRST: Final = re.compile(rb"[ \t\r\n]*(.)")
 REST_OF_ESCAPE: Final = re.compile(rb"\\*.?", re.DOTALL)
@@ -33,6 +36,11 @@ REST_OF_ESCAPE: Final = re.compile(rb"\\*.?", re.DOTALL)
 CUT: Final = re.compile(rb"(?<=[^\\])(?=\\(?!u[dD][c-fC-F]))|(?<=[^\\]{6})(?=[^\\\x80-\xbf])", re.DOTALL)
 """A place in a text where neither a character nor an escape is cut: right before an escape that is no second half of a
 pair, or six bytes and more after the last one and before the first byte of a character."""
+
+
+_COUNTING: Final = threading.Lock()
+_parsers = 0
+"""How many threads parse now."""
 
 
 def parsed(body: bytearray) -> Any:
@@ -101,14 +109,20 @@ def _quickly(text: bytearray | msgspec.Raw, levels: int) -> Any:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Keep the garbage collector from looking at all objects again and again while many new ones are made."""
-    was_on = gc.isenabled()
-    gc.disable()
+    """Keep the garbage collector from looking at all objects again and again while threads make many new ones."""
+    _change_parsers(1)
     try:
         yield
     finally:
-        if was_on:
-            gc.enable()
+        _change_parsers(-1)
+
+
+def _change_parsers(by: int) -> None:
+    """Note that a parser begins or ends; the collector is off while any is at work."""
+    global _parsers  # the collector is one for all threads too
+    with _COUNTING:
+        _parsers += by
+        (gc.disable if _parsers else gc.enable)()
 
 
 def _text(inside: bytes) -> str:
@@ -153,14 +167,10 @@ def _finite(digits: str) -> float:
 
 
 def _check_depth(value: Any) -> None:
-    level = [value] if isinstance(value, (dict, list)) else []
+    level = [value] if type(value) in CONTAINERS else []
     for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for item in level
-            for child in (item.values() if isinstance(item, dict) else item)
-            if isinstance(child, (dict, list))
-        ]
-        if not level:
+        children = list(chain.from_iterable(item.values() if type(item) is dict else item for item in level))
+        if CONTAINERS.isdisjoint(map(type, children)):
             return
+        level = [child for child in children if type(child) in CONTAINERS]
     raise _too_deep()

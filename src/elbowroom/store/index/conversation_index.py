@@ -5,14 +5,15 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 from elbowroom.context import conversation as kinds
 from elbowroom.context.conversation import NONE_KNOWN, Known
-from elbowroom.context.ledger import is_system
 from elbowroom.store.base import encoded, owner_key
 from elbowroom.store.changes import Deleted, KeptChange
-from elbowroom.store.index.keys import IndexedConversation, KeyTable, NumberedKeys, name_number, number_of
+from elbowroom.store.index.keys import IndexedConversation, KeyTable, NumberedKeys, name_number, number_of, numbers_of
 
 MOST_CONVERSATIONS: Final = 15_000
 MOST_KEYS: Final = 300_000
@@ -30,7 +31,7 @@ SWEPT: Final = 64
 class Record:
     """A conversation in the index. It is not `is_whole` while only a part of its keys is known.
 
-    `keys` are in the table of the index, an answer's with its last bit set; `system` are the keys of system messages.
+    `keys` are in the table of the index, an answer's with its last bit set.
     """
 
     id: str
@@ -41,7 +42,6 @@ class Record:
     is_whole: bool = False
     may_have_hidden: bool = False
     keys: "array[int]" = field(default_factory=lambda: array("Q"))
-    system: tuple[int, ...] = ()
     unanswered: tuple[int, ...] = ()
 
 
@@ -76,6 +76,7 @@ class ConversationIndex:
         self._table = KeyTable()
         self._unanswered = KeyTable()
         self._dropped: deque[tuple[int, array[int]]] = deque()  # with the keys that are still in the table
+        self._dropped_keys = 0
         self._turns: dict[str, RunningTurn] = {}
         self._deleted: dict[str, None] = {}
         self._numbered = 0
@@ -119,7 +120,7 @@ class ConversationIndex:
 
         NONE_KNOWN says that there is none; None says that only the database can tell.
         """
-        found = self._found(owner_key(owner), name, list(map(number_of, keys)), common, keys)
+        found = self._found(owner_key(owner), name, numbers_of(keys), common, keys)
         if found is None:
             self.misses += 1
         else:
@@ -142,7 +143,7 @@ class ConversationIndex:
     def _has(self, record: Record, key: int) -> bool:
         """Tell whether a conversation has a message with this key."""
         holder = record.number
-        return self._table.has(key, holder) or self._table.has(key | 1, holder) or key in record.system
+        return self._table.has(key, holder) or self._table.has(key | 1, holder)
 
     def _named(self, owner: str, name: str) -> Record | None:
         number = name_number(owner, encoded(name))
@@ -153,20 +154,29 @@ class ConversationIndex:
 
     def _longest(self, owner: str, numbers: Sequence[int], common: int) -> tuple[Record | None, int]:
         """Return the conversation that knows the longest beginning with an answer, and how long that is."""
+        refused: set[int] = set()  # without an answer in a longer beginning they have none in a shorter one
         for place in range(len(numbers), 0, -1):
             key = numbers[place - 1]
             holders = self._table.holders(key, key | 1) if place > common else ()
             interrupted = self._unanswered.holders(key, key) if place < len(numbers) else ()
-            answered = [one for one in (*interrupted, *holders) if self._has_answer(one, numbers, place)]
+            if not (holders or interrupted):
+                continue
+            new = {*interrupted, *holders} - refused
+            answered = [one for one in new if self._has_answer(one, numbers, common, place)]
             if (found := self._newest(owner, answered)) is not None:
                 return found, place
+            refused |= new
         return None, 0
 
-    def _has_answer(self, holder: int, numbers: Sequence[int], place: int) -> bool:
-        """Tell whether a conversation has an answer within the beginning; what answers the last key is none."""
+    def _has_answer(self, holder: int, numbers: Sequence[int], common: int, place: int) -> bool:
+        """Tell whether a conversation has an answer within the beginning; what answers the last key is none.
+
+        Of the first `common` keys only one whose answer was interrupted counts: a greeting is no answer.
+        """
         last = len(numbers) - 1
         return any(
-            self._table.has(numbers[at] | 1, holder) or (at < last and self._unanswered.has(numbers[at], holder))
+            (at >= common and self._table.has(numbers[at] | 1, holder))
+            or (at < last and self._unanswered.has(numbers[at], holder))
             for at in reversed(range(place))
         )
 
@@ -177,9 +187,12 @@ class ConversationIndex:
 
     def note(self, changes: Sequence[KeptChange]) -> None:
         """Take changes in that are noted now."""
-        for change in changes:
-            if (take := TAKEN.get(type(change))) is not None:
-                take(self, change)
+        for kind, alike in groupby(changes, type):
+            if kind is kinds.Heard:
+                self._hear_all(alike)
+            elif (take := TAKEN.get(kind)) is not None:
+                for change in alike:
+                    take(self, change)
 
     def begin(self, change: kinds.ConversationBegun) -> None:
         """Take a conversation in; one with a name may be in the database already."""
@@ -194,17 +207,17 @@ class ConversationIndex:
                 record.is_whole = record.id not in self.to_read
         self._use(record, change.at)
 
-    def hear(self, change: kinds.Heard) -> None:
-        """Take a message of a client in."""
-        record, number = self._used(change.conversation, change.at), number_of(change.key)
-        if record is None:
-            return
-        if is_system(change.message):
-            self.put(record, NumberedKeys(system=[number]))
-        elif change.message.get("role") == "assistant":
-            self.put(record, NumberedKeys(answers=[number]))
-        else:
-            self.put(record, NumberedKeys(spoken=[number]))
+    def _hear_all(self, changes: Iterable[Any]) -> None:
+        """Take messages of clients in, those of a conversation together."""
+        for conversation, alike in groupby(changes, attrgetter("conversation")):
+            heard = list(alike)
+            record = self._used(conversation, max(change.at for change in heard))
+            spoken, answers = list[int](), list[int]()
+            for change in heard:
+                is_answer = change.message.get("role") == "assistant"
+                (answers if is_answer else spoken).append(number_of(change.key))
+            if record is not None:
+                self.put(record, NumberedKeys(spoken, answers))
 
     def begin_turn(self, change: kinds.TurnBegun) -> None:
         """Take a turn in, whose answer has no key yet."""
@@ -276,6 +289,7 @@ class ConversationIndex:
         if record.name:
             record.keys.append(record.name)
         self._dropped.append((record.number, record.keys))
+        self._dropped_keys += len(record.keys)
         return True
 
     def clear(self) -> None:
@@ -307,13 +321,11 @@ class ConversationIndex:
         if self._records.get(record.id) is not record:
             return
         for key in [*keys.spoken, *(answer | 1 for answer in keys.answers)]:
-            if not self._table.has(key, record.number):
-                self._table.add(key, record.number)
+            if self._table.add_new(key, record.number):
                 record.keys.append(key)
         for key in keys.unanswered:
             self._unanswered.add(key, record.number)
         record.unanswered += tuple(keys.unanswered)
-        record.system = tuple(dict.fromkeys([*record.system, *keys.system]))
         self._sweep(SWEPT + 2 * (len(keys.spoken) + len(keys.answers)))
         self._stay_within_bounds()
 
@@ -367,7 +379,7 @@ class ConversationIndex:
             self._lacks_some = True
 
     def _live_keys(self) -> int:
-        return self._table.length - sum(len(keys) for _, keys in self._dropped)
+        return self._table.length - self._dropped_keys
 
     def _give_name(self, record: Record, name: int) -> None:
         record.name = name
@@ -382,6 +394,7 @@ class ConversationIndex:
             for key in going:
                 self._table.remove(key, number)
             del keys[len(keys) - len(going) :]
+            self._dropped_keys -= len(going)
             most -= len(going)
             if not keys:
                 self._dropped.popleft()
@@ -389,7 +402,6 @@ class ConversationIndex:
 
 TAKEN: Final[Mapping[type[Any], Callable[[ConversationIndex, Any], None]]] = {
     kinds.ConversationBegun: ConversationIndex.begin,
-    kinds.Heard: ConversationIndex.hear,
     kinds.TurnBegun: ConversationIndex.begin_turn,
     kinds.ReplyBegun: ConversationIndex.add_message,
     kinds.Added: ConversationIndex.add_message,
@@ -398,4 +410,4 @@ TAKEN: Final[Mapping[type[Any], Callable[[ConversationIndex, Any], None]]] = {
     kinds.Queued: ConversationIndex.wait,
     Deleted: ConversationIndex.delete,
 }
-"""How each kind of change is taken in; what is not named here says nothing about keys."""
+"""How each kind of change but messages of clients is taken in; what is not named here says nothing about keys."""

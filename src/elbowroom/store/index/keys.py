@@ -1,6 +1,7 @@
 """Keys of chains as numbers, and a table of which conversations have them."""
 
 import hashlib
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from elbowroom.store.base import owner_key
 
 PIECES: Final = 256
 HEX_DIGITS: Final = 16
+EVEN: Final = 2**64 - 2
 
 
 def number_of(key: str) -> int:
@@ -20,7 +22,18 @@ def number_of(key: str) -> int:
         number = int(key[:HEX_DIGITS], 16)
     except ValueError:
         number = int.from_bytes(hashlib.blake2b(utf8(key), digest_size=8).digest())
-    return number & ~1 & (2**64 - 1)
+    return number & EVEN
+
+
+def numbers_of(keys: Sequence[str]) -> list[int]:
+    """Return keys as numbers, each as `number_of` returns it; those of chains all at once."""
+    if set(map(len, keys)) != {2 * HEX_DIGITS}:
+        return list(map(number_of, keys))
+    try:
+        halves = struct.unpack(f">{2 * len(keys)}Q", bytes.fromhex("".join(keys)))
+    except (ValueError, struct.error):
+        return list(map(number_of, keys))
+    return [number & EVEN for number in halves[::2]]
 
 
 def name_number(owner: str, name: str) -> int:
@@ -29,7 +42,7 @@ def name_number(owner: str, name: str) -> int:
 
 
 class KeyTable:
-    """The numbers of the conversations that have a key, in sorted pieces: 12 bytes for each pair."""
+    """The numbers of the conversations that have a key, in pieces sorted by both: 12 bytes for each pair."""
 
     def __init__(self) -> None:
         self._keys = [array("Q") for _ in range(PIECES)]
@@ -38,28 +51,44 @@ class KeyTable:
 
     def add(self, key: int, holder: int) -> None:
         """Add a pair."""
-        piece = key >> 56
-        place = bisect_right(self._keys[piece], key)
+        piece, start, end = self._range(key, key)
+        place = bisect_right(self._holders[piece], holder, start, end)
         self._keys[piece].insert(place, key)
         self._holders[piece].insert(place, holder)
         self.length += 1
 
+    def add_new(self, key: int, holder: int) -> bool:
+        """Add a pair unless it is there; tell whether it is new."""
+        keys, holders = self._keys[key >> 56], self._holders[key >> 56]
+        place = bisect_right(keys, key)
+        if place and keys[place - 1] == key and self.has(key, holder):
+            return False
+        keys.insert(place, key)
+        holders.insert(place, holder)
+        self.length += 1
+        return True
+
     def remove(self, key: int, holder: int) -> None:
         """Remove a pair that is there."""
         piece, start, end = self._range(key, key)
-        place = self._holders[piece].index(holder, start, end)
+        place = bisect_left(self._holders[piece], holder, start, end)
         del self._keys[piece][place]
         del self._holders[piece][place]
         self.length -= 1
 
     def holders(self, first: int, last: int) -> Sequence[int]:
         """Return the holders of all keys from the first to the last."""
-        piece, start, end = self._range(first, last)
-        return self._holders[piece][start:end] if start < end else ()
+        keys = self._keys[first >> 56]
+        start = bisect_left(keys, first)
+        if start == len(keys) or keys[start] > last:
+            return ()
+        return self._holders[first >> 56][start : bisect_right(keys, last, start)]
 
     def has(self, key: int, holder: int) -> bool:
         """Tell whether a pair is there."""
-        return holder in self.holders(key, key)
+        piece, start, end = self._range(key, key)
+        place = bisect_left(self._holders[piece], holder, start, end)
+        return place < end and self._holders[piece][place] == holder
 
     def _range(self, first: int, last: int) -> tuple[int, int, int]:
         keys = self._keys[first >> 56]
@@ -68,22 +97,21 @@ class KeyTable:
 
 @dataclass(frozen=True, slots=True)
 class NumberedKeys:
-    """The keys of a conversation as numbers: of what was said, of answers, of system messages.
+    """The keys of a conversation as numbers: of what was said, and of answers.
 
     `unanswered` are the keys of messages whose answers were interrupted before they had a key.
     """
 
     spoken: Sequence[int] = ()
     answers: Sequence[int] = ()
-    system: Sequence[int] = ()
     unanswered: Sequence[int] = ()
 
     def in_pieces(self, size: int) -> Iterator["NumberedKeys"]:
         """Yield the keys, at most so many at once of each kind."""
-        longest = max(map(len, (self.spoken, self.answers, self.system, self.unanswered)))
+        longest = max(map(len, (self.spoken, self.answers, self.unanswered)))
         for at in range(0, longest, size):
             some = slice(at, at + size)
-            yield NumberedKeys(self.spoken[some], self.answers[some], self.system[some], self.unanswered[some])
+            yield NumberedKeys(self.spoken[some], self.answers[some], self.unanswered[some])
 
 
 @dataclass(frozen=True, slots=True)

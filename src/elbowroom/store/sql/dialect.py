@@ -92,6 +92,11 @@ def create_engines(path: Path | None, readers: int) -> tuple[Engine, Engine]:
     return _engine(str(path), readers, READING, "BEGIN"), _engine(str(path), 1, WRITING, "BEGIN IMMEDIATE")
 
 
+def skipping(statement: Insert) -> Insert:
+    """Let an insertion skip a row that is there already, or that has NULL where that may not be."""
+    return statement.prefix_with("OR IGNORE")
+
+
 def execute_all(connection: Connection, groups: Sequence[tuple[Writing, Sequence[Values]]]) -> None:
     """Carry out statements in order, each for all its values, which are texts, numbers, bytes and None.
 

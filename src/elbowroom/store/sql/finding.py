@@ -22,7 +22,6 @@ from sqlalchemy import (
 )
 
 from elbowroom.context.conversation import ConversationRow, Known
-from elbowroom.context.transcript import SYSTEM_ROLES
 from elbowroom.store.base import encoded
 from elbowroom.store.index import IndexedConversation, NumberedKeys, name_number, number_of
 from elbowroom.store.message_parts import Part, body, text_in_part
@@ -33,7 +32,7 @@ from elbowroom.store.sql.text_index import SEARCHED, found_in_index
 
 BETWEEN: Final = ","
 CONVERSATIONS_A_PAGE: Final = 25
-ROLES: Final = ("", "assistant", *SYSTEM_ROLES)
+ROLES: Final = ("", "assistant")
 """Whose messages are told apart; the first stands for all others."""
 
 
@@ -186,7 +185,6 @@ def _indexed_one(row: Row[Any], heard: Sequence[Row[Any]], turned: Sequence[Row[
         keys=NumberedKeys(
             spoken=by_role[""],
             answers=[*by_role["assistant"], *of_turns],
-            system=[number for role in SYSTEM_ROLES for number in by_role[role]],
             unanswered=[number for group in turned for number in _numbers(group.parents)],
         ),
         may_have_hidden=any(group.has_more for group in turned),

@@ -72,10 +72,22 @@ class Plan:
     def hear(self, change: kinds.Heard) -> None:
         """Write a message of a client."""
         message_id = heard_message_id(change.conversation, change.key)
-        given = values(conversation=change.conversation, key=change.key, parent=change.parent)
-        self._write_message(sql.HEAR, message_id, change.message, change.at, given)
-        if title := title_of(change.message):
-            self._write(sql.TITLE, values(conversation=change.conversation, title=encoded(title)))
+        fields, parts = split(change.message)
+        heard, written, titled = self._heard()
+        heard.append(
+            values(
+                id=message_id,
+                conversation=change.conversation,
+                key=change.key,
+                parent=change.parent,
+                fields=fields,
+                at=change.at,
+            )
+        )
+        written += (_part_values(message_id, position, part, "complete") for position, part in enumerate(parts))
+        has_title = titled and titled[-1]["new_conversation"] == change.conversation
+        if not has_title and (title := title_of(change.message)):
+            titled.append(values(conversation=change.conversation, title=encoded(title)))
         self._use(self._used, change.conversation, change.at)
 
     def begin_turn(self, change: kinds.TurnBegun) -> None:
@@ -209,6 +221,12 @@ class Plan:
         else:
             self.groups.append((statement, [given]))
 
+    def _heard(self) -> tuple[list[dict[str, Any]], ...]:
+        """Return the rows of the messages heard last, their parts and titles: each statement is for all of them."""
+        if not self.groups or self.groups[-1][0] is not sql.TITLE:
+            self.groups += [(sql.HEAR, []), (sql.ADD_PART, []), (sql.TITLE, [])]
+        return tuple(rows for _, rows in self.groups[-3:])
+
     def _write_message(
         self, statement: Any, message_id: str, message: Message, at: float, given: dict[str, Any]
     ) -> None:
@@ -223,8 +241,7 @@ class Plan:
         self._tails[message] = Tail(tail.turn, position, part.kind, len(part.content))
 
     def _write_part(self, message: str, position: int, part: Part, status: str) -> None:
-        given = values(message=message, position=position, kind=part.kind, status=status, content=part.content)
-        self._write(sql.ADD_PART, given)
+        self._write(sql.ADD_PART, _part_values(message, position, part, status))
 
     @staticmethod
     def _use(used: dict[str, float], key: str, at: float) -> None:
@@ -272,6 +289,10 @@ def with_sure_tails(changes: Sequence[KeptChange], known: Iterable[str]) -> Iter
         if is_cut or place == len(changes):
             yield changes[start:place]
             start = place
+
+
+def _part_values(message: str, position: int, part: Part, status: str) -> dict[str, Any]:
+    return values(message=message, position=position, kind=part.kind, status=status, content=part.content)
 
 
 def _details(details: kinds.CompactionDetails | None) -> dict[str, Any]:

@@ -166,10 +166,11 @@ def _end(messages: Sequence[Mapping[str, Any]], length: int) -> End:
 
 
 def _are_plain(messages: Sequence[Message]) -> bool:
-    """Tell whether messages are roles and texts, and nothing else."""
+    """Tell whether messages are roles and texts, in this order, and nothing else; a template may print them as JSON."""
     return all(
         type(message) is dict
         and len(message) == PLAIN
+        and next(iter(message)) == "role"
         and type(message.get("role")) is str
         and type(message.get("content")) is str
         for message in messages

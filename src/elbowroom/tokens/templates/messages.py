@@ -39,14 +39,19 @@ class Capabilities:
 
 def canonical_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     """Return the messages with the keys an engine reads, in its order, and nothing else."""
-    return [canonical_message(message) for message in messages]
+    return [
+        {"role": role, "content": content}
+        if len(message) == PLAIN
+        and type(role := message.get("role")) is str
+        and type(content := message.get("content")) is str
+        else canonical_message(message)
+        for message in messages
+    ]
 
 
 def canonical_message(message: Mapping[str, Any]) -> Message:
     """Return one message with `role`, `content` and those of its other keys that an engine reads."""
     role, content = message.get("role"), message.get("content")
-    if len(message) == PLAIN and isinstance(role, str) and isinstance(content, str):
-        return {"role": role, "content": content}
     result: Message = {"role": text_or_nothing(role), "content": canonical_content(content)}
     for key in ("reasoning_content", "name", "tool_call_id"):
         if value := text_or_nothing(message.get(key)):
