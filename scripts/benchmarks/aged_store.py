@@ -83,7 +83,7 @@ def changes_of(code: Code, number: int, name: str, turns: int, at: float) -> Ite
     """Yield what a server notes of a conversation: its beginning, then some turns at a time."""
     conversation, said = id_of(number), talk(number, turns)
     chain = code.Chain.of(OWNER, AGENT, [SYSTEM, *said])
-    system = code.archive_of(chain, [SYSTEM])[0]
+    system = code.archive_of(code.Chain.of(OWNER, AGENT, [SYSTEM]), [SYSTEM])[0]
     changes = [
         code.ConversationBegun(conversation, OWNER, name, AGENT, at),
         code.Heard(conversation, system.key, system.parent, SYSTEM, at),

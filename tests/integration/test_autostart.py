@@ -12,6 +12,7 @@ import pytest
 from command_line import Program
 from command_line import run as run_elbowroom
 from fake_system import FakeSystem
+from waiting import until
 
 from elbowroom.autostart.command import starter_for, switch_off, switch_on, tell_status
 from elbowroom.autostart.launchd import LaunchAgent
@@ -296,9 +297,9 @@ async def test_what_is_written_starts_the_server(tmp_path: Path) -> None:
     try:
         assert str(settings) in await program.line_with("settings: ")
         await program.address()
+        await until((tmp_path / "50 %" / "elbowroom.db").exists)
         assert await program.end(signal.SIGTERM) == 0
     finally:
         if process.returncode is None:
             process.kill()
             await process.communicate()
-    assert (tmp_path / "50 %" / "elbowroom.db").exists()

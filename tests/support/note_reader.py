@@ -73,7 +73,8 @@ class Person:
         body = {"model": self.model, "messages": self.history, "stream": True, **self.fields}
         async with self.served.http.post(self.served.chat_url, json=body, headers=self.headers) as response:
             assert response.status == 200, await response.text()
-            self.conversation = response.headers["X-Conversation-Id"]
+            # It may be missing where a store that is still being opened has not said which conversation goes on.
+            self.conversation = response.headers.get("X-Conversation-Id", self.conversation)
             said = text_of(parse_frames(await response.read()))
         self.history.append({"role": "assistant", "content": said})
         return said

@@ -59,13 +59,9 @@ class KeyTable:
 
     def add_new(self, key: int, holder: int) -> bool:
         """Add a pair unless it is there; tell whether it is new."""
-        keys, holders = self._keys[key >> 56], self._holders[key >> 56]
-        place = bisect_right(keys, key)
-        if place and keys[place - 1] == key and self.has(key, holder):
+        if self.has(key, holder):
             return False
-        keys.insert(place, key)
-        holders.insert(place, holder)
-        self.length += 1
+        self.add(key, holder)
         return True
 
     def remove(self, key: int, holder: int) -> None:

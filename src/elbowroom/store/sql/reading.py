@@ -77,7 +77,8 @@ def numbered_from_one(
     """Return messages with their places in their conversation, from 1, instead of the table's numbers; in order."""
     if not kept:
         return ()
-    own, first, last = messages.c, kept[0].number, kept[-1].number
+    asked = [each.number for each in kept]
+    own, first, last = messages.c, min(asked), max(asked)
     theirs = own.conversation == conversation
     earlier = connection.scalar(select(func.count()).where(theirs, own.number < first)) or 0
     numbers = connection.scalars(select(own.number).where(theirs, own.number.between(first, last)).order_by(own.number))
