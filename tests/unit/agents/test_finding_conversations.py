@@ -11,7 +11,14 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations.beginning import Recording
 from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.agents.request import Caller, own_request
-from elbowroom.context.conversation import CompactionNoted, ConversationBegun, Known
+from elbowroom.context.conversation import (
+    PRUNING,
+    CompactionNoted,
+    ConversationBegun,
+    Known,
+    StepUsage,
+    TurnBegun,
+)
 from elbowroom.providers.base import Provider, TextDelta
 from elbowroom.store.changes import Deleted, KeptChange
 from elbowroom.store.index import ConversationIndex
@@ -104,6 +111,21 @@ async def test_changes_wait_for_the_conversation_in_order() -> None:
     ]
     assert told == ["", conversation]
     assert await kept(conversations, conversation) == ["Which pier?", "The ninth.", "And tomorrow?", "The tenth."]
+
+
+async def test_a_pruning_agent_that_works_meanwhile() -> None:
+    """What it uses before the conversation is found counts for the conversation that is found."""
+    conversations = SlowConversations()
+    conversation = await begun_before(conversations)
+    live = begin(Recording(conversations), FIRST, ANSWER, SECOND)
+    live.pruner_used("m", StepUsage(input=70, output=5))
+    conversations.answers.set()
+    assert await live.is_found(is_patient=True)
+    turns = [change for change in conversations.changes if isinstance(change, TurnBegun)]
+    assert [(turn.conversation, turn.turn) for turn in turns] == [
+        (conversation, live.id),
+        (conversation, f"{PRUNING}{conversation}"),
+    ]
 
 
 async def test_a_client_that_leaves_first() -> None:

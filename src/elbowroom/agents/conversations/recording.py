@@ -5,7 +5,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
@@ -82,7 +81,7 @@ class TurnRecorder:
         self._unread: list[QueuedMessage] = []
         self._is_ended = False
         self._finding: asyncio.Task[None] | None = None
-        self._unplaced: list[Change] = []
+        self._unplaced: list[Callable[[str], Sequence[Change]]] = []
         self._may_have_hidden = True
         self._tell: Callable[[], object] = lambda: None
 
@@ -94,11 +93,7 @@ class TurnRecorder:
         """Record in this conversation from now on, `begun` first and then all that has waited for it."""
         self.conversation, self._may_have_hidden = known.conversation, known.may_have_hidden
         unplaced, self._unplaced, self._finding = self._unplaced, [], None
-        placed = [
-            replace(change, conversation=known.conversation) if isinstance(change, CompactionNoted) else change
-            for change in unplaced
-        ]
-        self._send([*begun, *placed])
+        self._send([*begun, *(change for changes in unplaced for change in changes(known.conversation))])
         self._tell()
 
     def tell(self, tell: Callable[[], object]) -> None:
@@ -181,14 +176,20 @@ class TurnRecorder:
     def pruner_used(self, model: str, usage: StepUsage) -> None:
         """Record what a call of the pruning agent has used, which belongs to no turn of a person."""
         self.hand_on()
-        turn, now = f"{PRUNING}{self.conversation}", time.time()
-        begun = TurnBegun(turn, self.conversation, "", self.agent, now)
-        self._send([begun, StepUsed(turn, model, usage, None, now), TurnEnded(turn, "complete", "", now)])
+        now = time.time()
+
+        def changes(conversation: str) -> Sequence[Change]:
+            turn = f"{PRUNING}{conversation}"
+            begun = TurnBegun(turn, conversation, "", self.agent, now)
+            return [begun, StepUsed(turn, model, usage, None, now), TurnEnded(turn, "complete", "", now)]
+
+        self._send_of(changes)
 
     def compacted(self, before: int, after: int, rung: str, details: CompactionDetails | None = None) -> None:
         """Record a compaction of the conversation, which may happen after the turn's end."""
         self.hand_on()
-        self._send([CompactionNoted(self.conversation, before, after, rung, time.time(), details)])
+        now = time.time()
+        self._send_of(lambda conversation: [CompactionNoted(conversation, before, after, rung, now, details)])
 
     def ended(self, status: Status, key: str) -> None:
         """Record the end of the turn; later calls do nothing. `key` is the answer's in the chain, empty without one."""
@@ -259,10 +260,15 @@ class TurnRecorder:
             self._send(changes)
 
     def _send(self, changes: Iterable[Change]) -> None:
+        own = [*changes]
+        self._send_of(lambda _: own)
+
+    def _send_of(self, changes: Callable[[str], Sequence[Change]]) -> None:
+        """Note the changes that this returns for the id of the conversation, once it is found."""
         if self._finding is not None:
-            self._unplaced += changes
+            self._unplaced.append(changes)
         elif self._conversations is not None:
-            self._conversations.note([*changes])
+            self._conversations.note(changes(self.conversation))
 
 
 def _hands_over(message: Message) -> bool:
