@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 Message = Mapping[str, Any]
+"""An OpenAI chat message. It is never changed; a copy is."""
 CallState = Literal["pending", "running", "completed", "error"]
 """How far a tool's call is: it waits for the client, runs or ran when its turn was cut, or has a result."""
-"""An OpenAI chat message. It is never changed; a copy is."""
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 Kind = Literal["system", "user", "assistant", "tools"]
