@@ -1,13 +1,13 @@
 // One agent: its form, a first message to it, what it remembers, and its copies.
 import { api, download } from "./api.js";
-import { act, busy, confirm, h, toast } from "./dom.js";
+import { act, busy, confirm, enc, h, toast } from "./dom.js";
 import { memoriesPanel } from "./memories.js";
 import { editor } from "./records.js";
 import { loadOptions, loadSettings } from "./settings.js";
 import { tryPanel } from "./try.js";
 
 const NEW = "#/agents/+new";
-const one = (id) => `/api/agents/${encodeURIComponent(id)}`;
+const one = (id) => `/api/agents/${enc(id)}`;
 const LETTERS = { ä: "ae", ö: "oe", ü: "ue", ß: "ss", æ: "ae", ø: "oe", å: "aa", œ: "oe", ł: "l", đ: "d", þ: "th", ð: "d" };
 let imported = null;
 
@@ -23,7 +23,7 @@ export async function agentView({ main, id, query, signal }) {
 	const made = editor({
 		main, back: ["#/agents", "Agents"], title: isNew ? "New agent" : agent.name || agent.id,
 		actions: isNew ? [] : [
-			h("a.button.small", { href: `${NEW}?like=${encodeURIComponent(id)}` }, "Duplicate"),
+			h("a.button.small", { href: `${NEW}?like=${enc(id)}` }, "Duplicate"),
 			act("Export", () => download(`${one(id)}/toml`), "small")],
 		form: {
 			schema: { ...schema, properties: { name: null, id: null, model: null, instructions: null, ...schema.properties } }, root: settings.schema, name: "agents", values: agent, options, isNew, idKey: "id",

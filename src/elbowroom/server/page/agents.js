@@ -1,7 +1,7 @@
 // Agents, and who prunes for them.
 import { importButton } from "./agent.js";
 import { api } from "./api.js";
-import { busy, empty, h, heading, toast } from "./dom.js";
+import { busy, empty, enc, h, heading, toast } from "./dom.js";
 import { tablePanel } from "./preferences.js";
 import { loadOptions, loadSettings } from "./settings.js";
 
@@ -23,7 +23,7 @@ function agentCard(agent) {
 	box.addEventListener("change", () => busy(box, async () => {
 		const wanted = box.checked;
 		try {
-			await api(`/api/agents/${encodeURIComponent(agent.id)}`, { method: "PATCH", body: { enabled: wanted } });
+			await api(`/api/agents/${enc(agent.id)}`, { method: "PATCH", body: { enabled: wanted } });
 			words.textContent = wanted ? "On" : "Off";
 			toast(wanted ? "Offered from the next request on." : "No longer offered.");
 		} catch (error) {
@@ -33,7 +33,7 @@ function agentCard(agent) {
 	}));
 	const tools = [...agent.tools, ...agent.mcp, ...agent.agent_tools];
 	return h("li.card",
-		h("div.card-head", h("h2", h("a.card-title", { href: `#/agents/${encodeURIComponent(agent.id)}` }, agent.name || agent.id)), h("label.switch", words, box)),
+		h("div.card-head", h("h2", h("a.card-title", { href: `#/agents/${enc(agent.id)}` }, agent.name || agent.id)), h("label.switch", words, box)),
 		h("p.about", [agent.name && agent.id, agent.model].filter(Boolean).join(" · ")),
 		agent.problem && h("p.trouble", agent.problem),
 		agent.instructions && h("p.excerpt", agent.instructions.slice(0, 200)),

@@ -5,7 +5,7 @@ const TOKEN = "elbowroom.token", USER = "elbowroom.user";
 const inMemory = {};
 let asking = null;
 
-export class ApiError extends Error {
+class ApiError extends Error {
 	constructor(status, error, fields) {
 		super(error?.message || `The server answered with status ${status}.`);
 		Object.assign(this, { status, code: error?.code ?? null, param: error?.param ?? null, fields: fields ?? [] });

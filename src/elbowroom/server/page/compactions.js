@@ -1,5 +1,5 @@
 // What stands in the list of messages where the older part became a summary.
-import { h, moment, number, percent } from "./dom.js";
+import { facts, h, moment, number, percent, scrolling } from "./dom.js";
 import { WORDS } from "./hints.js";
 import { messageList } from "./messages.js";
 
@@ -7,7 +7,7 @@ import { messageList } from "./messages.js";
 export function compactionDivider(each, window, route, signal) {
 	const originals = messageList({ route, signal, until: each.at });
 	const fold = h("details.originals", { ontoggle: () => originals.element.querySelector("li") ?? originals.more() },
-		h("summary", "The originals, word for word"), h("div.scroll", { tabindex: "0", role: "region", "aria-label": "The originals" }, originals.element));
+		h("summary", "The originals, word for word"), scrolling("The originals", originals.element));
 	const sizes = [each.before, each.after].map((tokens) => {
 		const bar = h("span");
 		bar.style.width = `${(tokens / Math.max(each.before, window ?? 0)) * 100}%`;
@@ -17,12 +17,12 @@ export function compactionDivider(each, window, route, signal) {
 		h("p.freed", h("strong", `${number(each.before - each.after)} tokens freed`), h("time", { datetime: new Date(each.at * 1000).toISOString() }, moment(each.at))),
 		h("div.sizes", { "aria-hidden": "true" }, sizes),
 		h("p.about", `Compacted here, ${number(each.before)} to ${number(each.after)} tokens. A summary stands for what is above.`),
-		h("div.folds", h("details", h("summary", "Why, and how"), h("dl.facts", facts(each, window).map(([name, value]) => h("div", h("dt", name), h("dd", value))))),
-		each.summary ? h("details", h("summary", "The summary that stands for it"), h("div.said.boxed.summary", { tabindex: "0", role: "region", "aria-label": "The summary" }, each.summary)) : null,
+		h("div.folds", h("details", h("summary", "Why, and how"), facts(told(each, window))),
+		each.summary ? h("details", h("summary", "The summary that stands for it"), scrolling("The summary", h("div.said.summary", each.summary))) : null,
 		fold));
 }
 
-function facts(each, window) {
+function told(each, window) {
 	const rung = each.rung ?? each.method;
 	const share = window ? `, ${percent(each.before / window)} of its window,` : "";
 	return [

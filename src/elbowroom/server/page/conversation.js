@@ -1,7 +1,7 @@
 // One conversation: its gauge, every message as it was, and where its older part became a summary.
 import { api, download } from "./api.js";
 import { compactionDivider } from "./compactions.js";
-import { act, busy, button, confirm, h, heading, number, time, toast } from "./dom.js";
+import { act, busy, button, confirm, enc, facts, h, heading, number, time, toast } from "./dom.js";
 import { phaseWords, stop, titleOf, withoutId } from "./conversations.js";
 import { gauge } from "./gauge.js";
 import { PAGE, messageList } from "./messages.js";
@@ -10,7 +10,7 @@ import { watch } from "./live.js";
 const MOST_PAGES = 20;
 
 export async function conversationView({ main, signal, id, query }) {
-	const route = `/v1/conversations/${encodeURIComponent(id)}`;
+	const route = `/v1/conversations/${enc(id)}`;
 	const search = query.get("q") ?? "";
 	let shown = await api(`${route}?limit=${PAGE}&order=desc`, { signal });
 	const meter = gauge(shown.context, null);
@@ -18,7 +18,7 @@ export async function conversationView({ main, signal, id, query }) {
 	const phase = h("span.phase");
 	const stopping = button("Stop", () => stop(shown.id, stopping), "small");
 	const running = h("div.running", { hidden: true }, phase, stopping);
-	const facts = h("dl.facts");
+	const told = h("div");
 	const jumps = h("div.jumps");
 	const messages = messageList({ route, signal, search, compactions: () => shown.compactions, divider: (each) => compactionDivider(each, shown.context?.window, route, signal) });
 	const save = (form) => act(form === "json" ? "Export JSON" : "Export Markdown", () => download(`${route}/export?format=${form}`), "small");
@@ -31,14 +31,14 @@ export async function conversationView({ main, signal, id, query }) {
 		});
 	}, "danger small");
 	const title = heading(titleOf(shown), save("markdown"), save("json"), remove);
-	main.append(h("p.back", h("a", { href: search ? `#/conversations?q=${encodeURIComponent(search)}` : "#/conversations" }, "Conversations")), title,
-		h("section.panel", { "aria-label": "Size" }, running, meter.element, facts, jumps), ...(search ? [hitBar()] : []), messages.element);
+	main.append(h("p.back", h("a", { href: search ? `#/conversations?q=${enc(search)}` : "#/conversations" }, "Conversations")), title,
+		h("section.panel", { "aria-label": "Size" }, running, meter.element, told, jumps), ...(search ? [hitBar()] : []), messages.element);
 
 	function show() {
 		title.querySelector("h1").textContent = titleOf(shown);
 		meter.update(shown.context);
 		const { usage } = shown;
-		facts.replaceChildren(...[
+		told.replaceChildren(facts([
 			["Agent", shown.agent || "none"],
 			["Last used", time(shown.updated)],
 			["Messages", number(shown.message_count)],
@@ -47,7 +47,7 @@ export async function conversationView({ main, signal, id, query }) {
 			["Of these for compactions", usage.pruning?.total ? number(usage.pruning.total) : null],
 			["Waiting in the queue", shown.queue_length ? number(shown.queue_length) : null],
 			["Chat id", shown.name === null ? withoutId() : null],
-		].filter(([, value]) => value !== null).map(([name, value]) => h("div", h("dt", name), h("dd", value))));
+		].filter(([, value]) => value !== null)));
 		const all = shown.compactions;
 		jumps.hidden = !all.length;
 		jumps.replaceChildren(h("span.about", all.length === 1 ? "Compacted once:" : `Compacted ${all.length} times:`),
@@ -79,7 +79,7 @@ export async function conversationView({ main, signal, id, query }) {
 			earlier.textContent = "Earlier hit";
 		}, "small");
 		addEventListener("shown", () => earlier.click(), { once: true, signal });
-		return h("div.hits", { role: "search" }, words, earlier, h("a.button.small", { href: `#/conversations/${encodeURIComponent(id)}` }, "Without the search"));
+		return h("div.hits", { role: "search" }, words, earlier);
 	}
 
 	show();

@@ -1,6 +1,6 @@
 // All conversations with their gauges, and the search in what was said.
 import { api, setUser, user } from "./api.js";
-import { busy, button, empty, h, heading, marked, searchField, time, toast, trouble } from "./dom.js";
+import { busy, button, empty, enc, h, heading, marked, searchField, time, toast, trouble } from "./dom.js";
 import { gauge } from "./gauge.js";
 import { watch } from "./live.js";
 import { textOf } from "./messages.js";
@@ -14,7 +14,7 @@ const EXCERPT = 90;
 
 export async function stop(id, pressed) {
 	await busy(pressed, async () => {
-		await api(`${ROUTE}/${encodeURIComponent(id)}/cancel`, { method: "POST", body: {} });
+		await api(`${ROUTE}/${enc(id)}/cancel`, { method: "POST", body: {} });
 		toast("Stopped. What was written is kept.");
 	});
 }
@@ -77,7 +77,7 @@ export async function conversationsView({ main, signal, query }) {
 	// Shows the words around the hit in each conversation found, one after the other, from its last messages.
 	async function excerpts(rows, round) {
 		for (const { id } of rows) {
-			const { data } = await api(`${ROUTE}/${encodeURIComponent(id)}/messages?limit=100&order=desc`, { signal });
+			const { data } = await api(`${ROUTE}/${enc(id)}/messages?limit=100&order=desc`, { signal });
 			if (round !== state.round) return;
 			const wanted = state.search.toLowerCase();
 			const text = data.map(({ message }) => textOf(message)).find((each) => each.toLowerCase().includes(wanted));
@@ -97,7 +97,7 @@ export async function conversationsView({ main, signal, query }) {
 }
 
 export function conversationCard(id) {
-	const address = `#/conversations/${encodeURIComponent(id)}`;
+	const address = `#/conversations/${enc(id)}`;
 	const link = h("a", { href: address, class: "card-title" });
 	const about = h("p.about");
 	const meter = gauge(null, null);
@@ -105,12 +105,12 @@ export function conversationCard(id) {
 	const stopping = button("Stop", () => stop(id, stopping), "small");
 	const running = h("div.running", { hidden: true }, phase, stopping);
 	const said = h("p.excerpt", { hidden: true });
-	const element = h("li.card.conversation", { "data-id": id }, h("div.card-words", h("h3", link), about, said), running, meter.element);
+	const element = h("li.card.conversation", { "data-id": id }, h("div", h("h3", link), about, said), running, meter.element);
 	return {
 		element, link,
 		show(row, search = "") {
 			link.replaceChildren(...marked(titleOf(row), search));
-			link.setAttribute("href", search ? `${address}?q=${encodeURIComponent(search)}` : address);
+			link.setAttribute("href", search ? `${address}?q=${enc(search)}` : address);
 			said.hidden = true;
 			const count = row.compaction_count;
 			about.replaceChildren(...[row.agent || "no agent", " · ", time(row.updated), count ? ` · compacted ${count === 1 ? "once" : `${count} times`}` : ""],

@@ -19,10 +19,11 @@ export function h(selector, ...given) {
 // What others have sent, as text: an object among the children would be taken for attributes.
 export const written = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
+export const enc = encodeURIComponent;
 export const number = (value) => Number(value).toLocaleString("en-US");
 export const percent = (share) => `${Math.round(share * 100)} %`;
 
-export function ago(seconds) {
+function ago(seconds) {
 	const passed = Math.max(0, Date.now() / 1000 - seconds);
 	if (passed < 60) return "just now";
 	for (const [unit, size] of [["minute", 60], ["hour", 3600], ["day", 86400]].reverse()) {
@@ -43,6 +44,17 @@ export function panel(title, ...children) {
 	return h("section.panel", { "aria-labelledby": id }, h("h2", { id, tabindex: "-1" }, title), ...children);
 }
 
+// Names and their values.
+export const facts = (pairs) => h("dl.facts", pairs.map(([name, value]) => h("div", h("dt", name), h("dd", value))));
+
+// A box that scrolls, by the keyboard too.
+export const scrolling = (label, ...children) => h("div.boxed", { tabindex: "0", role: "region", "aria-label": label }, ...children);
+
+export function named(element, label) {
+	element.setAttribute("aria-label", label);
+	return element;
+}
+
 // A field to search in, whose name is what stands in it.
 export function searchField(placeholder, given) {
 	return h("input", { type: "search", "aria-label": placeholder, placeholder, maxlength: "400", autocomplete: "off", ...given });
@@ -50,14 +62,13 @@ export function searchField(placeholder, given) {
 
 let toastTimer = 0;
 
-// Says what was done, in a place of its own that covers nothing; `undo` is offered beside it.
-export function toast(text, kind = "", undo = null) {
+// Says what was done, in a place of its own that covers nothing.
+export function toast(text, kind = "") {
 	const place = document.getElementById("toast");
-	const back = undo && button("Undo", () => { place.className = ""; undo(); }, "small");
 	place.className = `shown ${kind}`;
-	place.replaceChildren(h("span", text), ...(back ? [back] : []));
+	place.textContent = text;
 	clearTimeout(toastTimer);
-	toastTimer = setTimeout(() => { place.className = ""; }, undo ? 12000 : 6000);
+	toastTimer = setTimeout(() => { place.className = ""; }, 6000);
 }
 
 // What went wrong, beside what it concerns; `again` is offered where another try may help.
@@ -131,15 +142,14 @@ export function ask({ title, body, actions, focus }) {
 export const confirm = async (title, text, verb) =>
 	(await ask({ title, body: h("p", text), actions: [["Cancel", "", "quiet"], [verb, "yes", "danger"]] })) === "yes";
 
-export function copyButton(text, label) {
+function copyButton(text, label) {
 	const pressed = button("Copy", async () => {
 		const done = await copied(text);
 		pressed.textContent = done ? "Copied" : "Press Ctrl+C";
 		toast(done ? `Copied: ${label}.` : "The browser does not allow copying here: select the text and copy it.");
 		setTimeout(() => { pressed.textContent = "Copy"; }, 2500);
 	}, "small");
-	pressed.setAttribute("aria-label", `Copy ${label}`);
-	return pressed;
+	return named(pressed, `Copy ${label}`);
 }
 
 async function copied(text) {

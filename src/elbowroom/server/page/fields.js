@@ -1,5 +1,5 @@
 // The fields of forms: each has `element`, `patch()` (undefined: unchanged, null: back to the default), `showError`, `focus`.
-import { button, h, percent } from "./dom.js";
+import { button, h, named, percent } from "./dom.js";
 import { hintOf, WORDS } from "./hints.js";
 import { modelPicker, vaultPresets } from "./pick.js";
 
@@ -95,7 +95,7 @@ const percentless = (value, { schema }) => (value === true ? "on" : value === fa
 // Marks a value that was changed, with the way back to what it usually is.
 function wayBack(element, words, run, field) {
 	element.classList.add("changed");
-	const row = h("p.way-back", h("span.badge.good", "Changed"), h("button", { type: "button", class: "link", "aria-label": `${words}: ${field.label}`, onclick: () => { run(); row.remove(); element.classList.remove("changed"); } }, words));
+	const row = h("p.way-back", h("span.badge.good", "Changed"), named(button(words, () => { run(); row.remove(); element.classList.remove("changed"); }, "link"), `${words}: ${field.label}`));
 	return row;
 }
 
@@ -216,9 +216,9 @@ function choices(field) {
 	const error = errorOf(field);
 	const isNote = ({ name }) => field.hint.vault && /^vault(\.|$)/.test(name);
 	const plain = boxes.filter((each) => !isNote(each)), notes = boxes.filter(isNote);
-	const presets = notes.length ? vaultPresets(notes.map(({ name, box, about }) => [name, box, about]), field.options.vault, () => element.dispatchEvent(new Event("input", { bubbles: true }))) : null;
+	const presets = notes.length ? vaultPresets(notes, field.options.vault, () => element.dispatchEvent(new Event("input", { bubbles: true }))) : null;
 	presets?.fold.append(h("div.boxes", notes.map(({ row }) => row)));
-	const element = h("fieldset.field.choices", { "aria-describedby": error.id }, h("legend", field.label), presets?.element,
+	const element = h("fieldset.field", { "aria-describedby": error.id }, h("legend", field.label), presets?.element,
 		boxes.length ? h("div.boxes", plain.map(({ row }) => row)) : h("p.help", "There is none yet."),
 		more && h("div.field", h("label", { for: more.id }, field.hint.more), more), error);
 	const read = () => {
@@ -255,7 +255,7 @@ function secret(field) {
 		(hidden ? undo.hidden ? replace : undo : control).focus();
 		control.dispatchEvent(new Event("input", { bubbles: true }));
 	};
-	const act = (words, run) => h("button", { type: "button", class: "small", disabled: Boolean(field.lock), onclick: run, "aria-label": `${words} ${field.label}` }, words);
+	const act = (words, run) => Object.assign(named(button(words, run, "small"), `${words} ${field.label}`), { disabled: Boolean(field.lock) });
 	const replace = act("Replace", change(false, false)), remove = act("Remove", change(true, true)), undo = act("Keep as it is", change(true, false));
 	tell();
 	const extra = h("div.secret", words, replace, remove, undo);
@@ -266,7 +266,7 @@ function secret(field) {
 function rows(field) {
 	const given = field.value ?? {};
 	const secrets = field.hint.widget === "secrets";
-	const place = h("div.rows");
+	const place = h("div");
 	const made = [];
 	const add = (key = "", value = "") => {
 		const name = h("input", { type: "text", value: key, "aria-label": `${field.label}: ${field.hint.key ?? "Name"}`, placeholder: field.hint.key ?? "Name" });
@@ -275,12 +275,12 @@ function rows(field) {
 			placeholder: isSet ? "Set; type to replace" : field.hint.item ?? "Value", "aria-label": `${field.label}: ${field.hint.item ?? "Value"}` });
 		const line = { name, item, key, was: item.value };
 		made.push(line);
-		const row = h("div.row", name, item, h("button", { type: "button", class: "small", "aria-label": `Remove ${key || "this row"}`, onclick: () => {
+		const row = h("div.row", name, item, named(button("Remove", () => {
 			made.splice(made.indexOf(line), 1);
 			row.remove();
 			place.dispatchEvent(new Event("input", { bubbles: true }));
 			more.focus();
-		} }, "Remove"));
+		}, "small"), `Remove ${key || "this row"}`));
 		place.append(row);
 		return name;
 	};

@@ -1,7 +1,7 @@
 // Home: the room that each loaded model has left, what runs now, and the first steps on a new installation.
 import { api } from "./api.js";
 import { ROUTE, conversationCard } from "./conversations.js";
-import { h, heading, moment, number, panel, searchField } from "./dom.js";
+import { empty, enc, h, heading, moment, number, panel, searchField } from "./dom.js";
 import { gauge } from "./gauge.js";
 import { watch } from "./live.js";
 import { loadAgents, loadProviders } from "./settings.js";
@@ -74,8 +74,8 @@ export async function homeView({ main, signal }) {
 			}
 			state.gauges.get(names[place]).show(...chatOf(model, state));
 		});
-		if (!state.loaded.length) models.replaceChildren(h("section.panel.center", h("h2", state.isUp ? "No model is loaded" : "No server of models answers"),
-			h("p.about", state.isUp ? "Load one in LM Studio, or just ask: a chat loads its model by itself." : "Start LM Studio and switch its server on, then it is found within a few seconds.")));
+		if (!state.loaded.length) models.replaceChildren(h("section.panel.center", empty(state.isUp ? "No model is loaded" : "No server of models answers",
+			state.isUp ? "Load one in LM Studio, or just ask: a chat loads its model by itself." : "Start LM Studio and switch its server on, then it is found within a few seconds.")));
 		else models.querySelector(".center")?.remove();
 	}
 
@@ -95,7 +95,7 @@ export async function homeView({ main, signal }) {
 
 function searchBox() {
 	const search = searchField("Find what was said", { enterkeyhint: "search" });
-	return h("form.find", { role: "search", onsubmit: (event) => { event.preventDefault(); location.hash = `#/conversations?q=${encodeURIComponent(search.value.trim())}`; } }, search);
+	return h("form.find", { role: "search", onsubmit: (event) => { event.preventDefault(); location.hash = `#/conversations?q=${enc(search.value.trim())}`; } }, search);
 }
 
 // The chat whose fill is shown for a model: the one that runs there, else the one used last; and its row.
@@ -108,7 +108,7 @@ function chatOf({ provider, id, window }, { rows, agents, turns, loaded }) {
 }
 
 function modelCard({ id, window, family }) {
-	const room = h("p.room"), about = h("p.about"), chat = h("p.about.chat");
+	const room = h("p.room"), about = h("p.about"), chat = h("p.about");
 	const meter = gauge(null, chat);
 	meter.element.classList.add("large");
 	const element = h("section.panel.model-card", { "aria-label": id },
@@ -126,7 +126,7 @@ function modelCard({ id, window, family }) {
 			about.textContent = !row && !turn ? "No chat of this model is among the last ones."
 				: free ? `${answers === null ? "" : `${number(free)} tokens `}until the older part is summarised` : "The older part is summarised before the next answer.";
 			const title = row?.title || turn?.title;
-			chat.replaceChildren(...(row || turn ? [turn ? "Running: " : "Last chat: ", h("a", { href: `#/conversations/${encodeURIComponent(row?.id ?? turn.conversation)}` }, title || "Untitled")] : []));
+			chat.replaceChildren(...(row || turn ? [turn ? "Running: " : "Last chat: ", h("a", { href: `#/conversations/${enc(row?.id ?? turn.conversation)}` }, title || "Untitled")] : []));
 		},
 	};
 }

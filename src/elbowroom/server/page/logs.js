@@ -1,9 +1,9 @@
 // The last lines of the log: filtered, followed while they are written, each with all its fields.
 import { api } from "./api.js";
-import { act, empty, h, heading, marked, searchField, trouble, written } from "./dom.js";
+import { empty, facts, h, heading, marked, searchField, trouble, written } from "./dom.js";
 
 const LINES = 500, EVERY = 2000;
-const LEVELS = [["", "All lines"], ["info", "Without debug"], ["warning", "Warnings and errors"], ["error", "Errors"]];
+const LEVELS = [["", "All lines"], ["warning", "Warnings and errors"], ["error", "Errors"]];
 const WEIGHT = { debug: 0, info: 1, warning: 2, error: 3, critical: 3 };
 
 export async function logsView({ main, signal }) {
@@ -12,8 +12,7 @@ export async function logsView({ main, signal }) {
 	const level = h("select", { "aria-label": "Level", onchange: show }, LEVELS.map(([value, words]) => h("option", { value }, words)));
 	const words = searchField("Filter by words", { oninput: show });
 	const live = h("input", { type: "checkbox", id: "log-live", checked: true, onchange: () => { if (live.checked) load(); } });
-	const again = act("Refresh", load);
-	main.append(heading("Log", again),
+	main.append(heading("Log"),
 		h("div.toolbar", level, words,
 			h("div.check", live, h("label", { for: "log-live" }, "Follow")), h("p.about", "The newest first. Press a line for all its fields.")), place);
 
@@ -54,7 +53,7 @@ function entry({ time, level, message, ...more }, open, words) {
 	const shown = Number.isNaN(when.getTime()) ? String(time ?? "") : when.toLocaleTimeString(undefined, { hour12: false });
 	const id = `${time} ${message}`;
 	const line = h("summary", h("span.log-time", shown), h("span.log-level", levelOf({ level })), h("span.log-text", marked(written(message), words)));
-	const fields = h("dl.log-fields", [["time", Number.isNaN(when.getTime()) ? "" : when.toLocaleString()], ...told].map(([name, value]) => h("div", h("dt", name), h("dd", marked(written(value), words)))));
+	const fields = facts([["time", String(time)], ...told].map(([name, value]) => [name, marked(written(value), words)]));
 	return h("li", { "data-level": levelOf({ level }) },
 		h("details", { open: open.has(id), ontoggle: (event) => (event.currentTarget.open ? open.add(id) : open.delete(id)) }, line, fields));
 }

@@ -1,6 +1,6 @@
 // What an agent remembers, with a button for each memory.
 import { api } from "./api.js";
-import { busy, confirm, h, time, toast, trouble } from "./dom.js";
+import { busy, button, confirm, h, named, time, toast, trouble } from "./dom.js";
 
 // Returns the section where the agent can remember or does; null otherwise.
 export async function memoriesPanel({ id, tools }) {
@@ -11,7 +11,7 @@ export async function memoriesPanel({ id, tools }) {
 	const title = h("h2", { id: "memories", tabindex: "-1" }, "Memories");
 	const none = h("p.about", { hidden: data.length > 0 }, "Nothing is remembered.");
 	const list = h("ul.cards", { "aria-labelledby": "memories" }, data.map((memory) => {
-		const remove = h("button.danger.small", { type: "button", "aria-label": `Forget: ${memory.text}`, onclick: async () => {
+		const remove = named(button("Forget", async () => {
 			if (!(await confirm("Delete this memory?", memory.text, "Delete"))) return;
 			await busy(remove, async () => {
 				await api(`/api/memories/${memory.id}${query}`, { method: "DELETE" });
@@ -20,7 +20,7 @@ export async function memoriesPanel({ id, tools }) {
 				title.focus();
 				toast("Deleted.");
 			});
-		} }, "Forget");
+		}, "danger small"), `Forget: ${memory.text}`);
 		const row = h("li.card", h("div.card-head", h("p", memory.text), remove), h("p.about", time(memory.saved)));
 		return row;
 	}));

@@ -48,16 +48,16 @@ export function modelPicker(field) {
 	return { control, write, read: () => chosen()?.box.value ?? text.value.trim(), focus: () => (chosen()?.box ?? (models.length ? rows[0].box : text)).focus() };
 }
 
-// Three presets over the checkboxes of vault tools, which are folded: `boxes` are [name, checkbox, words] of each.
+// Three presets over the checkboxes of vault tools, which are folded: `boxes` have the name, the checkbox and the words of each.
 export function vaultPresets(boxes, { path, write } = {}, update) {
-	const readers = boxes.filter(([name, , about]) => name !== "vault" && !about?.includes("vault.write")).map(([name]) => name);
+	const readers = boxes.filter(({ name, about }) => name !== "vault" && !about?.includes("vault.write")).map(({ name }) => name);
 	const presets = [["none", "No access", []], ["read", "Read", readers], ["write", "Read and write", ["vault"]], ["some", "Single tools", null]];
 	const group = `vault-${++count}`;
-	const chosen = () => boxes.filter(([, box]) => box.checked).map(([name]) => name);
+	const chosen = () => boxes.filter(({ box }) => box.checked).map(({ name }) => name);
 	const rows = presets.map(([value, words, names]) => {
 		const box = h("input", { type: "radio", name: group, id: `${group}-${value}`, value });
 		box.addEventListener("change", () => {
-			if (names) for (const [name, each] of boxes) each.checked = names.includes(name);
+			if (names) for (const each of boxes) each.box.checked = names.includes(each.name);
 			else fold.open = true;
 			tell();
 			update();
@@ -74,7 +74,7 @@ export function vaultPresets(boxes, { path, write } = {}, update) {
 		about.replaceChildren(...(wants && !path ? ["Choose the folder of your notes first: ", h("a", { href: "#/settings/vault" }, "Settings, Vault"), "."]
 			: found.box.value === "write" && !write ? ["It can only read: changing notes is switched off in ", h("a", { href: "#/settings/vault" }, "Settings, Vault"), "."] : []));
 	};
-	for (const [, box] of boxes) box.addEventListener("change", tell);
+	for (const { box } of boxes) box.addEventListener("change", tell);
 	tell();
 	return { element: h("div.field", h("span.label", { id: group }, "Notes of the vault"), h("div.segments", { role: "radiogroup", "aria-labelledby": group }, rows.map(({ element }) => element)), about, fold), fold };
 }

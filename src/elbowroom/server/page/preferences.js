@@ -56,22 +56,15 @@ export function tablePanel(name, settings, options, { first = [], only = null, t
 	const draw = (now) => {
 		const schema = resolved(now.schema.properties[name], now.schema);
 		const [named, told] = SECTIONS[name] ?? [schema.title ?? name, ""];
-		const values = now.values[name];
 		const ordered = Object.fromEntries([...first, ...Object.keys(schema.properties)].map((key) => [key, schema.properties[key]]));
 		const form = new Form({
-			schema: { ...schema, properties: ordered }, root: now.schema, values, name, locked: now.locked, options, only, marks: true,
-			onsubmit: async (patch) => draw(await saveSettings({ [name]: patch }, wayBack(patch, values, schema), draw)),
+			schema: { ...schema, properties: ordered }, root: now.schema, values: now.values[name], name, locked: now.locked, options, only, marks: true,
+			onsubmit: async (patch) => draw(await saveSettings({ [name]: patch })),
 		});
 		const held = panel.contains(document.activeElement);
 		const head = h("h2", { id: `title-${name}`, tabindex: "-1" }, title ?? named);
 		panel.replaceChildren(h("div", head, h("p.about", about ?? told)), form.element);
 		if (held) head.focus({ preventScroll: true });
-	};
-	// The patch that undoes another; null where a value is a secret or a table, of which only a part was changed.
-	const wayBack = (patch, values, schema) => {
-		const isPlain = (value) => value === null || typeof value !== "object" || Array.isArray(value);
-		if (!Object.keys(patch).every((key) => isPlain(values?.[key]) && isPlain(patch[key]) && schema.properties[key])) return null;
-		return { [name]: Object.fromEntries(Object.keys(patch).map((key) => [key, JSON.stringify(values[key]) === JSON.stringify(schema.properties[key].default) ? null : values[key]])) };
 	};
 	draw(settings);
 	return panel;

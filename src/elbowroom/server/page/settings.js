@@ -9,12 +9,10 @@ export async function loadSettings(options) {
 	return settings;
 }
 
-// Saves a patch; `back` is a patch that undoes it, which is offered beside the words.
-export async function saveSettings(patch, back = null, done = () => {}) {
+export async function saveSettings(patch) {
 	const settings = await api("/api/settings", { method: "PATCH", body: patch });
 	announce(settings);
-	const undo = back && (() => saveSettings(back).then(done, (error) => toast(error.message, "bad")));
-	toast(settings.restart_needed?.length ? "Saved. It counts after a restart." : "Saved. It counts from the next request on.", "", undo);
+	toast(settings.restart_needed?.length ? "Saved. It counts after a restart." : "Saved. It counts from the next request on.");
 	return settings;
 }
 
@@ -31,7 +29,7 @@ function announce({ restart_needed: waiting = [], warnings = [] }) {
 const each = (result) => result.data ?? [];
 export const loadAgents = async () => each(await api("/api/agents"));
 export const loadProviders = async (options) => each(await api("/api/providers", options));
-export const loadTools = async () => each(await api("/api/tools"));
+const loadTools = async () => each(await api("/api/tools"));
 const nothing = () => [];
 
 // What there is to choose from in forms; a list that cannot be had is empty, and its field can still be typed in.

@@ -1,10 +1,12 @@
 // A first message to an agent, whose answer streams on the page.
-import { button, h, number, panel } from "./dom.js";
+import { button, h, number, panel, scrolling } from "./dom.js";
 import { askOnce } from "./stream.js";
 
 export function tryPanel(agent, signal) {
 	const input = h("textarea", { id: "try", rows: 2, maxlength: "8000", placeholder: "Hello, what can you do for me?" });
-	const answer = h("div.said.boxed", { hidden: true, tabindex: "0", role: "region", "aria-label": "Answer" });
+	const answer = h("div.said");
+	const box = scrolling("Answer", answer);
+	box.hidden = true;
 	const words = h("p.about", { role: "status" });
 	const send = h("button.primary", { type: "submit" }, "Send");
 	let asking = null;
@@ -17,7 +19,7 @@ export function tryPanel(agent, signal) {
 		asking = new AbortController();
 		send.hidden = true;
 		stop.hidden = false;
-		answer.hidden = false;
+		box.hidden = false;
 		answer.textContent = "";
 		words.textContent = "Waiting for the first word…";
 		try {
@@ -30,7 +32,7 @@ export function tryPanel(agent, signal) {
 		} catch (error) {
 			words.textContent = error.name === "AbortError" ? "Stopped." : error.message;
 		} finally {
-			answer.hidden = !answer.textContent;
+			box.hidden = !answer.textContent;
 			stop.hidden = true;
 			send.hidden = false;
 			asking = null;
@@ -39,5 +41,5 @@ export function tryPanel(agent, signal) {
 
 	return panel("Try it", h("p.about", "One message to the agent as it is saved."),
 		h("form.fields", { onsubmit: (event) => { event.preventDefault(); ask(); } },
-			h("div.field.whole", h("label", { for: "try" }, "Message"), input), h("div.actions", send, stop)), words, answer);
+			h("div.field.whole", h("label", { for: "try" }, "Message"), input), h("div.actions", send, stop)), words, box);
 }
