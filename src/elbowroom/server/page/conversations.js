@@ -105,7 +105,7 @@ export function conversationCard(id) {
 	const stopping = button("Stop", () => stop(id, stopping), "small");
 	const running = h("div.running", { hidden: true }, phase, stopping);
 	const said = h("p.excerpt", { hidden: true });
-	const element = h("li.card.conversation", { "data-id": id }, h("div", h("h3", link), about, said), running, meter.element);
+	const element = h("li.card.conversation", { "data-id": id }, h("div", h("h2", link), about, said), running, meter.element);
 	return {
 		element, link,
 		show(row, search = "") {

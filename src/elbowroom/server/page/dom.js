@@ -48,7 +48,7 @@ export function panel(title, ...children) {
 export const facts = (pairs) => h("dl.facts", pairs.map(([name, value]) => h("div", h("dt", name), h("dd", value))));
 
 // A box that scrolls, by the keyboard too.
-export const scrolling = (label, ...children) => h("div.boxed", { tabindex: "0", role: "region", "aria-label": label }, ...children);
+export const scrolling = (label, ...children) => h("div.boxed", { tabindex: "0", role: "group", "aria-label": label }, ...children);
 
 export function named(element, label) {
 	element.setAttribute("aria-label", label);

@@ -18,11 +18,11 @@ export async function savings(signal) {
 }
 
 export function savingsPanel({ cached, freed, count, seconds }) {
-	const fact = (value, name, about) => h("div", h("dd", value), h("dt", name), h("p.help", about));
+	const fact = (value, name, about) => h("div", h("dt", name), h("dd", value), h("dd.help", about));
 	return h("dl.saved",
-		fact(cached === null ? "–" : number(cached), "tokens from the cache", cached === null ? "LM Studio has a cache, and does not tell what it took from there." : "The model did not read them again."),
-		fact(number(freed), "tokens freed", count ? `By ${number(count)} ${count === 1 ? "compaction" : "compactions"}.` : "Nothing had to be compacted yet."),
-		fact(seconds === null ? "–" : duration(seconds), "of reading saved", seconds === null ? "Known after the first answers." : "As long as the model would have read them, about."));
+		fact(cached === null ? "–" : number(cached), "Tokens from the cache", cached === null ? "LM Studio has a cache, and does not tell what it took from there." : "The model did not read them again."),
+		fact(number(freed), "Tokens freed", count ? `By ${number(count)} ${count === 1 ? "compaction" : "compactions"}.` : "Nothing had to be compacted yet."),
+		fact(seconds === null ? "–" : duration(seconds), "Reading time saved", seconds === null ? "Known after the first answers." : "As long as the model would have read them, about."));
 }
 
 function duration(seconds) {
