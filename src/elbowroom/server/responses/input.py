@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from elbowroom.errors import RequestError
+from elbowroom.server.encode import THOUGHTS
 
 Item = Mapping[str, Any]
 TEXT_PARTS: Final = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 """The key under which each kind of part has its text."""
 ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
-THOUGHTS: Final = "reasoning_content"
-"""The field of a chat message for the assistant's thoughts, for servers that know it."""
 BETWEEN_ANSWERS: Final = "\n\n"
 NOT_SENT_ON: Final[Mapping[str, str]] = {
     "input_file": "A local model does not read files: put the file's text into an input_text part.",

@@ -22,13 +22,13 @@ from elbowroom.context.transcript import Message, calls_of, text_of
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.providers.base import ReasoningDelta, TextDelta
 from elbowroom.server.chat import counted, name_conversation
-from elbowroom.server.encode import to_json
+from elbowroom.server.encode import THOUGHTS, to_json
 from elbowroom.server.event_stream import EventStream
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import keeper_of, read_json, with_caller
 from elbowroom.server.responses.body import NOTHING_REPEATED, ResponsesRequest, parse_responses_request
 from elbowroom.server.responses.encode import RESPONSE, OutputItems, ResponseEncoder, described, response_id_of, turn_of
-from elbowroom.server.responses.input import THOUGHTS, answer_of_item, messages_of, references_in, resolved
+from elbowroom.server.responses.input import answer_of_item, messages_of, references_in, resolved
 from elbowroom.server.state import SHARED, catalog_of, run_settings_of
 
 MOST_REFERRED: Final = 1_000
