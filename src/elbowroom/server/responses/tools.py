@@ -213,7 +213,7 @@ def call_of(item: Mapping[str, Any], where: str) -> tuple[str, str]:
             action = item.get("action")
             given = action.items() if isinstance(action, Mapping) else ()
             arguments = as_json({name: value for name, value in given if name not in ("type", "env")})
-        case "apply_patch":
+        case _:
             arguments = as_json(item.get("operation"))
     name = text_in(item, "name", where) if kind in ("function", "custom") else kind
     return full_name(item.get("namespace"), name), arguments
