@@ -18,6 +18,7 @@ from elbowroom.errors import (
     NotFound,
     RequestError,
     RequestTimeout,
+    StoreOpening,
     TooManyRequests,
     Unauthorized,
     UpstreamBusy,
@@ -127,7 +128,7 @@ def failure_response(error: ElbowroomError) -> web.Response:
     response = web.json_response(error.as_openai(), status=error.status)
     if isinstance(error, UpstreamBusy) and error.retry_after and RETRY_AFTER_FORMS.fullmatch(error.retry_after):
         response.headers[hdrs.RETRY_AFTER] = error.retry_after
-    if isinstance(error, TooManyRequests | ServerStopping):
+    if isinstance(error, TooManyRequests | ServerStopping | StoreOpening):
         response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)
     if isinstance(error, Unauthorized):
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"

@@ -244,13 +244,14 @@ class WriteBehindConversations:
             self._filling = asyncio.create_task(self._fill(sql))
 
     async def _fill(self, sql: "SqlStore") -> None:
-        batches = self._waiting.batches()
-        await self._flush()
-        if self._waiting.waits(batches):
-            return  # until all that was noted before can be read, only the database knows it together with the rest
         try:
-            await self._start_if_possible(sql.conversations)
-            await fill(self.index, sql.conversations)
+            while self.index.wants_more or self.index.to_read:
+                batches = self._waiting.batches()
+                await self._flush()
+                if self._waiting.waits(batches):
+                    return  # until all that was noted before can be read, only the database knows it with the rest
+                await self._start_if_possible(sql.conversations)
+                await fill(self.index, sql.conversations)
         except StoreUnavailable as error:
             self._store.failed(sql, error)
 
