@@ -234,7 +234,12 @@ class WriteBehindConversations:
         """Fill the index from the database that was opened; a new one in place of a damaged one has nothing of it."""
         if sql.set_aside:
             self.index.clear()
-        sql.ask_before_deleting(self.index.may_go)
+        sql.ask_before_deleting(self.index.may_go, self._stays)
+        self._fill_soon()
+
+    def _stays(self, conversation: str) -> None:
+        """Read a conversation again that was to be deleted and is still there."""
+        self.index.stays(conversation)
         self._fill_soon()
 
     def _fill_soon(self) -> None:

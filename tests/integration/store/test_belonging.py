@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ledger_files import file_store, finished, sql_of
 from sqlalchemy.dialects import sqlite
-from stored_conversations import ME, begun, heard, turn, whole, write_behind_conversations
+from stored_conversations import ME, begun, heard, pragma, turn, whole, write_behind_conversations
 
 from elbowroom.context.conversation import NONE_KNOWN, Known
 from elbowroom.store.base import Limits, StoreUnavailable, encoded, owner_key
@@ -164,6 +164,25 @@ async def test_what_the_limits_delete_is_forgotten_first(path: Path) -> None:
         assert conversations.remembered(ME, "", ["old.1", "old.2", "new"], 1) == NONE_KNOWN
         assert await conversations.find(ME, "old") is None
         assert await conversations.find(ME, "used") is not None
+
+
+async def test_what_could_not_be_deleted_is_found_again(path: Path) -> None:
+    """Where the limits cannot delete a conversation, its next turn belongs to it, and not to a new one."""
+    keys = ["old.1", "old.2", "new"]
+    async with file_store(path) as store:
+        conversations = store.conversations
+        conversations.note(whole("old"))
+        assert await conversations.settled()
+        await complete(conversations)
+        sql = sql_of(store)
+        sql._conversation_limits._limits = Limits(retention_days=1)
+        await pragma(sql, "query_only = 1")
+        with pytest.raises(StoreUnavailable):
+            await sql._conversation_limits.apply()
+        await pragma(sql, "query_only = 0")
+        await complete(conversations)
+        assert conversations.remembered(ME, "", keys, 1) == Known("old", frozenset(keys[:2]))
+        assert (await conversations.look_up(ME, "", keys, 1)) == Known("old", frozenset(keys[:2]))
 
 
 async def test_a_damaged_file_is_forgotten(path: Path) -> None:

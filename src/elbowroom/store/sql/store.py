@@ -85,9 +85,13 @@ class SqlStore:
         if self._database.is_unchecked and self._checking is None:
             self._checking = asyncio.create_task(self._check(when_damaged))
 
-    def ask_before_deleting(self, may_go: Callable[[str], bool]) -> None:
-        """Ask this before a conversation goes because of the limits, and again once it is gone."""
+    def ask_before_deleting(self, may_go: Callable[[str], bool], stays: Callable[[str], object]) -> None:
+        """Ask `may_go` before a conversation goes because of the limits, and again once it is gone.
+
+        Where it is still there after all, call `stays`.
+        """
         self._conversation_limits.may_go = may_go
+        self._conversation_limits.stays = stays
 
     def has_grown(self) -> None:
         """Apply the limits in the background, unless that was done a short while ago, and index what is new."""
