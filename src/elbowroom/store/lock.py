@@ -1,4 +1,4 @@
-"""The database's file: for one process only, readable by its owner only, doubted after a crash, set aside if damaged."""
+"""The database's file: for one process only, readable by its owner only, what is wrong with it, and set aside."""
 
 import logging
 import os

@@ -19,8 +19,6 @@ from elbowroom.store.write_behind import WriteBehindStore
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlStore
 
-READY_SECONDS: Final = 2.0
-"""How long a question about what is kept waits while the database is being opened."""
 FILE_NAME: Final = "elbowroom.db"
 SCHEMES: Final = ("sqlite://", "sqlite+aiosqlite://")
 """The second is what earlier versions took."""
@@ -50,12 +48,12 @@ class Store:
         """Wait a short while for the first opening, so that what is said from now on is written in time."""
         await self._behind.ready_for_words()
 
-    async def ready(self, within: float = READY_SECONDS) -> None:
-        """Wait for so many seconds until what is kept can be told. Raises StoreOpening where it cannot by then.
+    async def ready(self, seconds: float | None = None) -> None:
+        """Wait for so many seconds, or two, until what is kept can be told. Raises StoreOpening where it cannot then.
 
         A database that cannot be opened at all is no reason to wait: then what is new can be told.
         """
-        if not await self._behind.is_open_within(within):
+        if not await self._behind.ready(seconds):
             raise StoreOpening
 
     def news(self) -> list[str]:

@@ -30,14 +30,16 @@ DAMAGED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """In seconds: how long the first words and the first requests wait for the store to open, and the other times.
+    """How many seconds is waited.
 
-    The first words of answers wait so long that what is said from then on is written in time. `again` is the time until
-    a store that failed is tried again, and `closing` that of the end.
+    While the store is being opened, `first_words` of answers wait so that they are written in time, and all together;
+    requests that need it `opening`, all together; and whoever is `asking` what is kept, each. A store that failed is
+    tried `again`, and `closing` is the end's.
     """
 
     first_words: float = 2.0
     opening: float = 5.0
+    asking: float = 2.0
     again: float = 15.0
     closing: float = 10.0
 
@@ -242,11 +244,11 @@ class WriteBehindStore:
                 log.warning("The store %s takes long to open; chats go on without it until then.", self._name)
         return self._sql
 
-    async def is_open_within(self, seconds: float) -> bool:
-        """Wait so long at most while the database is being opened; tell whether that has ended, well or badly."""
+    async def ready(self, seconds: float | None = None) -> bool:
+        """Wait a while where the database is being opened; tell whether that has ended, well or badly."""
         self._begin_to_open()
         if self._opening:
-            await asyncio.wait([self._opening], timeout=seconds)
+            await asyncio.wait([self._opening], timeout=self._patience.asking if seconds is None else seconds)
         return self._opening is None
 
     async def ready_for_words(self) -> None:

@@ -81,7 +81,7 @@ async def test_the_index_is_filled_after_a_start(path: Path) -> None:
 
 
 async def test_what_is_not_written_is_not_taken_for_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where all is forgotten while the index is filled, it is filled on only with what was said meanwhile in the file."""
+    """Where all is forgotten while the index is filled, it goes on only once what was said meanwhile is in the file."""
     async with write_behind_conversations(path) as conversations:
         conversations.note([*whole("c"), *begun("d")])
         await conversations.queue()

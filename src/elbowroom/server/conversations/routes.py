@@ -210,7 +210,10 @@ def owner_asking(request: web.Request) -> str:
 
 
 async def _asked(request: web.Request, question: Callable[[str, str], Awaitable[Found | None]]) -> Found:
-    """Return the answer to a question about the caller's conversation that the address names. Raises NotFound and StoreOpening."""
+    """Return the answer to a question about the caller's conversation that the address names.
+
+    Raises NotFound and StoreOpening.
+    """
     owner, named = owner_asking(request), conversation_name(request.match_info["id"])
     await request.app[SHARED].store.ready()
     found = await question(owner, named)
