@@ -115,6 +115,7 @@ async def test_a_name_is_enough_while_the_store_opens(tmp_path: Path, monkeypatc
         await kept_of(served)
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         studio.enqueue("Two.")
+        served.app[SHARED].store._behind._patience = Patience(first_words=0.05)
         with blocked(monkeypatch):
             assert await ask(served, HISTORY, **named) == (first, "Two.")
         assert told(await kept_of(served)) == TOLD

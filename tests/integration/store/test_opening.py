@@ -355,3 +355,22 @@ def test_a_doctor_tells_of_a_crash(path: Path, monkeypatch: pytest.MonkeyPatch) 
     found = inspect_file(path)
     assert found.state == "unchecked"
     assert found.detail.endswith("it was not closed when elbowroom last ended, and elbowroom checks it while it runs")
+
+
+async def test_a_turn_waits_for_nobody_who_reads_or_searches(path: Path) -> None:
+    """While others export conversations and search, the conversation of a turn and its compactions are found."""
+    await filled(path)
+    goes_on = threading.Event()
+    async with write_behind_conversations(path) as conversations:
+        await conversations.queue()
+        opened = conversations.sql._database
+        others = [asyncio.ensure_future(opened.browse(lambda _: goes_on.wait(30))) for _ in range(10)]
+        others.append(asyncio.ensure_future(opened.search(lambda _: goes_on.wait(30))))
+        others.append(asyncio.ensure_future(conversations.read(ME, "c")))
+        found = await asyncio.wait_for(conversations.look_up(ME, "", ["c.1", "c.2", "new"], 1), 10)
+        assert found is not None
+        assert found.conversation == "c"
+        assert len(await asyncio.wait_for(conversations.turns("c", ["c.2"]), 10)) == 1
+        assert not any(other.done() for other in others)
+        goes_on.set()
+        await asyncio.gather(*others)
