@@ -15,6 +15,7 @@
     │   ├── UnsupportedMediaType       415
     │   └── ContextOverflow            400 context_length_exceeded, with the numbers
     ├── TooManyRequests                429 queue_full, with Retry-After
+    ├── StoreOpening                   503 store_opening, with Retry-After
     └── UpstreamError                  502 upstream_error
         ├── UpstreamUnreachable        503 no server listens at the address
         ├── UpstreamRejected           the upstream's own 4xx status, with its own words
@@ -203,6 +204,20 @@ class TooManyRequests(ElbowroomError):
             f"{model!r} is busy, and as many requests wait for it as may ({waiting}). Ask again in {retry_after} s."
         )
         self.retry_after = retry_after
+
+
+class StoreOpening(ElbowroomError):
+    """What is kept cannot be told yet, for the database is being opened; `retry_after` is in seconds."""
+
+    status = 503
+    code = "store_opening"
+    retry_after = 2
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The database of conversations is still being opened, so what is kept cannot be told yet. Ask again in "
+            f"{self.retry_after} s."
+        )
 
 
 class UpstreamError(ElbowroomError):

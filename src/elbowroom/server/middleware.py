@@ -18,6 +18,7 @@ from elbowroom.errors import (
     NotFound,
     RequestError,
     RequestTimeout,
+    StoreOpening,
     TooManyRequests,
     Unauthorized,
     UpstreamBusy,
@@ -133,7 +134,7 @@ def failure_response(error: ElbowroomError, request: web.Request) -> web.Respons
     response = web.json_response(shown, status=error.status)
     if isinstance(error, UpstreamBusy) and error.retry_after and RETRY_AFTER_FORMS.fullmatch(error.retry_after):
         response.headers[hdrs.RETRY_AFTER] = error.retry_after
-    if isinstance(error, TooManyRequests | ServerStopping):
+    if isinstance(error, TooManyRequests | ServerStopping | StoreOpening):
         response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)
     if isinstance(error, Unauthorized):
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"

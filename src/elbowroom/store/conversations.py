@@ -234,7 +234,12 @@ class WriteBehindConversations:
         """Fill the index from the database that was opened; a new one in place of a damaged one has nothing of it."""
         if sql.set_aside:
             self.index.clear()
-        sql.ask_before_deleting(self.index.may_go)
+        sql.ask_before_deleting(self.index.may_go, self._stays)
+        self._fill_soon()
+
+    def _stays(self, conversation: str) -> None:
+        """Read a conversation again that was to be deleted and is still there."""
+        self.index.stays(conversation)
         self._fill_soon()
 
     def _fill_soon(self) -> None:
@@ -244,13 +249,14 @@ class WriteBehindConversations:
             self._filling = asyncio.create_task(self._fill(sql))
 
     async def _fill(self, sql: "SqlStore") -> None:
-        batches = self._waiting.batches()
-        await self._flush()
-        if self._waiting.waits(batches):
-            return  # until all that was noted before can be read, only the database knows it together with the rest
         try:
-            await self._start_if_possible(sql.conversations)
-            await fill(self.index, sql.conversations)
+            while self.index.wants_more or self.index.to_read:
+                batches = self._waiting.batches()
+                await self._flush()
+                if self._waiting.waits(batches):
+                    return  # until all that was noted before can be read, only the database knows it with the rest
+                await self._start_if_possible(sql.conversations)
+                await fill(self.index, sql.conversations)
         except StoreUnavailable as error:
             self._store.failed(sql, error)
 
