@@ -53,6 +53,11 @@ class ElbowroomError(Exception):
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
 
+def is_panic(error: BaseException) -> bool:
+    """Tell whether an error is a panic of a library written in Rust, which is no Exception."""
+    return type(error).__name__ == "PanicException"
+
+
 class SettingsError(ElbowroomError):
     """A setting is wrong: the message names where it stands, its key, its value and what is accepted."""
 
