@@ -55,7 +55,7 @@ async def test_wordpiece_matches_llama_cpp(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("length", [10_000, 1_000_000])
 async def test_long_runs_match_llama_cpp(length: int, tmp_path: Path) -> None:
-    """Runs of white space that the library for splitting words cannot take in one go are cut as the engine cuts them."""
+    """Runs of white space that our library cannot split in one go are cut as the engine cuts them."""
     path = tmp_path / "model.gguf"
     write_model(path, byte_level("qwen2"), "")
     tokenizer = build_tokenizer(read_gguf_header(path))
