@@ -70,6 +70,11 @@ class ElbowroomError(Exception):
         return {"type": "error", "error": {"type": kind, "message": self.message}}
 
 
+def is_panic(error: BaseException) -> bool:
+    """Tell whether an error is a panic of a library written in Rust, which is no Exception."""
+    return type(error).__name__ == "PanicException"
+
+
 class SettingsError(ElbowroomError):
     """A setting is wrong: the message names where it stands, its key, its value and what is accepted."""
 

@@ -22,6 +22,7 @@ from elbowroom.errors import (
     TooManyRequests,
     Unauthorized,
     UpstreamBusy,
+    is_panic,
 )
 from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.redaction import REDACTOR
@@ -86,7 +87,9 @@ async def report_requests(request: web.Request, handler: Handler) -> web.StreamR
             status = response.status
         except ConnectionResetError:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
             if (refusal := _refusal(request, error)) is None:
                 status = error.status if isinstance(error, web.HTTPException) else status
                 raise
@@ -101,7 +104,7 @@ async def report_requests(request: web.Request, handler: Handler) -> web.StreamR
         return response
 
 
-def _refusal(request: web.Request, error: Exception) -> web.Response | None:
+def _refusal(request: web.Request, error: BaseException) -> web.Response | None:
     """Return the response that tells the client of an error; None for one of aiohttp's that is a response itself."""
     match error:
         case ElbowroomError():
@@ -143,7 +146,7 @@ def failure_response(error: ElbowroomError, request: web.Request) -> web.Respons
     return response
 
 
-def unexpected(error: Exception) -> ElbowroomError:
+def unexpected(error: BaseException) -> ElbowroomError:
     """Log a mistake of elbowroom with its traceback, and return what the client may know of it."""
     log.error("An unexpected error", exc_info=error)
     return ElbowroomError("elbowroom made a mistake; its log says where. The conversation is as it was.")

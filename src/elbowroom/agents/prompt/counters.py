@@ -175,6 +175,8 @@ class HistoryCounter:
 
 
 TEMPLATES_KEPT: Final = 64
+MANY: Final = 500
+"""Messages or calls from which on a history is brought into its form in a thread."""
 
 
 class HistoryCounters:
@@ -203,6 +205,11 @@ class HistoryCounters:
         return facts
 
 
+def _is_short(messages: Sequence[Message]) -> bool:
+    """Tell whether a history can be brought into its form on the event loop: it has few messages and calls."""
+    return len(messages) < MANY and sum(len(message.get("tool_calls") or ()) for message in messages) < MANY
+
+
 @dataclass(slots=True)
 class StepCounter:
     """Counts the prompts of one model step; `dress` adds to a history the messages that are sent with it.
@@ -218,7 +225,8 @@ class StepCounter:
 
     async def prompt(self, messages: Sequence[Message]) -> int:
         """Return the most tokens that the whole request with this history may have."""
-        count = await self._count(self.sent(messages))
+        sent = self.sent(messages) if _is_short(messages) else await asyncio.to_thread(self.sent, messages)
+        count = await self._count(sent)
         return count.tokens + count.error_bound
 
     def text(self, text: str) -> int:

@@ -1,5 +1,6 @@
 """Explains to a person what takes the room of a window: the error for a prompt that cannot fit, and the notice."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +91,8 @@ async def _report(
     messages: Sequence[Message], shape: StepRequest, counter: StepCounter, budget: Budget
 ) -> FixedCostReport:
     least = smallest(messages)
-    return fixed_cost_report(counter, shape, least, await counter.prompt(least), budget)
+    size = await counter.prompt(least)
+    return await asyncio.to_thread(fixed_cost_report, counter, shape, least, size, budget)  # which counts each tool
 
 
 def fixed_cost_report(

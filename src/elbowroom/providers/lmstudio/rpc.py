@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import aiohttp
 
@@ -21,6 +21,9 @@ from elbowroom.tokens.templates import arguments_as_object, canonical_message
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 CLOSE_SECONDS = 0.5
+MANY: Final = 500
+MOST_CHARACTERS: Final = 4_000_000
+"""More than a window holds; sending it would hold up the event loop."""
 
 
 class SocketLost(Exception):
@@ -155,10 +158,11 @@ class LMStudioRpc:
         Raises RpcError for messages that this interface cannot carry, such as images.
         """
         self._refuse_while_paused()
+        _check_length(sum(len(text) for message in messages if isinstance(text := message.get("content"), str)))
         options: dict[str, Any] = {"omitBosToken": True}
         if tools:
             options["toolDefinitions"] = list(tools)
-        history = {"messages": [_to_history(message) for message in messages]}
+        history = {"messages": await _converted(messages)}
         stack: dict[str, Any] = {"layers": []}
         result = await self._call(
             "applyPromptTemplate", model, history=history, predictionConfigStack=stack, opts=options
@@ -169,6 +173,7 @@ class LMStudioRpc:
 
     async def tokenize(self, model: str, text: str) -> list[int]:
         """Return the tokens of a text."""
+        _check_length(len(text))
         tokens = (await self._call("tokenize", model, inputString=text)).get("tokens")
         if not isinstance(tokens, list):
             raise RpcError("LM Studio answered tokenize without tokens.")
@@ -251,6 +256,18 @@ def _login(api_key: str | None) -> dict[str, Any]:
         return {"authVersion": 1, "clientIdentifier": parts["identifier"], "clientPasskey": parts["passkey"]}
     guest = {"clientIdentifier": f"guest:{secrets.token_hex(16)}", "clientPasskey": secrets.token_hex(16)}
     return {"authVersion": 1, **guest}
+
+
+def _check_length(characters: int) -> None:
+    if characters > MOST_CHARACTERS:
+        raise RpcError(f"A prompt of {characters:,} characters is too long for LM Studio's counting.")
+
+
+async def _converted(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages in the form of this interface; the loop goes on while many are converted."""
+    if len(messages) < MANY:
+        return list(map(_to_history, messages))
+    return await asyncio.to_thread(lambda: list(map(_to_history, messages)))
 
 
 def _to_history(message: Mapping[str, Any]) -> dict[str, Any]:
