@@ -15,7 +15,7 @@ from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamError, Upstr
 from elbowroom.providers.base import ModelInfo, ModelManagement, PassedAnswer, StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.pass_through import pass_through
-from elbowroom.providers.stream import ChatAnswer, read_completion
+from elbowroom.providers.stream import ChatAnswer
 from elbowroom.providers.upstream import FRESH_SECONDS, RecentModels, Upstream
 from elbowroom.settings.fields import expanded
 from elbowroom.tokens.count import CannotCount, Counter, TokenCount
@@ -78,13 +78,8 @@ class OpenAICompatible:
             while events := await answer.more():
                 yield events
 
-    async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a chat request that does not stream and return the completion as the server sent it."""
-        with closing(await self._upstream.post(f"{self._base}/chat/completions", body)) as response:
-            return await read_completion(response, self._upstream.source)
-
     def passed(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[PassedAnswer]:
-        """Send a request unchanged to another of OpenAI's routes, and yield the answer."""
+        """Send a request unchanged to one of OpenAI's routes, and yield the answer."""
         return pass_through(self._upstream, f"{self._base}/{path}", body)
 
     async def overflow_policy(self, model: str) -> str | None:
