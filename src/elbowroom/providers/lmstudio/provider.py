@@ -190,6 +190,15 @@ def find_owner(models: Sequence[ModelInfo], name: str) -> ModelInfo | None:
     return next((info for info in models if info.instances and name in info.instances), None)
 
 
+def windows_in_list(answer: Any) -> dict[str, int]:
+    """Return the windows of the loaded models and instances in an answer of either list; empty for other answers."""
+    lists = answer if isinstance(answer, dict) else {}
+    newer, older = ([*listed] if isinstance(listed := lists.get(name), list) else [] for name in ("models", "data"))
+    models = [*parse_v1_models(newer, ""), *parse_v0_models(older, "")]
+    windows = {info.id: info.loaded_context for info in models if info.loaded_context is not None}
+    return windows | {name: window for info in models for name, window in (info.instances or {}).items()}
+
+
 def parse_v1_models(rows: Sequence[Any], provider: str) -> list[ModelInfo]:
     """Return the models of `/api/v1/models`; rows that are not models are left out."""
     return [_v1_model(row, provider) for row in rows if isinstance(row, dict) and isinstance(row.get("key"), str)]
