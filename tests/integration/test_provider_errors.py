@@ -174,24 +174,19 @@ async def test_what_a_model_says_cannot_break_the_frames(managed: Served, studio
 
 
 async def test_upstream_events_never_reach_the_browser(relaying: Served, upstream: FakeUpstream) -> None:
-    """`event` and `selected_model_id` could push things into a chat page; they stop here, as do foreign ids."""
-    evil: dict[str, Any] = {
-        "event": {"type": "chat:message:error"},
-        "selected_model_id": "evil",
-        "id": "evil",
-        "object": "evil",
-    }
+    """`event` and `selected_model_id` could push things into a chat page; they stop here, however they are written."""
+    evil: dict[str, Any] = {"event": {"type": "chat:message:error"}, "selected_model_id": "evil"}
     upstream.answers[CHAT] = streams(chunk({"content": "Hi"}, **evil), chunk({}, "stop", **evil), DONE)
     async with relaying.http.post(relaying.chat_url, json=request_body(stream=True)) as response:
         streamed = await response.text()
-    upstream.answers[CHAT] = says(completion(**{**evil, "id": "c"}))
+    upstream.answers[CHAT] = says(completion(**evil))
     async with relaying.http.post(relaying.chat_url, json=request_body(stream=False)) as response:
         whole = await response.text()
     assert "Hi" in streamed
     assert "Hi" in whole
     assert "selected_model_id" not in streamed + whole
     assert "chat:message" not in streamed + whole
-    assert "evil" not in streamed
+    assert "evil" not in streamed + whole
 
 
 def request_body(*, stream: bool) -> dict[str, Any]:
@@ -233,11 +228,11 @@ async def test_names_of_tools_cannot_break_the_frames(relaying: Served, upstream
     async with relaying.http.post(relaying.chat_url, json=request_body(stream=True)) as response:
         raw = await response.read()
     frames = parse_frames(raw)
-    assert raw.count(b"data: [DONE]") == 2  # the frame, and the name inside its JSON
+    assert raw.count(b"\ndata: [DONE]") == 1
     assert frames.count("[DONE]") == 1
     calls = [call for frame in frames[:-1] for call in frame["choices"][0]["delta"].get("tool_calls", ())]
     assert calls[0]["function"]["name"] == name
-    assert calls[0]["id"].isalnum()
+    assert calls[0]["id"] == name
 
 
 async def test_a_failure_that_came_with_words_is_told_at_once(relaying: Served, upstream: FakeUpstream) -> None:

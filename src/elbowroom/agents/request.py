@@ -100,8 +100,6 @@ def parse_chat_request(body: Any) -> ChatRequest:
     stream = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise RequestError(f"stream has to be true or false, not {_shown(stream)}.", param="stream")
-    if body.get("n") not in (None, 1):
-        raise RequestError("n has to be 1: a local model gives one answer at a time.", param="n")
     return ChatRequest(
         model=model,
         messages=_checked_messages(body.get("messages")),

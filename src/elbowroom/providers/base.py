@@ -78,13 +78,27 @@ class ModelInfo:
 
 
 class PassedAnswer(Protocol):
-    """An answer of an upstream with the status 200. Its methods raise only ElbowroomErrors."""
+    """An answer of an upstream with the status 200. Its methods raise only ElbowroomErrors.
+
+    What is passed on is what came, byte for byte, but under the name by which the client has asked for the model.
+    """
+
+    @property
+    def usage(self) -> dict[str, Any] | None:
+        """The usage that the answer has reported so far."""
+
+    @property
+    def finish_reason(self) -> str:
+        """Why a chat's answer has ended; empty before its end, and for other answers."""
 
     async def whole(self) -> dict[str, Any]:
         """Return an answer that is one JSON object."""
 
-    def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the objects of a stream up to its end, and no faster than they are taken."""
+    async def text(self, model: str) -> bytes:
+        """Return an answer that is one JSON object, as text."""
+
+    def frames(self, model: str) -> AsyncGenerator[bytes, None]:
+        """Yield the frames of a stream up to its end, without the last one, and no faster than they are taken."""
 
 
 class ModelManagement(Protocol):
@@ -140,11 +154,8 @@ class Provider(Protocol):
         The generator ends where a complete answer ends, and raises a failure. Closing it closes the socket.
         """
 
-    async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a chat request that does not stream and return the completion as the upstream sent it."""
-
     def passed(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[PassedAnswer]:
-        """Send a request unchanged to another of OpenAI's routes, such as `embeddings`; yields the answer.
+        """Send a request unchanged to one of OpenAI's routes, such as `embeddings`; yields the answer.
 
         Leaving the context before the answer's end closes the socket.
         """

@@ -307,7 +307,7 @@ class ChatAnswer:
         self._response = response
         self._window = window
         self._comes_whole = response.content_type in WHOLE_TYPES
-        self._has_begun = self._has_ended = False
+        self._has_ended = False
         self._failure: ElbowroomError | None = None
         self._body = WatchedBody(response)
         self._events = EventReader()
@@ -322,19 +322,9 @@ class ChatAnswer:
         """Return what has arrived, as soon as something has; nothing where the answer is complete."""
         if self._failure is not None:
             raise self._failure
-        source, said = self._chunks.source, list[StreamEvent]()
-        try:
-            while not said and not self._has_ended:
-                said = await self._whole() if self._comes_whole else self._read(await self._body.read())
-        except TimeoutError as error:
-            raise UpstreamTimeout(
-                f"{source.name} fell silent in the middle of its answer. It may still be computing; its log tells more."
-            ) from error
-        except aiohttp.ClientError as error:
-            raise StreamCut(
-                f"The connection to {source.name} broke in the middle of the answer. "
-                "The text so far is kept; ask again to go on."
-            ) from error
+        said = list[StreamEvent]()
+        while not said and not self._has_ended:
+            said = await self._whole() if self._comes_whole else self._read(await self._received())
         if not said:
             self._chunks.judge_end(self._window)
         return said
@@ -343,6 +333,9 @@ class ChatAnswer:
         """Read no more."""
         self._body.end()
         self._response.close()
+
+    async def _received(self) -> bytes:
+        return await received(self._body, self._chunks.source, has_begun=self._chunks.has_output)
 
     async def _whole(self) -> list[StreamEvent]:
         said = self._chunks.read_whole(await read_completion(self._response, self._chunks.source))
@@ -360,9 +353,6 @@ class ChatAnswer:
                     raise
                 self._failure = failure
                 return said
-        if self._chunks.has_output and not self._has_begun:
-            self._has_begun = True
-            self._body.wait_at_most(SILENCE_SECONDS)
         if self._chunks.done or not received:
             self._end()
         return said
@@ -372,9 +362,33 @@ class ChatAnswer:
         self._response.release()
 
 
+async def received(body: WatchedBody, source: Source, *, has_begun: bool) -> bytes:
+    """Return what has arrived of an answer, nothing at its end; one that `has_begun` must not be silent for long.
+
+    Raises UpstreamTimeout and StreamCut.
+    """
+    if has_begun:
+        body.wait_at_most(SILENCE_SECONDS)
+    try:
+        return await body.read()
+    except TimeoutError as error:
+        raise UpstreamTimeout(
+            f"{source.name} fell silent in the middle of its answer. It may still be computing; its log tells more."
+        ) from error
+    except aiohttp.ClientError as error:
+        raise StreamCut(
+            f"The connection to {source.name} broke in the middle of the answer. "
+            "The text so far is kept; ask again to go on."
+        ) from error
+
+
 async def read_completion(response: aiohttp.ClientResponse, source: Source) -> dict[str, Any]:
     """Return the chat completion that a response carries in one piece, as the upstream sent it."""
-    text = await read_body(response, source)
+    return parsed_completion(await read_body(response, source), source)
+
+
+def parsed_completion(text: bytes, source: Source) -> dict[str, Any]:
+    """Return the chat completion in a text. Raises the error that it is, or UpstreamError where it is none."""
     try:
         answer = parse_upstream_json(text)
     except ValueError:

@@ -188,6 +188,22 @@ class FrameEncoder:
         return "".join(self._frame(to_json({"content": "", "tool_calls": [delta]})) for delta in (opening, arguments))
 
 
+class PassedEncoder:
+    """Hands on the frames of an upstream, and ends them as OpenAI's streams end."""
+
+    def events(self, frames: Sequence[bytes]) -> bytes:
+        """Return the frames as they are."""
+        return b"".join(frames)
+
+    def end(self, _: None) -> bytes:
+        """Return the last frame."""
+        return DONE
+
+    def failure(self, error: ElbowroomError) -> bytes:
+        """Return the frame from which clients raise the error."""
+        return f"data: {to_json(error.as_openai())}\n\n".encode("ascii")
+
+
 def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
     """Return the whole answer as a `chat.completion` object."""
     message: dict[str, Any] = {"role": "assistant", "content": "".join(answer.text) or None, "refusal": None}
