@@ -33,7 +33,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     chat = await read_chat_request(request)
     target = await catalog_of(request.app).resolve(chat.model)
     note_target(target)
-    settings = run_settings_of(request.app)
+    settings = run_settings_of(request.app).for_caller(chat.caller)
     if chat.stream:
         encoder = _encoder(request, chat, settings.compaction.notices)
         stream = EventStream(request, target.name, encoder.keep_alive)
@@ -72,7 +72,7 @@ async def input_tokens(request: web.Request) -> web.Response:
 
 async def counted(request: web.Request, target: Target, chat: ChatRequest) -> web.Response:
     """Answer how large the prompt of a chat is, in the form of OpenAI's route and with elbowroom's own fields."""
-    offered = await offered_unasked(target, chat, run_settings_of(request.app))
+    offered = await offered_unasked(target, chat, run_settings_of(request.app).for_caller(chat.caller))
     sized = await count_request(target, offered.request, offered.specs)
     return web.json_response(
         {
@@ -91,7 +91,7 @@ async def compact_conversation(request: web.Request) -> web.StreamResponse:
     chat = await read_chat_request(request)
     target = await catalog_of(request.app).resolve(chat.model)
     with request.app[SHARED].running.entered():
-        compacted = await compact_request(target, chat, run_settings_of(request.app))
+        compacted = await compact_request(target, chat, run_settings_of(request.app).for_caller(chat.caller))
     shown = {
         "id": request.match_info["id"],
         "object": "conversation.compaction",

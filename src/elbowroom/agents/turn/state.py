@@ -1,7 +1,7 @@
 """The state that all requests of one server share, and the settings of one request."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -9,7 +9,7 @@ from elbowroom.agents.admission import QUIET_SECONDS, Admission, Background
 from elbowroom.agents.catalog import Catalog
 from elbowroom.agents.conversations import MessageQueue, Recording, TurnRecorder
 from elbowroom.agents.prompt import HistoryCounters, LearnedWindows
-from elbowroom.agents.request import OnlyUser
+from elbowroom.agents.request import Caller, OnlyUser
 from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
@@ -18,7 +18,7 @@ from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.context.observations import Observations
 from elbowroom.settings.model import ClientTools, CompactionSettings, MemorySettings, ToolOutputSettings
-from elbowroom.store import Store
+from elbowroom.store import Store, open_temporary
 
 CLOSING_SECONDS: Final = 10.0
 """How long the end of the server waits for compactions that are being written."""
@@ -51,7 +51,10 @@ class CompactionNotes:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """One for each server, on its event loop."""
+    """One for each server, on its event loop.
+
+    `temporary` is the same for chats of which nothing outlives this process, a day at most, and nothing is shown.
+    """
 
     histories: HistoryCounters
     windows: LearnedWindows
@@ -66,6 +69,7 @@ class Shared:
     queue: MessageQueue
     observations: Observations
     sdk: SdkLoader
+    temporary: "Shared | None" = None
 
     @classmethod
     def over(
@@ -83,7 +87,7 @@ class Shared:
         """
         running = Running()
         admission = Admission(running)
-        return cls(
+        kept = cls(
             histories=HistoryCounters(),
             windows=LearnedWindows(),
             admission=admission,
@@ -98,6 +102,10 @@ class Shared:
             observations=observations or Observations(),
             sdk=SdkLoader(),
         )
+        passing = open_temporary()
+        noted = passing.conversations if conversations is not None else None
+        temporary = replace(kept, store=passing, recording=Recording(noted), queue=MessageQueue(noted))
+        return replace(kept, temporary=temporary)
 
     async def aclose(self) -> None:
         """End the work in the background, and wait until everything is written."""
@@ -106,6 +114,10 @@ class Shared:
         self.admission.close()
         await self.recording.aclose()
         await self.notes.saved()
+        if self.temporary is not None:
+            await self.temporary.queue.aclose()
+            await self.temporary.recording.aclose()
+            await self.temporary.store.aclose()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +139,9 @@ class RunSettings:
     live: TurnRecorder | None = None
     running: RunningAnswer | None = None
     tool_events: bool = True
+
+    def for_caller(self, caller: Caller) -> "RunSettings":
+        """Return the settings of a caller's request: a temporary chat is kept in memory, and nobody remembers it."""
+        if not caller.is_temporary or self.shared.temporary is None:
+            return self
+        return replace(self, shared=self.shared.temporary, memory=self.memory.model_copy(update={"enabled": False}))
