@@ -23,6 +23,12 @@ async def listed(served: Served, path: str) -> list[object]:
         return rows
 
 
+def files_with(folder: Path, word: str) -> list[Path]:
+    """Return the files in a folder that hold a word."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [path for path in files if word.encode() in path.read_bytes()]
+
+
 @pytest.mark.parametrize("name", ["temporary:Xy-12", "local:Xy-12"])
 async def test_nothing_of_it_is_kept_or_shown(tmp_path: Path, name: str) -> None:
     """It is in no list, no search and no file, also while it is answered; the next message finds what was read."""
@@ -44,8 +50,7 @@ async def test_nothing_of_it_is_kept_or_shown(tmp_path: Path, name: str) -> None
         message = {"model": "writer", "input": WORD}
         async with served.http.post(f"{served.url}/v1/responses", json=message, headers=ada.headers) as response:
             assert (await response.json())["store"] is False
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert not [path for path in files if WORD.encode() in path.read_bytes()]
+    assert not files_with(tmp_path, WORD)
 
 
 async def test_nobody_remembers_it(tmp_path: Path) -> None:
