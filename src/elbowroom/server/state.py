@@ -52,6 +52,7 @@ def run_settings_of(app: web.Application) -> RunSettings:
         client_tools=settings.server.client_tools,
         tool_output=settings.tool_output,
         tool_events=settings.server.tool_events,
+        task_history=settings.server.task_history,
         memory=settings.memory,
         shared=app[SHARED],
     )

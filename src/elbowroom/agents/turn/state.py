@@ -17,7 +17,7 @@ from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.context.observations import Observations
-from elbowroom.settings.model import ClientTools, CompactionSettings, MemorySettings, ToolOutputSettings
+from elbowroom.settings.model import ClientTools, CompactionSettings, MemorySettings, TaskHistory, ToolOutputSettings
 from elbowroom.store import Store, open_temporary
 
 CLOSING_SECONDS: Final = 10.0
@@ -123,7 +123,8 @@ class Shared:
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """The settings at the moment a request came in; `client_tools` is for raw models, agents have their own.
-    `tool_events` says that the person is told of each call of the server's tools.
+    `tool_events` says that the person is told of each call of the server's tools, `task_history` how much of a
+    conversation a title is made from.
 
     `shared` is what this request has in common with all others of the server. `live` records the answer, and `running`
     is the turn that a person may stop; both are None where the request is no turn of a conversation: a task, or an
@@ -139,6 +140,7 @@ class RunSettings:
     live: TurnRecorder | None = None
     running: RunningAnswer | None = None
     tool_events: bool = True
+    task_history: TaskHistory = "ends"
 
     def for_caller(self, caller: Caller) -> "RunSettings":
         """Return the settings of a caller's request: a temporary chat is kept in memory, and nobody remembers it."""

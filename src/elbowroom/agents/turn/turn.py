@@ -13,7 +13,7 @@ from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import Phase
 from elbowroom.agents.tools import ToldMemories, remembers
 from elbowroom.agents.tools.outputs import OutputKeeper
-from elbowroom.agents.turn.background import BackgroundCompaction
+from elbowroom.agents.turn.background import BackgroundCompaction, ReadAgain
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.history import History
@@ -196,6 +196,8 @@ class Turn:
 
     async def _next_step(self, shape: StepRequest, info: ModelInfo, stream: ReplyStream) -> ManagedStep:
         """Return the next step. Before the first of a turn, earlier compactions of the conversation are recalled."""
+        if self._last is None:
+            self.settings.shared.background.chat_begins((self.target.provider.id, info.id))
         history = await self.settings.shared.histories.of(self.target.provider, info, shape.body(()))
         running = await history.counter.stream()
         await self._tell_memories(history.text)
@@ -328,11 +330,13 @@ class Turn:
         self._recall.end(self._history, reply, said)
         goes_on = bool(self.answer.tool_calls)  # with results that the client is about to send
         wants_more = is_whole and not goes_on and self.settings.compaction.background and managed.manager.auto
+        background = self.settings.shared.background
+        if wants_more and managed.info.slots == 1:
+            background.chat_ended(managed.pool_key, ReadAgain.of(managed, reply))
         if not wants_more or managed.answered(reply) < managed.manager.budget.window // 4:
             return
         if (work := BackgroundCompaction.of(managed, reply, said)) is not None:
             conversation = self._live.conversation if self._live is not None else ""
-            background = self.settings.shared.background
             background.begin(self._recall.answer_key(said), managed.pool_key, work, conversation)
 
     def _shape(self, instructions: str | None, tools: Sequence[dict[str, Any]], *, step: int) -> StepRequest:

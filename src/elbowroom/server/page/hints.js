@@ -73,6 +73,7 @@ const HINTS = {
     allowed_origins: ["Web pages that may call", "One origin a line."],
     client_tools: ["Tools of the chat program", "For models without an agent."],
     tool_events: ["Tell what tools do", "A status in the chat for each call and its result.", { rare: true }],
+    task_history: ["What titles are made from", "ends: the first and last exchange. whole: all that fits.", { rare: true }],
   },
   vault: {
     path: ["Folder", "The full path, such as ~/Notes."],
