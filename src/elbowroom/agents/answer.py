@@ -127,6 +127,7 @@ class Notice:
         "remembered",
         "taken in",
         "left out",
+        "kept",
         "store",
         "results cut",
         "results shortened",

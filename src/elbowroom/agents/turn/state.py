@@ -32,7 +32,7 @@ class CompactionNotes:
     flush was, None once it was compacted since. `locks` let one request at a time compact a conversation, by its last
     key. `unsaved` are entries of the ledger on their way to the store. `refusing` are the models, by provider and
     name, that refuse the optional fields of a pruning request, `complaints` the warnings about pruning agents that the
-    log has already.
+    log has already. Of the turns `lost` a person was told that their words are kept.
     """
 
     told: ByConversation[tuple[Memory, ...]] = field(default_factory=ByConversation)
@@ -42,6 +42,7 @@ class CompactionNotes:
     saving: set[asyncio.Task[None]] = field(default_factory=set)
     refusing: set[tuple[str, str]] = field(default_factory=set)
     complaints: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
 
     async def saved(self) -> None:
         """Wait until all entries are saved, or until that has taken too long."""

@@ -176,6 +176,7 @@ class Turn:
         self._note_model(info, None)
         await self._tell_memories(rough_size)
         await self._recall.put_back(self._history)
+        await self._tell_lost()
         while True:
             body = shape.body(shape.with_instructions(self._history.messages))
             try:
@@ -240,7 +241,12 @@ class Turn:
         except Exception:  # a chat that nobody remembers goes on as a new one
             log.exception("What was compacted of a conversation with %s cannot be recalled.", self.target.name)
             return None
+        await self._tell_lost()
         return job
+
+    async def _tell_lost(self) -> None:
+        if news := self._recall.news():
+            await self._sink(news)
 
     async def continues_after(self, appended: Sequence[dict[str, Any]], reply: Reply) -> bool:
         """Take in messages that wait after a reply that would be the last; tell whether there are any to answer.

@@ -209,7 +209,8 @@ def interrupting() -> list[Update | Delete]:
         update(queue).where(queue.c.turn != "").values(turn=""),
         update(message_parts).where(message_parts.c.message.in_(streaming)).values(status="interrupted"),
         update(messages).where(messages.c.status == "streaming").values(status="interrupted"),
-        update(turns).where(turns.c.id.in_(unfinished)).values(status="interrupted"),
+        # Its client may not have got all that is kept.
+        update(turns).where(turns.c.id.in_(unfinished)).values(status="interrupted", has_more=true()),
     ]
 
 
