@@ -128,6 +128,7 @@ class Notice:
         "taken in",
         "left out",
         "kept",
+        "images",
         "store",
         "results cut",
         "results shortened",

@@ -235,8 +235,8 @@ class TaskStep:
         window = self.budget.window
         reserve = replace(self.budget, max_tokens=None).reserve(prompt.at_most)
         return ContextOverflow(
-            f"This model's maximum context length is {window} tokens. The task needs {prompt.at_most} without any "
-            f"history in it, and {reserve} for its answer. Load the model with a larger context length.",
+            f"Load the model with a larger context length. This model's maximum context length is {window} tokens. The "
+            f"task needs {prompt.at_most} without any history in it, and {reserve} for its answer.",
             window=window,
             prompt_tokens=prompt.at_most,
         )

@@ -22,6 +22,7 @@ from elbowroom.context.transcript import Message, text_of
 log = logging.getLogger(__name__)
 MUCH_LARGER: Final = (5, 4)
 """From this ratio on a window is much larger than another: a conversation compacted for the other may fit it whole."""
+PRUNED: Final = "pruned"  # the rung of an entry in which only results of tools are shorter
 KEPT: Final = "The answer that broke off is kept: {words:,} words, on elbowroom's page and for the model."
 
 Measured = Callable[[Sequence[Message]], Awaitable[int]]
@@ -47,6 +48,9 @@ class KeptTurns(Protocol):
 
     async def hidden(self, chain: Chain, place: int) -> list[KeptTurn]:
         """Return the turns after a place in the chain that hold more than the client has seen."""
+
+    def reused(self, before: int, after: int) -> None:
+        """Note that a compaction of these sizes stands for the beginning of the conversation."""
 
 
 class Recall:
@@ -107,6 +111,8 @@ class Recall:
         elif self._whole.turns:
             return False  # it has been put back already
         self._begin(history, await self._put_back(self._place))
+        if found is not None and self._kept is not None and found[1].rung != PRUNED:
+            self._kept.reused(found[1].before, found[1].after)
         return found is not None
 
     async def put_back(self, history: History) -> None:

@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from elbowroom.agents.admission import Job
-from elbowroom.agents.answer import Answer, Reply, Sink, assistant_message
+from elbowroom.agents.answer import Answer, Notice, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
 from elbowroom.agents.prompt import StepCounter, StepRequest, step_usage_of
@@ -31,8 +31,10 @@ from elbowroom.context.seam import without_notices
 from elbowroom.context.transcript import Message, as_json
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo, TextDelta
+from elbowroom.tokens.images import images_in
 
 log = logging.getLogger(__name__)
+NO_VISION: Final = "Choose a model with vision: this one does not see the image in your message."
 
 
 class Turn:
@@ -128,6 +130,8 @@ class Turn:
         tools = [*own_tools, *self.request.tools]
         shape = self._shape(instructions, tools, step=self.answer.steps + 1)
         info = await self._ready()
+        if shape.step == 1 and shows_in_vain(self._history.messages, info):
+            await self._sink([Notice("images", NO_VISION)])
         offered = [name for tool in tools if (name := tool_name(tool))]
         stream = ReplyStream(self.answer, self._sink, offered, is_for_client, self._live)
         self._asked = shape, info, stream
@@ -139,6 +143,9 @@ class Turn:
         self._note_model(info, managed.fill.now)
         try:
             reply = await managed.run()
+        except ContextOverflow as error:
+            self._note_overflow(managed, error)
+            raise
         finally:
             self._note_use(managed)
         await self._note_size(managed, reply)
@@ -159,6 +166,13 @@ class Turn:
         self.settings.shared.observations.step_used(managed.name, used, fill)
         if self._live is not None:
             self._live.step_used(managed.info.id, used, fill)
+
+    def _note_overflow(self, managed: ManagedStep, error: ContextOverflow) -> None:
+        """Record how full the window would have been, where nothing was sent that could tell."""
+        budget = managed.manager.budget
+        if self._live is not None and not managed.used and error.prompt_tokens:
+            fill = ContextFill(error.prompt_tokens, budget.window, budget.trigger, budget.stop_at)
+            self._live.step_used(managed.info.id, StepUsage(), fill)
 
     async def _note_size(self, managed: ManagedStep, reply: Reply) -> None:
         """Count a request that the engine did not report, and learn from a report how to count."""
@@ -367,3 +381,10 @@ class Turn:
 def rough_size(text: str) -> int:
     """Return about how many tokens a text has, for a model whose tokens are not counted."""
     return -(-size_in_bytes(text) // 3)
+
+
+def shows_in_vain(messages: Sequence[Message], info: ModelInfo) -> bool:
+    """Tell whether the last message has an image and its provider says that the model sees none."""
+    is_told = info.instances is not None  # LM Studio's lists say what a model can do
+    sees = info.kind == "vlm" or "vision" in info.capabilities
+    return is_told and not sees and any(True for _ in images_in(messages[-1:]))

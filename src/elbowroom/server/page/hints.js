@@ -117,6 +117,7 @@ export function hintOf(path) {
 }
 
 export const WORDS = {
+  reused: "already compacted in another chat with the same beginning",
   plan: "by the pruning agent", retry: "by the pruning agent, at its second try", digest: "by code, without a model",
   "last messages": "only the last messages kept",
   lmstudio: "LM Studio", ollama: "Ollama", openai: "OpenAI-compatible",

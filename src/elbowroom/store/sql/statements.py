@@ -156,6 +156,12 @@ FILL_WINDOW: Final = (
     .values({name: bound(name) for name in FILL})
 )
 COMPACT: Final = _inserting(compactions, {}, _is_there(conversations, "conversation"))
+_SAME_COMPACTION: Final = select(compactions.c.conversation).where(
+    compactions.c.conversation == bound("conversation"),
+    compactions.c.before == bound("before"),
+    compactions.c.after == bound("after"),
+)
+REUSE: Final = _inserting(compactions, {}, and_(_is_there(conversations, "conversation"), ~_SAME_COMPACTION.exists()))
 COUNT_COMPACTION: Final = (
     update(conversations)
     .where(conversations.c.id == bound("conversation"))
