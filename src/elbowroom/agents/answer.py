@@ -127,6 +127,8 @@ class Notice:
         "remembered",
         "taken in",
         "left out",
+        "kept",
+        "images",
         "store",
         "results cut",
         "results shortened",

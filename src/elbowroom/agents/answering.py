@@ -69,7 +69,8 @@ async def answer(
 
         def place() -> None:
             begun(recorder)
-            running.belongs_to(recorder.owner, recorder.conversation, request.caller.chat_id, recorder.id)
+            if not request.caller.is_temporary:
+                running.belongs_to(recorder.owner, recorder.conversation, request.caller.chat_id, recorder.id)
 
         recorder.tell(place)
         settings, is_whole = replace(settings, live=recorder, running=running), False

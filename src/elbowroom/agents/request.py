@@ -8,6 +8,8 @@ from elbowroom.errors import BodyTooLarge, RequestError
 
 KnownBy = Literal["name", "token", "nobody else", "nothing"]
 """How a caller is identified: by a user's name, by the server's token, as the only user there is, or not at all."""
+TEMPORARY: Final = ("temporary:", "local:")
+"""How the ids of chats begin that Open WebUI does not keep."""
 STRANGERS: Final = "\0strangers"
 """The owner of the conversations of all callers who are not identified; no client can send this name."""
 OWN_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
@@ -39,6 +41,11 @@ class Caller:
     def may_wait(self) -> bool:
         """Tell whether nobody waits for the answer, so that chats go first."""
         return self.is_task and not self.is_awaited
+
+    @property
+    def is_temporary(self) -> bool:
+        """Tell whether the client keeps nothing of the chat either."""
+        return self.chat_id.startswith(TEMPORARY)
 
     @property
     def may_have_hidden(self) -> bool:

@@ -59,7 +59,8 @@ class ModelInfo:
     `loaded_context` is the window of the loaded instance in tokens, the only number to budget from; None while
     nothing is loaded or where the provider does not tell. `max_context` is the window that the model was trained
     for. `instances` maps the ids of loaded instances to their windows. Where `id` names an instance, `key` names the
-    model on disk. `size_bytes` and `format` ("gguf" or "safetensors") describe its file.
+    model on disk. `size_bytes` and `format` ("gguf" or "safetensors") describe its file. `slots` is how many requests
+    the engine reads side by side, each with a cache of its own; None where nobody tells.
     """
 
     id: str
@@ -75,6 +76,7 @@ class ModelInfo:
     key: str | None = None
     size_bytes: int | None = None
     format: str | None = None
+    slots: int | None = None
 
 
 class PassedAnswer(Protocol):

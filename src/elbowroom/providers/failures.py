@@ -217,8 +217,8 @@ def overflow_error(overflow: Overflow, text: str, source: Source) -> ContextOver
     """Say that the prompt did not fit, in the form every client library recognises."""
     window = f"{overflow.window} tokens" if overflow.window else "smaller than this request"
     return ContextOverflow(
-        f"This model's maximum context length is {window}. {source.name} says: {text} "
-        "Shorten the conversation, or load the model with a larger context length.",
+        "Shorten the conversation, or load the model with a larger context length. "
+        f"This model's maximum context length is {window}. {source.name} says: {text}",
         window=overflow.window,
         prompt_tokens=overflow.prompt_tokens,
     )

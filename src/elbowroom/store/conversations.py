@@ -106,7 +106,7 @@ class WriteBehindConversations:
         return None if known is not None and self.index.was_deleted(known.conversation) else known
 
     async def turns(self, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
-        """Return the turns that hold more than a reply and whose answer, or else whose parent, has one of the keys."""
+        """Return the turns that may hold more than their clients have, whose answer, or else parent, has such a key."""
         return await self._ask(lambda kept: kept.turns(conversation, keys))
 
     async def queue(self) -> list[QueuedMessage]:

@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -88,6 +89,11 @@ def open_store(settings: StoreSettings, environ: Mapping[str, str], observations
 def open_in_memory(observations: Observations | None = None) -> Store:
     """Return a store that lasts as long as the process."""
     return _store(None, LIMITS_IN_MEMORY, observations)
+
+
+def open_temporary() -> Store:
+    """Return a store in memory for what is dropped a day after its last use at the latest."""
+    return _store(None, replace(LIMITS_IN_MEMORY, retention_days=1), None)
 
 
 def database_path(settings: StoreSettings, environ: Mapping[str, str]) -> Path | None:

@@ -11,6 +11,7 @@ from typing import Final
 from elbowroom.agents.answer import ToolCall
 from elbowroom.context.conversation import (
     PRUNING,
+    REUSED,
     Added,
     Change,
     CompactionDetails,
@@ -190,6 +191,10 @@ class TurnRecorder:
         self.hand_on()
         now = time.time()
         self._send_of(lambda conversation: [CompactionNoted(conversation, before, after, rung, now, details)])
+
+    def reused(self, before: int, after: int) -> None:
+        """Record that a compaction stands for the beginning; noted once, and not where it was made here."""
+        self.compacted(before, after, REUSED)
 
     def ended(self, status: Status, key: str) -> None:
         """Record the end of the turn; later calls do nothing. `key` is the answer's in the chain, empty without one."""

@@ -14,7 +14,7 @@ from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.history import History
-from elbowroom.agents.turn.recall import Recall, Written
+from elbowroom.agents.turn.recall import PRUNED, Recall, Written
 from elbowroom.agents.turn.room import cut_results, overflow_error, tight_notice
 from elbowroom.context.budget import Compact, Decision, Measure, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction, smallest
@@ -27,7 +27,6 @@ from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
-PRUNED: Final = "pruned"
 PASSES: Final = 2
 """How often results are made to fit: what is left of a text may need more tokens a letter than the whole did."""
 OLD: Final = "Old results of tools are shortened: {:,} tokens became {:,}."
@@ -99,10 +98,11 @@ class PromptFit:
         """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
         if isinstance(decision, Refuse) or not decision.is_tight or not self._is_new_conversation:
             return
-        text = await tight_notice(self.history.messages, self.shape, self.counter, self.manager.budget)
-        if text:
+        told = await tight_notice(self.history.messages, self.shape, self.counter, self.manager.budget)
+        if told:
+            line, text = told
             log.warning("%s: %s", model, text)
-            await self.compactor.tell([Notice("tight", text)])
+            await self.compactor.tell([Notice("tight", text), Notice("tight", line)])
 
     @property
     def _is_new_conversation(self) -> bool:

@@ -28,19 +28,9 @@ from elbowroom.tokens.files import StreamCounter
 log = logging.getLogger(__name__)
 PIECES_OF_WINDOW: Final = 8
 THOUGHTS_KEPT: Final = 1500  # characters
-FULL: Final = (
-    "the model's window of {window:,} tokens is full, and nothing more can be freed. Ask it to go on, or load the "
-    "model with a larger context length."
-)
-AT_LIMIT: Final = (
-    "the model's window of {window:,} tokens is full, and the limit of {most} {restarts} is reached "
-    "(compaction.max_restarts). About {freed:,} tokens could still be freed: ask it to go on, raise the limit, or load "
-    "the model with a larger context length."
-)
-BEGAN_ANEW: Final = (
-    "the model was to go on after its window was full, and has twice begun the answer anew. Ask it to go on from its "
-    "last words, or load the model with a larger context length."
-)
+FULL: Final = "ask it to go on, or load the model with more context. Its {window:,} tokens are full."
+AT_LIMIT: Final = "ask it to go on, or raise max_restarts ({most}). {freed:,} of {window:,} tokens can go."
+BEGAN_ANEW: Final = "ask it to go on from its last words. It was full, and has begun the answer anew twice."
 
 
 @dataclass(slots=True)
@@ -328,7 +318,7 @@ class ManagedStep:
             return FULL.format(window=window)
         self._note_where_it_stopped()
         freed = await self.fit.could_be_freed()
-        return AT_LIMIT.format(window=window, most=most, restarts="restart" if most == 1 else "restarts", freed=freed)
+        return AT_LIMIT.format(window=window, most=most, freed=freed)
 
     async def _end_with(self, reason: str) -> None:
         """Tell the person why the answer ends before its end, and end it."""

@@ -170,8 +170,8 @@ class Recovery:
             return None
         window = self.manager.budget.window
         message = (
-            f"This model's maximum context length is {window} tokens, and the request takes {prompt} of them. "
-            f"{failure.message} Shorten the conversation, or load the model with a larger context length."
+            f"Shorten the conversation, or load the model with a larger context length. {failure.message} This model's "
+            f"maximum context length is {window} tokens, and the request takes {prompt} of them."
         )
         return ContextOverflow(message, prompt_tokens=prompt)
 
@@ -187,7 +187,8 @@ class Recovery:
             "no more than that is sent to it; load it with a larger context length to have more."
         )
         log.warning("%s: %s", self.info.id, text)
-        await self.tell([Notice("truncated", text)])
+        line = f"Load the model with more context: it read only {truncation.read:,} of {truncation.counted:,} tokens."
+        await self.tell([Notice("truncated", text), Notice("truncated", line)])
 
 
 def _usable(overflow: ContextOverflow, prompt: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from elbowroom.agents.answer import Notice
 from elbowroom.agents.prompt import StepCounter, StepRequest
 from elbowroom.agents.tools import arrange_tools
-from elbowroom.context.budget import Budget, FixedCost, notice_of, refusal_of
+from elbowroom.context.budget import Budget, FixedCost, notice_of, refusal_of, short_notice_of
 from elbowroom.context.compaction import smallest
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, calls_of, text_of
 from elbowroom.errors import ContextOverflow
@@ -36,20 +36,21 @@ async def overflow_error(
     else:
         remedy = f", let the history be compacted ({switched_off})" if switched_off else ""
         message = (
-            f"This model's maximum context length is {budget.window} tokens. The request needs {prompt}. Load the "
-            f"model with a larger context length{remedy}, or begin a new conversation."
+            f"Load the model with a larger context length{remedy}, or begin a new conversation. This model's maximum "
+            f"context length is {budget.window} tokens, and the request needs {prompt}."
         )
     return ContextOverflow(message, window=budget.window, prompt_tokens=prompt)
 
 
 async def tight_notice(
     messages: Sequence[Message], shape: StepRequest, counter: StepCounter, budget: Budget
-) -> str | None:
-    """Return a text on what takes most of a tight window, None where the person's own words do."""
+) -> tuple[str, str] | None:
+    """Return a line, and the whole text, on what takes most of a tight window; None where the person's words do."""
     report = await _report(messages, shape, counter, budget)
     if report.cost.total <= 2 * report.cost.pinned:
         return None
-    return notice_of(report.cost, slim_saves=report.slim_saves)
+    text = notice_of(report.cost, slim_saves=report.slim_saves)
+    return (short_notice_of(report.cost), text) if text is not None else None
 
 
 def cut_results(

@@ -5,6 +5,7 @@ import { tablePanel } from "./preferences.js";
 import { editor } from "./records.js";
 import { loadOptions, loadSettings } from "./settings.js";
 
+const PLAIN = { ä: "ae", ö: "oe", ü: "ue", ß: "ss", æ: "ae", ø: "oe", å: "aa", œ: "oe" };
 const one = (id) => `/api/agents/${encodeURIComponent(id)}`;
 
 export async function agentsView({ main }) {
@@ -106,7 +107,7 @@ function nameTheId(form) {
   let made = "";
   name.addEventListener("input", () => {
     if (id.value !== made) return;
-    made = name.value.normalize("NFKD").toLowerCase().replace(/[^a-z0-9._]+/g, "-").replace(/^[-._]+|[-._]+$/g, "");
+    made = name.value.toLowerCase().replace(/[äöüßæøåœ]/g, (letter) => PLAIN[letter]).normalize("NFKD").replace(/\p{M}/gu, "").replace(/[^a-z0-9._]+/g, "-").replace(/^[-._]+|[-._]+$/g, "");
     id.value = made;
   });
 }

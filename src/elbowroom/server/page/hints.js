@@ -74,6 +74,7 @@ const HINTS = {
     client_tools: ["Tools of the chat program", "For models without an agent."],
     calls_in_text: ["Take calls written as text", "Where they name a tool that was offered.", { rare: true }],
     tool_events: ["Tell what tools do", "A status in the chat for each call and its result.", { rare: true }],
+    task_history: ["What titles are made from", "ends: the first and last exchange. whole: all that fits.", { rare: true }],
   },
   vault: {
     path: ["Folder", "The full path, such as ~/Notes."],
@@ -117,6 +118,7 @@ export function hintOf(path) {
 }
 
 export const WORDS = {
+  reused: "already compacted in another chat with the same beginning",
   plan: "by the pruning agent", retry: "by the pruning agent, at its second try", digest: "by code, without a model",
   "last messages": "only the last messages kept",
   lmstudio: "LM Studio", ollama: "Ollama", openai: "OpenAI-compatible",
