@@ -73,7 +73,7 @@ async def input_tokens(request: web.Request) -> web.Response:
 async def counted(request: web.Request, target: Target, chat: ChatRequest) -> web.Response:
     """Answer how large the prompt of a chat is, in the form of OpenAI's route and with elbowroom's own fields."""
     offered = await offered_unasked(target, chat, run_settings_of(request.app))
-    sized = await count_request(target, offered.request, offered.specs)
+    sized = await count_request(target, offered.request, offered.specs, request.app[SHARED].histories)
     return web.json_response(
         {
             "object": "response.input_tokens",

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Answer, Reply, Sink, assistant_message
@@ -28,11 +28,16 @@ from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.seam import without_notices
+from elbowroom.context.templates import orphans_in
 from elbowroom.context.transcript import Message, as_json
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo, TextDelta
 
 log = logging.getLogger(__name__)
+ORPHANS: Final = (
+    "{count} of the results of tools that the client sent answer no call, or one that has its result already; the "
+    "model reads them as messages of the user."
+)
 
 
 class Turn:
@@ -197,6 +202,8 @@ class Turn:
     async def _next_step(self, shape: StepRequest, info: ModelInfo, stream: ReplyStream) -> ManagedStep:
         """Return the next step. Before the first of a turn, earlier compactions of the conversation are recalled."""
         history = await self.settings.shared.histories.of(self.target.provider, info, shape.body(()))
+        if self._last is None and (orphans := orphans_in(self.request.messages)):
+            log.warning("%s: %s", self.target.name, ORPHANS.format(count=orphans))
         running = await history.counter.stream()
         await self._tell_memories(history.text)
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))

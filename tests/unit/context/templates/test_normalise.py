@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from random_histories import TOOLS, Json, always_the_same, histories, words_in, words_shown
 
 from elbowroom.context.templates.demands import TemplateDemands
-from elbowroom.context.templates.normalise import ACKNOWLEDGED, CONTINUE, NO_ANSWER, normalise, repair
+from elbowroom.context.templates.normalise import ACKNOWLEDGED, CONTINUE, NO_ANSWER, normalise
+from elbowroom.context.templates.repair import repair
 
 if TYPE_CHECKING:
     from elbowroom.context.transcript import Message
