@@ -4,6 +4,7 @@ First `repair` makes every call have exactly one result; then each demand of the
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -56,12 +57,14 @@ def _steps(demands: TemplateDemands) -> list[Callable[[list[Message]], list[Mess
         (demands.no_null_content, _null_as_empty),
         (demands.text_content_only, _parts_as_text),
         (demands.results_as_text, _results_as_text),
+        (demands.drops_text_beside_calls, _text_before_calls),
         (demands.one_call_a_message, _one_call_a_message),
         (demands.system_first_only or demands.system_as_user, _one_system_message),
         (demands.system_as_user, _system_as_user),
         (demands.no_empty_answer, _without_empty_answers),
         (demands.user_needed, _with_some_user),
-        (demands.user_first, _with_user_first),
+        (demands.no_answer_alone, _with_more_than_an_answer),
+        (demands.user_first or demands.user_before_calls, lambda messages: _with_user_first(messages, demands)),
         (demands.no_user_after_result and not demands.roles_alternate, _with_answers_to_results),
         (demands.one_answer_at_end, _with_one_answer_at_end),
         (demands.roles_alternate, lambda messages: _alternating(messages, demands)),
@@ -114,6 +117,19 @@ def _told(group: Group) -> Iterator[Message]:
 def _report(call: Mapping[str, Any], result: Message) -> str | list[Any]:
     function = call["function"]
     return reported(f"Result of {function['name']}, called with {function['arguments']}", result)
+
+
+def _text_before_calls(messages: list[Message]) -> list[Message]:
+    """Let what the assistant says beside calls be a message of its own before them."""
+    return [part for message in messages for part in _text_and_calls(message)]
+
+
+def _text_and_calls(message: Message) -> Iterator[Message]:
+    if not message.get("tool_calls") or is_blank(message.get("content")):
+        yield message
+        return
+    yield {"role": "assistant", "content": message["content"]}
+    yield {**message, "content": ""}
 
 
 def _one_call_a_message(messages: Sequence[Message]) -> list[Message]:
@@ -189,12 +205,28 @@ def _with_some_user(messages: list[Message]) -> list[Message]:
     return [*messages[:at], CONTINUE, *messages[at:]]
 
 
-def _with_user_first(messages: list[Message]) -> list[Message]:
-    """Put `CONTINUE` before anybody else who would speak first; system messages may stand before it."""
+def _with_more_than_an_answer(messages: list[Message]) -> list[Message]:
+    """Put `CONTINUE` before answers that are the whole history."""
+    return messages if any(not _is_plain_answer(message) for message in messages) else [CONTINUE, *messages]
+
+
+def _is_plain_answer(message: Message) -> bool:
+    return message.get("role") == "assistant" and not message.get("tool_calls")
+
+
+def _with_user_first(messages: list[Message], demands: TemplateDemands) -> list[Message]:
+    """Put `CONTINUE` before an answer or a call that would stand before the first user message.
+
+    An answer at the end of the history does not count: it is continued, and no turn of its own.
+    """
     at = _after_system(messages)
-    if at == len(messages) or messages[at].get("role") == "user":
-        return messages
-    return [*messages[:at], CONTINUE, *messages[at:]]
+    spoken = list(itertools.takewhile(lambda message: message.get("role") != "user", messages[at:]))
+    if spoken and at + len(spoken) == len(messages) and _is_plain_answer(spoken[-1]):
+        spoken.pop()
+    has_answer, has_call = any(map(_is_plain_answer, spoken)), any(message.get("tool_calls") for message in spoken)
+    if (demands.user_first and has_answer) or (demands.user_before_calls and has_call):
+        return [*messages[:at], CONTINUE, *messages[at:]]
+    return messages
 
 
 def _with_answers_to_results(messages: list[Message]) -> list[Message]:
@@ -216,19 +248,22 @@ def _with_one_answer_at_end(messages: list[Message]) -> list[Message]:
     return [*messages[:start], functools.reduce(merged, messages[start:])]
 
 
-def _alternating(messages: Iterable[Message], demands: TemplateDemands) -> list[Message]:
+def _alternating(messages: Sequence[Message], demands: TemplateDemands) -> list[Message]:
     """Let user and assistant take turns, the user first.
 
     Neighbouring messages of one role become one. Where calls or results stand between them, a neutral message of the
-    other role is put in.
+    other role is put in. An answer at the end with no turn before it stays: it is continued, and no turn of its own.
     """
     result: list[Message] = []
     last: Turn = "assistant"
-    for message in messages:
+    has_begun = False
+    for at, message in enumerate(messages):
         turn = _turn_of(message, result, demands)
-        if turn is None:
+        is_continued_alone = not has_begun and at == len(messages) - 1 and _is_plain_answer(message)
+        if turn is None or is_continued_alone:
             result.append(message)
             continue
+        has_begun = True
         if turn == last:
             if result and _may_merge(result[-1], message, demands):
                 result[-1] = merged(result[-1], message)
