@@ -171,6 +171,7 @@ class ChunkReader:
         self.has_output = False
         self.finish_reason: str | None = None
         self.usage: dict[str, Any] | None = None
+        self._calls = _CallPieces()
 
     def read(self, event: ServerSentEvent) -> list[StreamEvent]:
         """Return the events in one server-sent event.
@@ -250,7 +251,7 @@ class ChunkReader:
         if isinstance(text, str) and text:
             events.append(TextDelta(text, logprobs))
         if tool_calls := delta.get("tool_calls"):
-            events.extend(_tool_call_deltas(tool_calls))
+            events.extend(self._calls.read(tool_calls))
         if events:
             self.has_output = True
 
@@ -277,24 +278,45 @@ class ChunkReader:
         return Overflow(window, prompt) if isinstance(prompt, int) and prompt >= 0.95 * window else None
 
 
-def _tool_call_deltas(tool_calls: Any) -> list[ToolCallDelta]:
-    deltas = []
-    for position, call in enumerate(tool_calls if isinstance(tool_calls, list) else []):
-        if not isinstance(call, dict):
-            continue
-        function = call["function"] if isinstance(call.get("function"), dict) else {}
-        index = call.get("index")
-        name, arguments = function.get("name"), function.get("arguments")
-        if isinstance(arguments, dict):
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        deltas.append(
-            ToolCallDelta(
-                index if isinstance(index, int) else position,
-                name if isinstance(name, str) and name else None,
-                arguments if isinstance(arguments, str) else "",
-            )
-        )
-    return deltas
+class _CallPieces:
+    """Reads the pieces of the tool calls in one answer, and finds the number of a call that a piece does not give."""
+
+    def __init__(self) -> None:
+        self._latest = 0
+        self._by_id: dict[str, int] = {}
+
+    def read(self, tool_calls: Any) -> list[ToolCallDelta]:
+        """Return the pieces in a delta's `tool_calls`; a piece that says nothing is none."""
+        deltas = []
+        for position, call in enumerate(tool_calls if isinstance(tool_calls, list) else []):
+            if not isinstance(call, dict):
+                continue
+            function = call["function"] if isinstance(call.get("function"), dict) else {}
+            name = function.get("name") if isinstance(function.get("name"), str) else None
+            arguments, call_id = _arguments(function.get("arguments")), call.get("id")
+            if name or arguments or call_id:
+                self._latest = self._index_of(call, position, begins=bool(name))
+                deltas.append(ToolCallDelta(self._latest, name or None, arguments))
+        return deltas
+
+    def _index_of(self, call: dict[str, Any], position: int, *, begins: bool) -> int:
+        """Return the number that a piece gives, else that of its id, else its place; a bare piece goes on."""
+        index, call_id = call.get("index"), call.get("id")
+        if not isinstance(index, int):
+            if isinstance(call_id, str) and call_id in self._by_id:
+                return self._by_id[call_id]
+            index = position if begins or call_id or position else self._latest
+            while begins and call_id and index in self._by_id.values():
+                index += 1
+        if isinstance(call_id, str) and call_id:
+            self._by_id[call_id] = index
+        return index
+
+
+def _arguments(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False)
 
 
 class ChatAnswer:

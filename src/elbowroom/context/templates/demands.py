@@ -91,7 +91,7 @@ class TemplateDemands:
     text_content_only: bool = False
     """Content given as text parts is refused, or written with the brackets around it."""
     drops_text_beside_calls: bool = False
-    """What an assistant says in the same message as a call is lost."""
+    """What an assistant says in the same message as a call is lost, or the call is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,15 +208,13 @@ def _turn_demands() -> Asking[dict[str, bool]]:
 
 def _tool_demands() -> Asking[dict[str, bool]]:
     two = "OutcomeWord FindingWord SubjectWord MatterWord"
-    remark = _calls(CALL, content="RemarkWord")
+    remark, both = _calls(CALL, content="RemarkWord"), "RemarkWord SubjectWord"
     long_id = _calls(_call("SubjectWord", LONG_ID)), _result("OutcomeWord", LONG_ID)
     return {
         "one_call_a_message": (yield from _loses(two, ASK, _calls(CALL, SECOND_CALL), RESULT, SECOND_RESULT)),
         "portable_ids": (yield from _refuses(ASK, *long_id)),
         "drops_text_beside_calls": (
-            yield from _any(
-                _loses("RemarkWord", ASK, remark, RESULT), _loses("RemarkWord", ASK, remark, RESULT, ANSWER, ASK_AGAIN)
-            )
+            yield from _any(_loses(both, ASK, remark, RESULT), _loses(both, ASK, remark, RESULT, ANSWER, ASK_AGAIN))
         ),
     }
 
