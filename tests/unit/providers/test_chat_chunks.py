@@ -103,6 +103,15 @@ def test_a_call_without_an_index_is_found() -> None:
     ]  # fmt: skip
 
 
+def test_calls_of_a_whole_answer() -> None:
+    """By their places; a call without a name is told as such."""
+    calls = [{"id": "a", "function": {"name": "f", "arguments": "{}"}}, {"id": "a", "function": {"arguments": "{}"}}]
+    whole = {"choices": [{"message": {"tool_calls": [calls[0], {**calls[0], "id": "b"}, calls[1]]}}]}
+    assert ChunkReader(SOURCE).read_whole(whole) == [
+        ToolCallDelta(0, "f", "{}"), ToolCallDelta(1, "f", "{}"), ToolCallDelta(0, None, "{}"),
+    ]  # fmt: skip
+
+
 def test_a_chunk_that_says_nothing_is_nothing() -> None:
     """Unknown fields, empty lists and null are not failures, and not an answer either."""
     cases: list[Any] = [
