@@ -31,7 +31,7 @@ ROOMS = (
 )
 INSIDE = {
     "tokens": ("errors images anchoring | files templates | count worker | renderer | families | file_counter counter"),
-    "providers": "base failures | upstream | stream | pass_through | openai_compatible | lmstudio | registry",
+    "providers": "base failures pieces | upstream | stream | pass_through | openai_compatible | lmstudio | registry",
     "context": (
         "transcript budget remote_images | canonical seam templates outputs conversation observations "
         "| ledger memories branch compaction | chains manager put_back"

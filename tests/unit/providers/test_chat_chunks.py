@@ -103,12 +103,23 @@ def test_a_call_without_an_index_is_found() -> None:
     ]  # fmt: skip
 
 
+def test_halves_of_characters() -> None:
+    """Halves that come in two chunks make one character; a half that stays alone is replaced."""
+    smile, half = "\ud83d\ude00", "\ud83d"
+    said = [{"content": "a" + smile[0]}, {"content": smile[1] + "b"}, {"content": half}, {"content": "c"}]
+    said += [{"reasoning": half}, {"reasoning": "d\ude00"}, {"content": half}]
+    _, events = read(*map(chunk, said), chunk({}, "stop"))
+    whole = ["a", "\U0001f600b", "\ufffdc", "\ufffd"]
+    assert [event.text for event in events if isinstance(event, TextDelta)] == whole
+    assert [event.text for event in events if isinstance(event, ReasoningDelta)] == ["\ufffdd\ufffd"]
+
+
 def test_calls_of_a_whole_answer() -> None:
     """By their places; a call without a name is told as such."""
     calls = [{"id": "a", "function": {"name": "f", "arguments": "{}"}}, {"id": "a", "function": {"arguments": "{}"}}]
     whole = {"choices": [{"message": {"tool_calls": [calls[0], {**calls[0], "id": "b"}, calls[1]]}}]}
     assert ChunkReader(SOURCE).read_whole(whole) == [
-        ToolCallDelta(0, "f", "{}"), ToolCallDelta(1, "f", "{}"), ToolCallDelta(0, None, "{}"),
+        ToolCallDelta(0, "f", "{}"), ToolCallDelta(1, "f", "{}"), ToolCallDelta(2, None, "{}"),
     ]  # fmt: skip
 
 
