@@ -251,11 +251,11 @@ class UpstreamRejected(UpstreamError):
 
 
 class UpstreamBusy(UpstreamError):
-    """The upstream takes no more requests just now; `retry_after` is its Retry-After header, unchanged."""
+    """The upstream takes no more requests just now; `retry_after` is in how many seconds to ask again."""
 
     code = "upstream_busy"
 
-    def __init__(self, message: str, *, status: int = 503, retry_after: str | None = None) -> None:
+    def __init__(self, message: str, *, status: int = 503, retry_after: int | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after

@@ -32,7 +32,8 @@ ROOMS = (
 INSIDE = {
     "tokens": ("errors images anchoring | files templates | count worker | renderer | families | file_counter counter"),
     "providers": (
-        "base failures | upstream | stream renaming | pass_through | lmstudio | windows | openai_compatible | registry"
+        "base failures pieces | upstream | stream renaming | pass_through | lmstudio | windows | openai_compatible "
+        "| registry"
     ),
     "context": (
         "transcript budget remote_images | canonical seam templates outputs conversation observations "

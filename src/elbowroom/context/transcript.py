@@ -145,15 +145,6 @@ def merged(first: Message, second: Message) -> Message:
     return message
 
 
-def whole_characters(text: str) -> str:
-    """Join the halves of split characters, and replace halves without the other half, which no encoder takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
 def readable(message: Message) -> str:
     """Return the text of a message, with the name of each part that is no text in its place, as "[image]"."""
     content = message.get("content")

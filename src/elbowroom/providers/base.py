@@ -26,7 +26,7 @@ class ReasoningDelta(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """A piece of the tool call number `index`: its first piece has the name, later ones more of the arguments."""
+    """A piece of the tool call number `index`: the name, a part of it, or a part of the arguments, in any order."""
 
     index: int
     name: str | None

@@ -92,7 +92,7 @@ async def counted(request: web.Request, target: Target, chat: ChatRequest) -> we
 async def sized(request: web.Request, target: Target, chat: ChatRequest) -> SizedRequest:
     """Return how large the prompt of a chat is, with all that its model can call."""
     offered = await offered_unasked(target, chat, run_settings_of(request.app).for_caller(chat.caller))
-    return await count_request(target, offered.request, offered.specs)
+    return await count_request(target, offered.request, offered.specs, request.app[SHARED].histories)
 
 
 async def compact_conversation(request: web.Request) -> web.StreamResponse:

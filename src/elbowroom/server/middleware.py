@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Collection
 from typing import Final
@@ -33,7 +32,6 @@ from elbowroom.server.metrics import COUNTED
 from elbowroom.server.state import ENVIRONMENT, SETTINGS
 
 log = logging.getLogger(__name__)
-RETRY_AFTER_FORMS = re.compile(r"[0-9]{1,9}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
 ROUTES = (
     "POST /v1/chat/completions, /v1/responses, /v1/messages, /v1/completions and /v1/embeddings, GET /v1/models, "
     "GET /v1/conversations, GET /health"
@@ -135,9 +133,8 @@ def failure_response(error: ElbowroomError, request: web.Request) -> web.Respons
     request_facts().failed(error)
     shown = error.as_anthropic() if speaks_anthropic(request) else error.as_openai()
     response = web.json_response(shown, status=error.status)
-    if isinstance(error, UpstreamBusy) and error.retry_after and RETRY_AFTER_FORMS.fullmatch(error.retry_after):
-        response.headers[hdrs.RETRY_AFTER] = error.retry_after
-    if isinstance(error, TooManyRequests | ServerStopping | StoreOpening):
+    told = isinstance(error, TooManyRequests | ServerStopping | StoreOpening | UpstreamBusy)
+    if told and error.retry_after is not None:
         response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)
     if isinstance(error, Unauthorized):
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"

@@ -36,7 +36,7 @@ class ByLetters:
 def step_counter(way: ByLetters, behind: list[Message]) -> StepCounter:
     """Return a counter that copies messages and puts others behind them, as a step does."""
     counter = TokenCounter("m", None, [way])
-    history = HistoryCounter(counter, {}, TemplateFacts(TemplateDemands(), False, "none"), len)
+    history = HistoryCounter(counter, {}, TemplateFacts(TemplateDemands(), TemplateDemands(), False, "none"), len)
     running = StreamCounter.__new__(StreamCounter)  # no answer grows here
     return StepCounter(history, running, lambda messages: [dict(one) for one in (*messages, *behind)])
 

@@ -28,6 +28,7 @@ from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.seam import without_notices
+from elbowroom.context.templates import orphans_in
 from elbowroom.context.transcript import Message, as_json
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo, TextDelta
@@ -35,6 +36,10 @@ from elbowroom.tokens.images import images_in
 
 log = logging.getLogger(__name__)
 NO_VISION: Final = "Choose a model with vision: this one does not see the image in your message."
+ORPHANS: Final = (
+    "{count} of the results of tools that the client sent answer no call, or one that has its result already; the "
+    "model reads them as messages of the user."
+)
 
 
 class Turn:
@@ -215,6 +220,8 @@ class Turn:
         if self._last is None:
             self.settings.shared.background.chat_begins((self.target.provider.id, info.id))
         history = await self.settings.shared.histories.of(self.target.provider, info, shape.body(()))
+        if self._last is None and (orphans := orphans_in(self.request.messages)):
+            log.warning("%s: %s", self.target.name, ORPHANS.format(count=orphans))
         running = await history.counter.stream()
         await self._tell_memories(history.text)
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))
