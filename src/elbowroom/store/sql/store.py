@@ -2,15 +2,15 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
 from elbowroom.store.base import Limits, StoreUnavailable, TrackedTasks
+from elbowroom.store.clock import WatchedClock
 from elbowroom.store.sql.conversations import SqlConversations
 from elbowroom.store.sql.database import Database
-from elbowroom.store.sql.limits import ConversationLimits, ToolOutputLimits
+from elbowroom.store.sql.limits import ConversationLimits, ToolOutputLimits, trusted_time
 from elbowroom.store.sql.outputs import SqlToolOutputs
 from elbowroom.store.sql.rows import SqlLedger, SqlMemories
 from elbowroom.store.sql.text_index import AGAIN_SECONDS, TextIndex
@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 
 class SqlStore:
-    """An open database; made by `open`, given back by `aclose`. `clock` gives Unix seconds."""
+    """An open database; made by `open`, given back by `aclose`."""
 
-    def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database, limits: Limits, clock: WatchedClock) -> None:
         self.ledger = SqlLedger(database, limits, clock)
         self.tool_outputs = SqlToolOutputs(database, limits, clock)
         self.memories = SqlMemories(database)
@@ -36,19 +36,18 @@ class SqlStore:
         self._tasks = TrackedTasks()
         self._limiting: asyncio.Task[None] | None = None
         self._limited = clock()
+        self._may_delete = True
 
     @classmethod
-    async def open(
-        cls, path: Path | None, limits: Limits | None = None, clock: Callable[[], float] = time.time
-    ) -> Self:
+    async def open(cls, path: Path | None, limits: Limits | None = None, clock: WatchedClock | None = None) -> Self:
         """Open the database at this path, or make it, and begin to apply the limits; without a path it is in memory.
 
         Raises StoreUnavailable.
         """
         database = await Database.open(path)
-        store = cls(database, limits or Limits(), clock)
+        store = cls(database, limits or Limits(), clock or WatchedClock())
         try:
-            await store._delete_unused_entries()
+            await store._delete_unused_entries(await store._today())
             await store.ledger.load()
         except BaseException:
             await database.aclose()
@@ -94,12 +93,27 @@ class SqlStore:
     async def _apply_limits(self) -> None:
         self._limited = self._clock()
         try:
-            await self._delete_unused_entries()
-            await self._output_limits.apply()
-            await self._conversation_limits.apply()
+            today = await self._today()
+            self._tell(may_delete=today is not None)
+            if today is None:
+                return
+            await self._delete_unused_entries(today)
+            await self._output_limits.apply(today)
+            await self._conversation_limits.apply(today)
         except StoreUnavailable as error:
             log.debug("The limits of the store could not be applied: %s", error)
 
-    async def _delete_unused_entries(self) -> None:
-        if self._limits.retention_days or self._limits.in_memory:
-            await self.ledger.delete_unused()
+    async def _today(self) -> float | None:
+        """Return the time until which ages are counted, None where nothing may be deleted today."""
+        if self._limits.in_memory:
+            return self._clock()
+        return await self._database.read(lambda connection: trusted_time(connection, self._clock))
+
+    def _tell(self, *, may_delete: bool) -> None:
+        if self._may_delete and not may_delete:
+            log.info("Nothing is deleted from the store for a day: the clock was set, or nobody was here for long.")
+        self._may_delete = may_delete
+
+    async def _delete_unused_entries(self, today: float | None) -> None:
+        if today is not None and (self._limits.retention_days or self._limits.in_memory):
+            await self.ledger.delete_unused(today)
