@@ -40,7 +40,7 @@ INSIDE = {
         "| ledger memories branch compaction | chains manager put_back"
     ),
     "store": (
-        "base | lock changes packed message_parts inspection | index | sql | write_behind "
+        "base | clock lock changes packed message_parts inspection | index | sql | write_behind "
         "| rows outputs stand_by | conversations | store"
     ),
     "agents": (

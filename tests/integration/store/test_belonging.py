@@ -1,6 +1,7 @@
 """Which conversation a history belongs to: how the database finds it, and how the index is filled from it."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,7 @@ async def test_what_the_limits_delete_is_forgotten_first(path: Path) -> None:
         conversations.index._records["used"].used = conversations.index._clock()
         sql = sql_of(store)
         sql._conversation_limits._limits = Limits(retention_days=1)
-        await sql._conversation_limits.apply()
+        await sql._conversation_limits.apply(time.time())
         await finished(sql)
         assert conversations.remembered(ME, "", ["old.1", "old.2", "new"], 1) == NONE_KNOWN
         assert await conversations.find(ME, "old") is None

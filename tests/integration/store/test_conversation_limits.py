@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conversation_rows import TABLES, Stored, held, put
 from kept_outputs import ME
-from ledger_files import query, sql_store
+from ledger_files import query, sql_store, store_after_a_day
 from standing_clock import DAY, HOUR, Clock
 
 from elbowroom.context.outputs import ref_to_media
@@ -36,12 +36,12 @@ def everywhere(*ids: str) -> dict[str, set[str]]:
 async def test_what_nobody_came_back_to_goes_with_all_that_belongs_to_it(path: Path) -> None:
     """After the days of retention nothing of a conversation is left in any table, and nothing of others is missing."""
     clock = Clock()
-    old, new = clock.now - 31 * DAY, clock.now - 29 * DAY
+    old, new = clock.now - 31 * DAY, clock.now - 28 * DAY
     put(path, Stored("old", old), Stored("huge", old, messages=3 * MESSAGES_A_TRANSACTION), Stored("new", new))
-    async with sql_store(path, Limits(retention_days=30), clock):
+    async with store_after_a_day(path, Limits(retention_days=30), clock):
         assert held(path) == everywhere("new")
-    clock.now += 2 * DAY
-    async with sql_store(path, Limits(retention_days=30), clock):
+    clock.now += DAY
+    async with store_after_a_day(path, Limits(retention_days=30), clock):
         assert held(path) == {}
 
 
@@ -97,13 +97,13 @@ async def test_chats_write_while_old_conversations_go(path: Path) -> None:
     put(path, *(Stored(f"old{number}", clock.now - 40 * DAY, 250) for number in range(20)))
     async with sql_store(path, Limits(), clock) as store:
         store._conversation_limits._limits = Limits(retention_days=30)
-        applying = asyncio.create_task(store._conversation_limits.apply())
+        applying = asyncio.create_task(store._conversation_limits.apply(clock.now))
         await store._database.write(lambda _: None)
         assert await store._database.write(lambda _: held(path)) != {}
         store._conversation_limits.stop()
         await applying
         assert held(path) != {}
-    async with sql_store(path, Limits(retention_days=30), clock):
+    async with store_after_a_day(path, Limits(retention_days=30), clock):
         assert held(path) == {}
 
 

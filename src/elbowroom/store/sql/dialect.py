@@ -26,6 +26,7 @@ from sqlalchemy import (
     event,
     func,
     literal,
+    literal_column,
 )
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, Dialect
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, SQLAlchemyError
@@ -170,6 +171,11 @@ def content_bytes(connection: Connection) -> int:
 def number_from(connection: Connection, table: Table, first: int) -> None:
     """Let the numbers that an empty table gives out begin here."""
     connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table.name, first - 1))
+
+
+def newest_first(table: Table) -> ColumnElement[Any]:
+    """Return what orders rows by when they were inserted, the last first, whatever the clock said then."""
+    return literal_column(f"{table.name}.rowid").desc()
 
 
 @contextmanager

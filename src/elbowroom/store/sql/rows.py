@@ -12,9 +12,10 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.store.base import Limits, decoded_text, encoded, owner_key
+from elbowroom.store.clock import Share
 from elbowroom.store.packed import MOST_MEMORIES, PackedEntry
 from elbowroom.store.sql.database import Database, reading, writing
-from elbowroom.store.sql.dialect import batched
+from elbowroom.store.sql.dialect import batched, newest_first
 from elbowroom.store.sql.schema import ledger_entries, memories, tool_output_uses
 
 log = logging.getLogger(__name__)
@@ -57,9 +58,9 @@ class SqlLedger:
         """Keep an entry in place of one with the same key."""
         await self.database.on_writer(partial(self._save, packed))
 
-    async def delete_unused(self) -> None:
-        """Delete entries that nobody used since the days of retention began, and the references to outputs in them."""
-        await self.database.on_writer(self._delete_unused)
+    async def delete_unused(self, today: float) -> None:
+        """Delete entries that nobody used in the days of retention before today, with the references in them."""
+        await self.database.on_writer(partial(self._delete_unused, today))
 
     @reading
     def _load(self, connection: Connection) -> None:
@@ -92,10 +93,12 @@ class SqlLedger:
         with self._replacing:
             self._last_used = self._last_used | {entry.key: now}
 
-    def _delete_unused(self) -> None:
+    def _delete_unused(self, today: float) -> None:
         own, uses = ledger_entries.c, tool_output_uses.c
-        oldest = self._limits.oldest(self._clock())
+        oldest = self._limits.oldest(today)
         with self.database.writing() as connection:
+            unused = connection.scalar(select(func.count()).where(own.last_used < oldest)) or 0
+            Share("compactions", len(self._last_used) or unused, self._limits).goes(unused)
             connection.execute(delete(ledger_entries).where(own.last_used < oldest))
             if self._limits.in_memory:
                 newest = select(own.key).order_by(own.last_used.desc()).limit(MOST_IN_MEMORY)
@@ -152,7 +155,7 @@ class SqlMemories:
     def save(self, connection: Connection, room: str, memory: Memory) -> None:
         """Keep a memory in place of one with the same id; the oldest of a room that are too many go."""
         own, key = memories.c, owner_key(room)
-        newest = select(own.id).where(own.room == key).order_by(own.saved.desc(), own.id).limit(MOST_MEMORIES)
+        newest = select(own.id).where(own.room == key).order_by(newest_first(memories)).limit(MOST_MEMORIES)
         connection.execute(delete(memories).filter_by(room=key, id=memory.id))
         values = {"room": key, "id": memory.id, "text": encoded(memory.text), "saved": memory.saved}
         connection.execute(insert(memories).values(**values))

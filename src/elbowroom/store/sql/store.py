@@ -2,15 +2,15 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
 from elbowroom.store.base import Limits, StoreDamaged, StoreUnavailable, TrackedTasks
+from elbowroom.store.clock import WatchedClock
 from elbowroom.store.sql.conversations import SqlConversations
 from elbowroom.store.sql.database import Database
-from elbowroom.store.sql.limits import ConversationLimits, ToolOutputLimits
+from elbowroom.store.sql.limits import ConversationLimits, ToolOutputLimits, trusted_time
 from elbowroom.store.sql.outputs import SqlToolOutputs
 from elbowroom.store.sql.rows import SqlLedger, SqlMemories
 from elbowroom.store.sql.text_index import AGAIN_SECONDS, TextIndex
@@ -21,9 +21,9 @@ LONGEST_WAIT_SECONDS: Final = 1.0
 
 
 class SqlStore:
-    """An open database; made by `open`, given back by `aclose`. `clock` gives Unix seconds."""
+    """An open database; made by `open`, given back by `aclose`."""
 
-    def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database, limits: Limits, clock: WatchedClock) -> None:
         self.ledger = SqlLedger(database, limits, clock)
         self.tool_outputs = SqlToolOutputs(database, limits, clock)
         self.memories = SqlMemories(database)
@@ -39,22 +39,22 @@ class SqlStore:
         self._limiting: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
         self._limited = clock()
+        self._may_delete = True
 
     @classmethod
-    async def open(
-        cls, path: Path | None, limits: Limits | None = None, clock: Callable[[], float] = time.time
-    ) -> Self:
+    async def open(cls, path: Path | None, limits: Limits | None = None, clock: WatchedClock | None = None) -> Self:
         """Open the database at this path, or make it, and begin to apply the limits; without a path it is in memory.
 
         Raises StoreUnavailable.
         """
+        limits, clock = limits or Limits(), clock or WatchedClock()
         try:
-            return await cls._open(path, limits or Limits(), clock)
+            return await cls._open(path, limits, clock)
         except StoreDamaged:  # which is noted: this time the whole file is read first
-            return await cls._open(path, limits or Limits(), clock)
+            return await cls._open(path, limits, clock)
 
     @classmethod
-    async def _open(cls, path: Path | None, limits: Limits, clock: Callable[[], float]) -> Self:
+    async def _open(cls, path: Path | None, limits: Limits, clock: WatchedClock) -> Self:
         database = await Database.open(path)
         store = cls(database, limits, clock)
         try:
@@ -128,12 +128,27 @@ class SqlStore:
     async def _apply_limits(self) -> None:
         self._limited = self._clock()
         try:
-            await self._delete_unused_entries()
-            await self._output_limits.apply()
-            await self._conversation_limits.apply()
+            today = await self._today()
+            self._tell(may_delete=today is not None)
+            if today is None:
+                return
+            await self._delete_unused_entries(today)
+            await self._output_limits.apply(today)
+            await self._conversation_limits.apply(today)
         except StoreUnavailable as error:
             log.debug("The limits of the store could not be applied: %s", error)
 
-    async def _delete_unused_entries(self) -> None:
-        if self._limits.retention_days or self._limits.in_memory:
-            await self.ledger.delete_unused()
+    async def _today(self) -> float | None:
+        """Return the time until which ages are counted, None where nothing may be deleted today."""
+        if self._limits.in_memory:
+            return self._clock()
+        return await self._database.read(lambda connection: trusted_time(connection, self._clock))
+
+    def _tell(self, *, may_delete: bool) -> None:
+        if self._may_delete and not may_delete:
+            log.info("Nothing is deleted from the store for a day: the clock was set, or nobody was here for long.")
+        self._may_delete = may_delete
+
+    async def _delete_unused_entries(self, today: float | None) -> None:
+        if today is not None and (self._limits.retention_days or self._limits.in_memory):
+            await self.ledger.delete_unused(today)
