@@ -77,7 +77,7 @@ class Work:
         """Note and log the outcome; return it with the time that it took."""
         seconds = time.monotonic() - self.began
         self._log(outcome, before, seconds)
-        self.closing = _closing(outcome, seconds)
+        self.closing = _closing(outcome, seconds, self.pruner.late if self.pruner is not None else "")
         return replace(outcome, seconds=seconds) if isinstance(outcome, Compaction) else outcome
 
     def _log(self, outcome: Compaction | Cannot, before: int, seconds: float) -> None:
@@ -222,14 +222,20 @@ class Compactor:
         outcome = await ladder.climb(transcript, before)
         return work.end(outcome, before)
 
-    async def await_job(self, job: Job) -> Compaction | Cannot | None:
+    async def await_job(self, job: Job, seconds: float | None = None) -> Compaction | Cannot | None:
         """Wait for a compaction in the background, tell the person, and return its outcome.
 
-        Where it is None, since the job was given up, the notice stays open: the caller compacts by itself now.
+        Where it is None, since the job was given up, the notice stays open: the caller compacts by itself now. So it
+        does at a TimeoutError, which is raised after so many seconds.
         """
         began = time.monotonic()
         await self.tell([Notice("compacting", COMPACTING, is_done=False)])
-        outcome = await job.awaited()
+        try:
+            async with asyncio.timeout(seconds):
+                outcome = await job.awaited()
+        except TimeoutError:
+            job.cancel_unless_awaited()
+            raise
         if outcome is not None:
             await self.tell([_closing(outcome, time.monotonic() - began)])
         return outcome
@@ -243,10 +249,14 @@ class Compactor:
         await self.tell([Notice("compacted", COMPACTED)])
 
 
-def _closing(outcome: Compaction | Cannot | None, seconds: float | None) -> Notice:
+def _closing(outcome: Compaction | Cannot | None, seconds: float | None, late: str = "") -> Notice:
     if not isinstance(outcome, Compaction):
         return Notice("not compacted", "The conversation could not be shortened any further.", seconds=seconds)
-    text = f"{COMPACTED} ({outcome.before:,} to {outcome.after:,} tokens in {seconds or 0:.1f} s)"
+    sizes = f"{outcome.before:,} to {outcome.after:,} tokens in {seconds or 0:.1f} s"
+    by_code = f"; by code: the pruning agent {late}" if late else ""
+    if outcome.condensed_groups:
+        by_code += f"; the oldest {outcome.condensed_groups:,} messages by code"
+    text = f"{COMPACTED} ({sizes}{by_code})"
     return Notice("compacted", text, before=outcome.before, after=outcome.after, seconds=seconds)
 
 

@@ -63,7 +63,12 @@ class PromptFit:
         if not isinstance(decision, Compact):
             job.cancel_unless_awaited()  # after this turn's answer the work would be done once more
             return
-        outcome = await self.compactor.await_job(job)
+        chosen = self.compactor.settings.compaction
+        try:
+            outcome = await self.compactor.await_job(job, chosen.max_pruning_seconds or None)
+        except TimeoutError:
+            self.manager.give_up_pruning()
+            return
         if isinstance(outcome, Compaction):
             await self.recall_compactions()
         elif outcome is not None:

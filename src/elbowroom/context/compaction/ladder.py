@@ -5,7 +5,7 @@ each rung is counted here, and taken only if it is clearly smaller and at or bel
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from elbowroom.context.budget import Budget, fault_in, is_rescue, least_room
@@ -25,6 +25,7 @@ from elbowroom.context.compaction.division import (
     tail_starts,
 )
 from elbowroom.context.compaction.drafts import Draft, Drafts
+from elbowroom.context.compaction.oldest import condensed
 from elbowroom.context.compaction.order import (
     LONGEST_TOKEN,
     NO_ANSWER,
@@ -90,12 +91,20 @@ class Ladder:
         """
         if before is None:
             before = await self.counter.prompt(transcript.messages)
+        shorter = await condensed(transcript, self.counter.text, self.budget.window, self.removed, self.pause)
+        done = await self._climb(shorter.transcript, transcript, before)
+        if not shorter.groups or not isinstance(done, Compaction):
+            return done
+        return replace(done, replaced_groups=done.replaced_groups + shorter.groups, condensed_groups=shorter.groups)
+
+    async def _climb(self, transcript: Transcript, whole: Transcript, before: int) -> Compaction | Cannot:
+        """Climb with a transcript that is the whole, or has a digest in place of the oldest groups of the whole."""
         division, room = await self._divide(transcript)
         drafts = None
         if division.old or division.summaries:
             drafts = self._drafts(transcript, division, room)
             if self.asks_pruner and division.old and room >= least_room(self.budget):
-                done = await self._by_pruner(transcript, drafts, before)
+                done = await self._by_pruner(transcript, whole, drafts, before)
                 if done is not None:
                     return done
             done = await self._by_digest(drafts, before)
@@ -147,10 +156,12 @@ class Ladder:
         base = await self.counter.prompt(build(division, "", ()))
         return self.target - self.budget.occupied(base)
 
-    async def _by_pruner(self, transcript: Transcript, drafts: Drafts, before: int) -> Compaction | None:
+    async def _by_pruner(
+        self, transcript: Transcript, whole: Transcript, drafts: Drafts, before: int
+    ) -> Compaction | None:
         cap = self.cap(drafts.room)
         request = PruningRequest(
-            transcript,
+            whole,
             drafts.division,
             self.counter,
             self.pruner,
@@ -159,6 +170,8 @@ class Ladder:
             before,
             self.pause,
             self.on_progress,
+            self.removed,
+            len(whole.groups) - len(transcript.groups) + (whole is not transcript),
         )
         reasons: tuple[str, ...] = ()
         incomplete: Compaction | None = None

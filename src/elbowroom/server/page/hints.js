@@ -22,6 +22,7 @@ const HINTS = {
     auto: ["By itself", "Off: only when you ask for it."],
     background: ["While you read", "Behind an answer, so that the next one begins at once."],
     max_restarts: ["Most continuations of one answer", "", { rare: true }],
+    max_pruning_seconds: ["Longest wait for the pruning agent", "0: no limit.", { unit: "seconds", rare: true }],
     summary_prompt: ["Summary prompt", "In place of the built-in words.", { widget: "area", rare: true }],
     summary_directives: ["Summary directives", "One a line, in addition.", { rare: true }],
     retain_prompt: ["What to keep: prompt", "In place of the built-in words.", { widget: "area", rare: true }],
