@@ -1,4 +1,4 @@
-"""Inspects a database's file without changing anything, for `elbowroom doctor`."""
+"""Inspects a database's file without changing it, for `elbowroom doctor`."""
 
 import sqlite3
 import time
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from elbowroom.store.base import SCHEMA_VERSION, VERSION_TABLE
-from elbowroom.store.lock import doubt_about
+from elbowroom.store.lock import doubt_about, note_doubt
 
 CHECK_SECONDS: Final = 6.0
 STEPS_BETWEEN_LOOKS: Final = 10_000
@@ -23,14 +23,24 @@ class Inspection:
 
 
 def inspect_file(path: Path) -> Inspection:
-    """Return the state of the file; reading is given up after some seconds. For threads."""
+    """Return the state of the file; reading is given up after some seconds. For threads.
+
+    That it is damaged is noted beside it: then it is checked and set aside when elbowroom opens it the next time.
+    """
     if not path.exists():
         return Inspection("absent")
+    found = _inspected(path)
+    if found.state == "damaged":
+        note_doubt(path, "suspected")
+    return found
+
+
+def _inspected(path: Path) -> Inspection:
     # Without a log beside it nobody writes the file; opened any other way, SQLite would create an empty one.
     way = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{way}", uri=True, timeout=1.0)) as connection:
-            return _inspected(path, connection, time.monotonic() + CHECK_SECONDS)
+            return _read(path, connection, time.monotonic() + CHECK_SECONDS)
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -40,7 +50,7 @@ def inspect_file(path: Path) -> Inspection:
         return Inspection("unreadable", str(error))
 
 
-def _inspected(path: Path, connection: sqlite3.Connection, deadline: float) -> Inspection:
+def _read(path: Path, connection: sqlite3.Connection, deadline: float) -> Inspection:
     has_tables = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [VERSION_TABLE]
     ).fetchone()

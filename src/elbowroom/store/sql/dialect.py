@@ -196,6 +196,8 @@ def plain_errors() -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise _unavailable(error.orig) from error
+    except RecursionError:  # a mistake of elbowroom's, for which the database is not to be closed
+        raise
     except (SQLAlchemyError, sqlite3.Error, OSError, *OF_THE_DRIVER) as error:
         raise _unavailable(error) from error
 
