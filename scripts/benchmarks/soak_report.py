@@ -79,11 +79,10 @@ def lags(founds: Sequence[Found]) -> list[Row]:
 def holds(founds: Sequence[Found]) -> list[Row]:
     """Return how long one callback held the event loop, by CPU and by the clock, and which one."""
     lines = [line for found in founds for line in found.inside]
-    worst = max(lines, key=lambda line: float(line["hold"]), default={"hold": 0.0, "by": "nothing"})
-    title = f"longest hold of the event loop, CPU time (ms), by `{worst['by']}`"
+    held, by = max(((float(line["hold"]), str(line["by"])) for line in lines), default=(0.0, "nothing"))
     turned = max((float(line["wall"]) for line in lines), default=0.0)
     return [
-        Row(title, float(worst["hold"]) * MILLISECONDS, 50),
+        Row(f"longest hold of the event loop, CPU time (ms), by `{by}`", held * MILLISECONDS, 50),
         Row("longest hold of the event loop by the clock, other programs included (ms)", turned * MILLISECONDS),
     ]
 

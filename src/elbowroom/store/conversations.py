@@ -58,7 +58,7 @@ class WriteBehindConversations:
         self._replacing = asyncio.Lock()
         self.index = ConversationIndex()
         self._filling: asyncio.Task[None] | None = None
-        self._expected: set[asyncio.Future[None]] = set()
+        self._expected: dict[asyncio.Future[None], float] = {}
         store.add(self)
         store.when_open(self._has_opened)
 
@@ -75,15 +75,18 @@ class WriteBehindConversations:
 
     @property
     def lag(self) -> float:
-        """Return for how many seconds the oldest change that is not in the database has waited; 0 where all are."""
-        oldest = self._waiting.oldest
-        return 0.0 if oldest is None else time.monotonic() - oldest
+        """Return for how many seconds the oldest change that is not in the database has waited; 0 where all are.
+
+        What a turn says while its conversation is still being looked for counts from its beginning.
+        """
+        now = time.monotonic()
+        return now - min([self._waiting.oldest or now, *self._expected.values()])
 
     def expect(self, noting: Awaitable[None]) -> None:
         """Let what people ask wait until this task has noted what was said."""
         task = asyncio.ensure_future(noting)
-        self._expected.add(task)
-        task.add_done_callback(self._expected.discard)
+        self._expected[task] = time.monotonic()
+        task.add_done_callback(self._expected.pop)
 
     async def settled(self) -> bool:
         """Write what has been noted; tell whether all of it is on the disk."""
@@ -212,9 +215,21 @@ class WriteBehindConversations:
         waiting = self._waiting
         if len(waiting.new) > MOST_CHANGES * waiting.growing:
             self._write_soon()
-        elif self._timer is None and self._writing is None and waiting.since is not None:
+        elif self._writing is None and waiting.since is not None and (self._timer is None or self._is_timer_late):
             later = waiting.since + LATEST_SECONDS - time.monotonic()
-            self._timer = asyncio.get_running_loop().call_later(max(later, PAUSE_SECONDS), self._write_soon)
+            self._write_after(max(later, PAUSE_SECONDS))
+
+    def _write_after(self, seconds: float) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._write_soon)
+
+    @property
+    def _is_timer_late(self) -> bool:
+        """Tell whether writing waits as it does after a failure, though nothing fails any more."""
+        if self._timer is None or self._store.is_failing:
+            return False
+        return self._timer.when() > asyncio.get_running_loop().time() + LATEST_SECONDS
 
     def _write_soon(self) -> None:
         """Begin to write what waits; what comes meanwhile is written after it."""
@@ -241,6 +256,7 @@ class WriteBehindConversations:
         """Read a conversation again that was to be deleted and is still there."""
         self.index.stays(conversation)
         self._fill_soon()
+        self._write_in_time()
 
     def _fill_soon(self) -> None:
         sql, index = self._store.current, self.index
@@ -265,7 +281,7 @@ class WriteBehindConversations:
         self._fill_soon()
         self._write_in_time()
         if self._waiting and not self._will_write:
-            self._timer = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._write_soon)
+            self._write_after(AGAIN_SECONDS)
 
     @property
     def _will_write(self) -> bool:

@@ -473,6 +473,17 @@ async def test_all_turns_share_one_timer(path: Path, monkeypatch: pytest.MonkeyP
         assert len(timers) == 1
         assert 0 < conversations.lag < LATEST_SECONDS
         await eventually(lambda: conversations.lag == 0.0, "what was noted is not written")
+
+
+async def test_the_lag_counts_words_whose_conversation_is_being_looked_for(tmp_path: Path) -> None:
+    """What a turn says before its conversation is found is in no database either."""
+    async with write_behind_conversations(tmp_path / "elbowroom.db") as conversations:
+        found = asyncio.get_running_loop().create_future()
+        conversations.expect(found)
+        await asyncio.sleep(0)
+        assert 0 < conversations.lag < 60
+        found.set_result(None)
+        await eventually(lambda: conversations.lag == 0.0, "it has been found")
         assert asked == [0, 1, 2, 3, 4]
         await asyncio.sleep(2 * PAUSE_SECONDS)  # for anything that would set another
         assert len(timers) == 1
