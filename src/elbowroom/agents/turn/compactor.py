@@ -38,7 +38,7 @@ class ConversationSource:
     """The request that a conversation belongs to, its loaded model, and how a history becomes messages for it.
 
     `state` is how the task stands, where more is known than the last message says; `removed` describes the calls that
-    the compaction takes out.
+    the compaction takes out. With `foresees` the last message stands for the one that the person will write next.
     """
 
     shape: StepRequest
@@ -46,6 +46,7 @@ class ConversationSource:
     dress: Callable[[Sequence[Message]], Sequence[Message]]
     state: TaskState | None = None
     removed: RemovedCalls = field(default_factory=RemovedCalls)
+    foresees: bool = False
 
 
 @dataclass(slots=True)
@@ -200,7 +201,7 @@ class Compactor:
         source: ConversationSource,
     ) -> Compaction | Cannot:
         chosen = self.settings.compaction
-        messages = transcript.messages
+        messages = transcript.messages[: -1 if source.foresees else None]
         conversation = Conversation(source.shape.body(counter.sent(messages)), messages, source.dress)
         before = await work.before
         work.pruner = await choose_pruner(
@@ -218,6 +219,7 @@ class Compactor:
             asks_pruner=decision.asks_pruner,
             state=source.state,
             removed=source.removed,
+            foresees=source.foresees,
         )
         outcome = await ladder.climb(transcript, before)
         return work.end(outcome, before)
