@@ -1,6 +1,8 @@
 """The page in a real browser: what happens is seen there, by everybody, and what was said stays text."""
 
 import asyncio
+import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from serving import serve, settings_for
 from small_window import small_window
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
+from elbowroom.logs.set_up import logging_to_file
 from elbowroom.server.state import SHARED
+from elbowroom.settings.live import LiveSettings
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 browser = chromium.browser
@@ -58,6 +62,47 @@ async def wait_for_fill(page: Page, least: int, most: int) -> None:
         "Number(gauge.ariaValueMax), gauge.firstChild.clientWidth / gauge.clientWidth]; }"
     )
     assert now[0] == pytest.approx(now[1], abs=0.02)
+
+
+async def test_three_steps_tick_themselves_and_each_loaded_model_tells_its_room(
+    tmp_path: Path, browser: Browser
+) -> None:
+    """A new installation is led to its first chat; from then on the first view tells how many turns are left."""
+    async with SimulatedLMStudio([SimulatedModel(QWEN, loaded_context_length=4096)]) as studio:
+        async with serve(tmp_path, settings_for(studio.base_url)) as served:
+            async with opened(browser, served.url) as page:
+                steps = page.get_by_role("region", name="Three steps").get_by_role("listitem")
+                await expect(steps.filter(has_text=", done")).to_have_count(1)
+                await expect(page.get_by_role("region", name=QWEN)).to_contain_text("All free")
+                agent = {"id": "writer", "model": QWEN}
+                async with served.http.post(f"{served.url}/api/agents", json=agent) as response:
+                    assert response.status == 201
+                await expect(page.locator(".step.done")).to_have_count(2)
+                await served.chat("writer", "How long is a tide?")
+                await expect(page.locator(".step.done")).to_have_count(3)
+                model = page.get_by_role("region", name=QWEN)
+                await expect(model).to_contain_text(re.compile("About .* turns left"))
+                await expect(model.get_by_role("meter")).to_have_attribute("aria-valuemax", "4096")
+                await expect(page.get_by_role("list", name="Last used")).to_contain_text("without a chat id")
+                await expect(page.get_by_role("region", name="Saved")).to_contain_text("Nothing had to be compacted")
+
+
+async def test_log_is_followed_filtered_and_unfolded(
+    tmp_path: Path, browser: Browser, caplog: pytest.LogCaptureFixture
+) -> None:
+    """New lines come by themselves without the page's own, and a line shows all its fields."""
+    caplog.set_level(logging.INFO)
+    async with lived_in(tmp_path, talks=[]) as (served, _):
+        environ = {"ELBOWROOM_DATA_DIR": str(tmp_path)}
+        with logging_to_file(LiveSettings(served.settings, environ, {}).current(), environ):
+            async with opened(browser, f"{served.url}/#/logs") as page:
+                await served.chat("writer", "Hello")
+                line = page.locator(".log li").filter(has_text="writer")
+                await line.click()
+                await expect(line.get_by_text("tokens_out")).to_be_visible()
+                await expect(page.locator(".log li").filter(has_text="/api/")).to_have_count(0)
+                await page.get_by_label("Level").select_option("warning")
+                await expect(line).to_have_count(0)
 
 
 async def test_compactions_and_originals_are_shown(tmp_path: Path, browser: Browser) -> None:

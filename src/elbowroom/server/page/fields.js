@@ -302,7 +302,7 @@ function rows(field) {
 			for (const { name, item, key, was } of made) {
 				const written = name.value.trim();
 				if (!written || (!field.isNew && key === written && item.value === was)) continue;
-				const value = parse(item.value);
+				const value = item.value === was && key in given ? given[key] : parse(item.value);
 				if (field.isNew || !same(value, given[written])) changes[written] = value;
 			}
 			return Object.keys(changes).length ? changes : undefined;

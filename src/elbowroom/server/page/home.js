@@ -72,7 +72,7 @@ export async function homeView({ main, signal }) {
 				state.gauges.set(names[place], modelCard(model));
 				models.append(state.gauges.get(names[place]).element);
 			}
-			state.gauges.get(names[place]).show(...chatOf(model, state));
+			state.gauges.get(names[place]).show(...chatOf(model, state), answerLength(...state.rows.map(({ usage }) => usage)));
 		});
 		if (!state.loaded.length) models.replaceChildren(h("section.panel.center", empty(state.isUp ? "No model is loaded" : "No server of models answers",
 			state.isUp ? "Load one in LM Studio, or just ask: a chat loads its model by itself." : "Start LM Studio and switch its server on, then it is found within a few seconds.")));
@@ -116,10 +116,10 @@ function modelCard({ id, window, family }) {
 		h("div", room, about), meter.element);
 	return {
 		element,
-		show(fill, row, turn) {
+		show(fill, row, turn, usual) {
 			meter.update(fill);
 			const free = Math.max(0, (fill.trigger || fill.window) - fill.tokens);
-			const length = row && answerLength(row.usage);
+			const length = (row && answerLength(row.usage)) || usual;
 			const answers = length ? Math.floor(free / length) : null;
 			room.textContent = !row && !turn ? "All free" : answers === null ? `${number(free)} tokens left`
 				: answers < 1 ? "Full" : `About ${answers > 99 ? "100 or more" : answers} ${answers === 1 ? "turn" : "turns"} left`;
@@ -131,8 +131,8 @@ function modelCard({ id, window, family }) {
 	};
 }
 
-// The tokens of a usual answer of a chat, without what the pruning agent wrote; null before the first.
-function answerLength({ output, steps, pruning }) {
-	const count = steps - (pruning?.steps ?? 0);
-	return count > 0 ? Math.max(1, (output - (pruning?.output ?? 0)) / count) : null;
+// The tokens of a usual answer in chats, without what the pruning agent wrote; null before the first.
+function answerLength(...usages) {
+	const sum = (key) => usages.reduce((total, usage) => total + usage[key] - (usage.pruning?.[key] ?? 0), 0);
+	return sum("steps") > 0 ? Math.max(1, sum("output") / sum("steps")) : null;
 }
