@@ -231,9 +231,14 @@ class HistoryCounters:
         return facts
 
 
-def _is_short(messages: Sequence[Message]) -> bool:
-    """Tell whether a history can be brought into its form on the event loop: it has few messages and calls."""
-    return len(messages) < MANY and sum(len(message.get("tool_calls") or ()) for message in messages) < MANY
+def is_short(messages: Sequence[Message]) -> bool:
+    """Tell whether a history can be worked on in the event loop: it has few messages, calls and parts."""
+    return len(messages) < MANY and sum(map(_calls_and_parts, messages)) < MANY
+
+
+def _calls_and_parts(message: Message) -> int:
+    content = message.get("content")
+    return len(message.get("tool_calls") or ()) + (len(content) if isinstance(content, list) else 0)
 
 
 @dataclass(slots=True)
@@ -251,7 +256,7 @@ class StepCounter:
 
     async def prompt(self, messages: Sequence[Message]) -> int:
         """Return the most tokens that the whole request with this history may have."""
-        sent = self.sent(messages) if _is_short(messages) else await asyncio.to_thread(self.sent, messages)
+        sent = self.sent(messages) if is_short(messages) else await asyncio.to_thread(self.sent, messages)
         count = await self._count(sent)
         return count.tokens + count.error_bound
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elbowroom.agents.answer import Notice
-from elbowroom.agents.prompt import StepCounter, StepRequest
+from elbowroom.agents.prompt import StepCounter, StepRequest, is_short
 from elbowroom.agents.tools import arrange_tools
 from elbowroom.context.budget import Budget, FixedCost, notice_of, refusal_of, short_notice_of
 from elbowroom.context.compaction import smallest
@@ -88,10 +88,15 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
+async def smallest_of(messages: Sequence[Message]) -> list[Message]:
+    """Return what no compaction can free; the event loop goes on while that is looked for in a long history."""
+    return smallest(messages) if is_short(messages) else await asyncio.to_thread(smallest, messages)
+
+
 async def _report(
     messages: Sequence[Message], shape: StepRequest, counter: StepCounter, budget: Budget
 ) -> FixedCostReport:
-    least = smallest(messages)
+    least = await smallest_of(messages)
     size = await counter.prompt(least)
     return await asyncio.to_thread(fixed_cost_report, counter, shape, least, size, budget)  # which counts each tool
 
