@@ -7,7 +7,15 @@ import aiohttp
 import msgspec
 
 from elbowroom.errors import ElbowroomError, EmptyReply, StreamCut, UpstreamError, UpstreamTimeout
-from elbowroom.providers.base import Finished, ReasoningDelta, StreamEvent, TextDelta, ToolCallDelta, UsageReport
+from elbowroom.providers.base import (
+    EngineFacts,
+    Finished,
+    ReasoningDelta,
+    StreamEvent,
+    TextDelta,
+    ToolCallDelta,
+    UsageReport,
+)
 from elbowroom.providers.failures import Overflow, Source, failure_of, not_json, overflow_error
 from elbowroom.providers.upstream import WatchedBody, error_in, parse_upstream_json
 
@@ -189,10 +197,8 @@ class ChunkReader:
         if delta is None:
             return []
         events: list[StreamEvent] = []
-        if thought := delta.reasoning_content:
+        if thought := delta.reasoning_content or delta.reasoning:
             events.append(ReasoningDelta(thought))
-        elif thought := delta.reasoning:
-            events.append(ReasoningDelta(thought, "reasoning"))
         if text := delta.content:
             events.append(TextDelta(text))
         if events:
@@ -239,13 +245,14 @@ class ChunkReader:
         if isinstance(usage := chunk.get("usage"), dict) and usage:
             self.usage = usage
             events.append(UsageReport(usage))
+        if events and isinstance(events[-1], Finished | UsageReport) and (facts := _engine_facts(chunk)):
+            events.insert(len(events) - 1, EngineFacts(facts))
         return events
 
     def _read_delta(self, delta: dict[str, Any], logprobs: Any, events: list[StreamEvent]) -> None:
-        if isinstance(thought := delta.get("reasoning_content"), str) and thought:
-            events.append(ReasoningDelta(thought, "reasoning_content"))
-        elif isinstance(thought := delta.get("reasoning"), str) and thought:
-            events.append(ReasoningDelta(thought, "reasoning"))
+        thoughts = (delta.get("reasoning_content"), delta.get("reasoning"))
+        if thought := next((said for said in thoughts if isinstance(said, str) and said), ""):
+            events.append(ReasoningDelta(thought))
         text = delta.get("content")
         if isinstance(text, str) and text:
             events.append(TextDelta(text, logprobs))
@@ -275,6 +282,11 @@ class ChunkReader:
         """Return the overflow that an empty answer near the window stands for."""
         prompt = self.usage.get("prompt_tokens") if self.usage else None
         return Overflow(window, prompt) if isinstance(prompt, int) and prompt >= 0.95 * window else None
+
+
+def _engine_facts(chunk: dict[str, Any]) -> dict[str, Any]:
+    kinds = (("system_fingerprint", str), ("timings", dict))
+    return {name: chunk[name] for name, kind in kinds if isinstance(chunk.get(name), kind)}
 
 
 def _tool_call_deltas(tool_calls: Any) -> list[ToolCallDelta]:

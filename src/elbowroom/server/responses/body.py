@@ -27,7 +27,6 @@ OWN_FIELDS: Final = frozenset(
         "prompt_cache_retention",
         "reasoning",
         "safety_identifier",
-        "service_tier",
         "store",
         "stream",
         "stream_options",
@@ -163,6 +162,7 @@ def _chat_fields(body: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str,
         "reasoning_effort": reasoning.get("effort"),
         "response_format": _response_format(body.get("text") or {}),
         "user": body.get("user"),
+        "verbosity": (body.get("text") or {}).get("verbosity"),
         **_logprobs(body),
     }
     return {**fields, **{name: value for name, value in given.items() if value is not None}}
