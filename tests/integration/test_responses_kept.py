@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chatting import elbowroom_with_studio
+from chatting import MODEL, elbowroom_with_studio
 from openai_schemas import check_schema
 from responding import respond, send
 from serving import Served, parse_frames
 
-from elbowroom.demo import Reasoning, Script, ToolCall, WaitFor
+from elbowroom.demo import Reasoning, Script, SimulatedModel, ToolCall, WaitFor
 
 TOOLS = [{"type": "function", "name": "read_note", "parameters": {"type": "object", "properties": {}}}]
 
@@ -119,7 +119,8 @@ async def test_pages_that_cannot_be(tmp_path: Path, query: str) -> None:
 
 async def test_pictures_and_calls_that_a_client_sent(tmp_path: Path) -> None:
     """What stood in the input stands in the list in its own form."""
-    async with elbowroom_with_studio(tmp_path) as (served, _):
+    seeing = SimulatedModel(MODEL, type="vlm", loaded_context_length=32_768)
+    async with elbowroom_with_studio(tmp_path, model=seeing) as (served, _):
         pixel = "data:image/png;base64,iVBORw0KGgo="
         parts = [{"type": "input_text", "text": "What?"}, {"type": "input_image", "image_url": pixel}]
         call = {"type": "function_call", "call_id": "c1", "name": "read_note", "arguments": "{}"}
@@ -127,11 +128,7 @@ async def test_pictures_and_calls_that_a_client_sent(tmp_path: Path) -> None:
         asked = [{"role": "user", "content": parts}, call, result, {"role": "user", "content": "And?"}]
         only = await respond(served, asked)
         listed = await send(served, f"/{only['id']}/input_items?order=asc", "GET")
-        assert [item["type"] for item in listed["data"]] == [
-            "message",
-            "function_call",
-            "function_call_output",
-            "message",
-        ]
+        kinds = ["message", "function_call", "function_call_output", "message"]
+        assert [item["type"] for item in listed["data"]] == kinds
         assert listed["data"][0]["content"][1] == {"type": "input_image", "image_url": pixel, "detail": "auto"}
         assert (listed["data"][1]["name"], listed["data"][1]["arguments"]) == ("read_note", "{}")
