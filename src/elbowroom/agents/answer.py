@@ -33,7 +33,6 @@ class AnswerGuard:
     def __init__(self) -> None:
         self._text = ImageGuard()
         self._thoughts = ImageGuard()
-        self._field = ReasoningDelta("").field
         self._opening = ""
 
     @classmethod
@@ -51,7 +50,6 @@ class AnswerGuard:
         Probabilities of tokens are dropped where the text has changed.
         """
         if isinstance(event, ReasoningDelta):
-            self._field = event.field
             return self._thought(self._thoughts.feed(event.text))
         thought = self._thought(self._thoughts.cut())
         text = self._opened(self._text.feed(event.text))
@@ -90,7 +88,7 @@ class AnswerGuard:
         return opening + text
 
     def _thought(self, text: str) -> list[Said]:
-        return [ReasoningDelta(text, self._field)] if text else []
+        return [ReasoningDelta(text)] if text else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +175,9 @@ class Answer:
     """The text, thoughts and client tool calls of a run so far, and how each of its model steps ended.
 
     `usages` holds one usage object for each request, the last request's at the end: the upstream's, or where it
-    reported none the one counted here, which says so under `elbowroom`. `guard` checks the words before the client
-    sees them; it is None where the model has read nothing that a stranger wrote.
+    reported none the one counted here, which says so under `elbowroom`. `engine` is what the upstream said of itself in
+    the last request. `guard` checks the words before the client sees them; it is None where the model has read
+    nothing that a stranger wrote.
     """
 
     text: list[str] = field(default_factory=list)
@@ -186,6 +185,7 @@ class Answer:
     reasoning: list[str] = field(default_factory=list)
     tool_calls: list[ToolCall] = field(default_factory=list)
     usages: list[dict[str, Any]] = field(default_factory=list)
+    engine: dict[str, Any] = field(default_factory=dict)
     upstream_finish: str = "stop"
     steps: int = 0
     is_stopped: bool = False
@@ -211,7 +211,7 @@ class Answer:
                     self.logprobs.append(event.logprobs)
             case ReasoningDelta():
                 if 0 < self._reasoning_before == len(self.reasoning):
-                    event = ReasoningDelta(BETWEEN_STEPS + event.text, event.field)
+                    event = ReasoningDelta(BETWEEN_STEPS + event.text)
                 self.reasoning.append(event.text)
             case ToolCall():
                 self.tool_calls.append(event)

@@ -142,7 +142,11 @@ async def _relay_frames(
 def _refuse_several(request: ChatRequest) -> None:
     """Raise RequestError where the client wants several answers at once: each would need a window of its own."""
     if request.body.get("n") not in (None, 1):
-        raise RequestError("n has to be 1: a local model gives one answer at a time.", param="n")
+        raise RequestError(
+            "n has to be 1: a local model gives one answer at a time. Only requests for models of a provider with "
+            "manage_context = false, which are passed on as they come, may ask for more.",
+            param="n",
+        )
 
 
 def is_turn(target: Target, request: ChatRequest) -> bool:

@@ -80,8 +80,9 @@ class OnlyUser:
 class ChatRequest:
     """The body of `POST /v1/chat/completions`.
 
-    `messages` and `tools` are the client's own objects, never changed. `fields` holds whatever else was sent and
-    goes to the model as it stands; `body` is the whole. `caller` is who asks, as far as that is known.
+    `messages` and `tools` are the client's own objects, never changed; tools that `tool_choice` does not allow are left
+    out. `fields` holds whatever else was sent and goes to the model as it stands; `body` is the whole. `caller` is who
+    asks, as far as that is known.
     """
 
     model: str
@@ -107,15 +108,32 @@ def parse_chat_request(body: Any) -> ChatRequest:
     stream = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise RequestError(f"stream has to be true or false, not {_shown(stream)}.", param="stream")
+    fields = {name: value for name, value in body.items() if name not in OWN_FIELDS}
+    tools, fields = _allowed(_checked_tools(body.get("tools")), fields)
     return ChatRequest(
         model=model,
         messages=_checked_messages(body.get("messages")),
         stream=bool(stream),
         wants_usage=_wants_usage(body.get("stream_options")),
-        tools=_checked_tools(body.get("tools")),
-        fields={name: value for name, value in body.items() if name not in OWN_FIELDS},
+        tools=tools,
+        fields=fields,
         body=body,
     )
+
+
+def _allowed(
+    tools: tuple[dict[str, Any], ...], fields: dict[str, Any]
+) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+    """Return only the tools that the choice of tools allows, and its mode as the choice: local engines know no more."""
+    choice = fields.get("tool_choice")
+    match choice.get("allowed_tools") if isinstance(choice, dict) else None:
+        case {"mode": "auto" | "required" as mode, "tools": list() as named}:
+            names = {tool_name(tool) for tool in named if isinstance(tool, dict)} - {None}
+            allowed = tuple(tool for tool in tools if tool_name(tool) in names)
+            rest = {name: value for name, value in fields.items() if name != "tool_choice"}
+            return allowed, {**rest, "tool_choice": mode} if allowed else rest
+        case _:
+            return tools, fields
 
 
 def own_request(model: str, messages: Sequence[dict[str, Any]]) -> ChatRequest:

@@ -18,10 +18,9 @@ class TextDelta(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True, gc=False):
-    """A piece of the model's thinking, under the field name that its upstream uses."""
+    """A piece of the model's thinking."""
 
     text: str
-    field: Literal["reasoning_content", "reasoning"] = "reasoning_content"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,14 @@ class UsageReport:
     usage: dict[str, Any]
 
 
-StreamEvent = TextDelta | ReasoningDelta | ToolCallDelta | Finished | UsageReport
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What the upstream says of itself at the end: its `system_fingerprint`, and the `timings` of llama.cpp."""
+
+    facts: dict[str, Any]
+
+
+StreamEvent = TextDelta | ReasoningDelta | ToolCallDelta | EngineFacts | Finished | UsageReport
 
 State = Literal["loaded", "loading", "not-loaded"]
 

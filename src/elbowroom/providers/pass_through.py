@@ -201,7 +201,7 @@ class _Objects:
 
 def _is_silent(text: bytes) -> bool:
     """Tell whether a chunk without words has nothing else to say either, such as how much of the prompt is read."""
-    return parse_upstream_json(text).keys() <= SILENT
+    return set(parse_upstream_json(text)) <= SILENT
 
 
 def _as_chunk(completion: Mapping[str, Any]) -> dict[str, Any]:

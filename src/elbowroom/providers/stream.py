@@ -6,7 +6,7 @@ import aiohttp
 import msgspec
 
 from elbowroom.errors import ElbowroomError, EmptyReply, StreamCut, UpstreamError, UpstreamTimeout
-from elbowroom.providers.base import Finished, ReasoningDelta, StreamEvent, TextDelta, UsageReport
+from elbowroom.providers.base import EngineFacts, Finished, ReasoningDelta, StreamEvent, TextDelta, UsageReport
 from elbowroom.providers.failures import Overflow, Source, failure_of, not_json, overflow_error
 from elbowroom.providers.pieces import CallPieces, Halves
 from elbowroom.providers.upstream import WatchedBody, error_in, parse_upstream_json
@@ -191,10 +191,8 @@ class ChunkReader:
         if delta is None:
             return []
         events: list[StreamEvent] = []
-        if thought := delta.reasoning_content:
+        if thought := delta.reasoning_content or delta.reasoning:
             events.append(ReasoningDelta(thought))
-        elif thought := delta.reasoning:
-            events.append(ReasoningDelta(thought, "reasoning"))
         if text := delta.content:
             events.append(TextDelta(text))
         if events:
@@ -241,15 +239,16 @@ class ChunkReader:
         if isinstance(usage := chunk.get("usage"), dict) and usage:
             self.usage = usage
             events.append(UsageReport(usage))
+        if events and isinstance(events[-1], Finished | UsageReport) and (facts := _engine_facts(chunk)):
+            events.insert(len(events) - 1, EngineFacts(facts))
         return events
 
     def _read_delta(self, delta: dict[str, Any], part: str, logprobs: Any, events: list[StreamEvent]) -> None:
-        for field in ("reasoning_content", "reasoning"):
-            if isinstance(thought := delta.get(field), str) and thought:
-                self.has_output = True
-                if whole := self._thoughts.joined(thought):
-                    events.append(ReasoningDelta(whole, field))
-                break
+        thoughts = (delta.get("reasoning_content"), delta.get("reasoning"))
+        if thought := next((said for said in thoughts if isinstance(said, str) and said), ""):
+            self.has_output = True
+            if whole := self._thoughts.joined(thought):
+                events.append(ReasoningDelta(whole))
         text = delta.get("content")
         if isinstance(text, str) and text:
             self.has_output = True
@@ -286,6 +285,11 @@ class ChunkReader:
         """Return the overflow that an empty answer near the window stands for."""
         prompt = self.usage.get("prompt_tokens") if self.usage else None
         return Overflow(window, prompt) if isinstance(prompt, int) and prompt >= 0.95 * window else None
+
+
+def _engine_facts(chunk: dict[str, Any]) -> dict[str, Any]:
+    kinds = (("system_fingerprint", str), ("timings", dict))
+    return {name: chunk[name] for name, kind in kinds if isinstance(chunk.get(name), kind)}
 
 
 class ChatAnswer:

@@ -54,10 +54,10 @@ def test_a_plain_answer() -> None:
 def test_every_form_of_a_delta() -> None:
     """Reasoning under either name, tool calls with and without index, and what says nothing."""
     cases: list[tuple[Any, list[StreamEvent]]] = [
-        ({"reasoning_content": "hm"}, [ReasoningDelta("hm", "reasoning_content")]),
-        ({"reasoning": "hm"}, [ReasoningDelta("hm", "reasoning")]),
-        ({"reasoning_content": "", "reasoning": "hm"}, [ReasoningDelta("hm", "reasoning")]),
-        ({"reasoning_content": "hm", "reasoning": "hm"}, [ReasoningDelta("hm", "reasoning_content")]),
+        ({"reasoning_content": "hm"}, [ReasoningDelta("hm")]),
+        ({"reasoning": "hm"}, [ReasoningDelta("hm")]),
+        ({"reasoning_content": "", "reasoning": "hm"}, [ReasoningDelta("hm")]),
+        ({"reasoning_content": "hm", "reasoning": "hm"}, [ReasoningDelta("hm")]),
         ({"reasoning_content": "hm", "content": "Hi"}, [ReasoningDelta("hm"), TextDelta("Hi")]),
         ({"content": ""}, []),
         ({"content": None}, []),

@@ -14,6 +14,7 @@ from elbowroom.context.manager import AgentContextManager, StreamVerdict
 from elbowroom.context.seam import Continuation, StopFinder
 from elbowroom.errors import EmptyReply
 from elbowroom.providers.base import (
+    EngineFacts,
     Finished,
     ModelInfo,
     Provider,
@@ -166,13 +167,15 @@ class ReplyReader:
     """Gathers the reply to one request: text, thoughts and calls in `reply`, and `finish`, why the model has ended.
 
     `pieces` are all texts that the model has generated in this request, in order. `usage` is the engine's report, None
-    where it sends none. Once the reader `has_enough`, the rest of the reply is not wanted.
+    where it sends none, and `engine` what it says of itself. Once the reader `has_enough`, the rest of the reply is not
+    wanted.
     """
 
     def __init__(self, offered: Collection[str] = ()) -> None:
         self.reply = Reply(offered)
         self.pieces: list[str] = []
         self.usage: dict[str, Any] | None = None
+        self.engine: dict[str, Any] = {}
         self.finish = ""
         self.has_calls = False
         self.has_enough = False
@@ -204,6 +207,8 @@ class ReplyReader:
                     self.take_thought(event)
                 case ToolCallDelta():
                     self.take_call(event)
+                case EngineFacts():
+                    self.engine |= event.facts
                 case Finished():
                     self.finish = event.reason
                 case UsageReport():
@@ -408,6 +413,7 @@ class ReplyStream(ReplyReader):
         self.unreported = Unreported(self._body, self.generated) if self.usage is None else None
         if self.usage is not None:
             self._answer.usages.append(self.usage)
+        self._answer.engine = self.engine
 
     def _rest(self) -> str:
         """Return the text that was held back until the end of the request, and take the calls in it."""
