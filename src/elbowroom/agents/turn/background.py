@@ -146,6 +146,8 @@ class BackgroundCompaction:
         if self.flush is not None:
             self.flush.begin_cycle()
         self._keep(Written.by(outcome, budget))
+        if compactor.job is not None and not compactor.job.waiting:
+            fit.recall.note_summarised(self.said, outcome.before, outcome.after)
         if (memories := fit.shape.memories) is not None:
             await memories.refresh(fit.recall.chain, self.counter.text)
             memories.end(fit.recall.chain, fit.recall.answer_key(self.said))

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 MUCH_LARGER: Final = (5, 4)
 """From this ratio on a window is much larger than another: a conversation compacted for the other may fit it whole."""
 PRUNED: Final = "pruned"  # the rung of an entry in which only results of tools are shorter
+MOST_SUMMARISED: Final = 1000  # conversations that are noted at once
+SUMMARISED: Final = "Earlier part summarised while you read: {:,} to {:,} tokens"
 KEPT: Final = "The answer that broke off is kept: {words:,} words, on elbowroom's page and for the model."
 
 Measured = Callable[[Sequence[Message]], Awaitable[int]]
@@ -120,8 +122,22 @@ class Recall:
         if not self._has_begun:
             self._begin(history, await self._put_back(-1))
 
+    def note_summarised(self, said: Message, before: int, after: int) -> None:
+        """Note a compaction of the conversation with its answer, which nobody has waited for."""
+        noted = self._notes.summarised
+        noted[self.answer_key(said)] = before, after
+        if len(noted) > MOST_SUMMARISED:
+            del noted[next(iter(noted))]
+
     def news(self) -> list[Notice]:
-        """Tell the person, once, where the answer is that has been lost on its way to the client."""
+        """Tell the person, once, what has happened since the last answer: it was summarised, or had been lost."""
+        found = [sizes for key in self.chain.keys if (sizes := self._notes.summarised.pop(key, None))]
+        summarised = [
+            Notice("compacted", SUMMARISED.format(before, after), before=before, after=after) for before, after in found
+        ]
+        return [*summarised, *self._lost()]
+
+    def _lost(self) -> list[Notice]:
         lost = self._whole.lost
         if lost is None or lost.id in self._notes.lost:
             return []

@@ -32,7 +32,8 @@ class CompactionNotes:
     flush was, None once it was compacted since. `locks` let one request at a time compact a conversation, by its last
     key. `unsaved` are entries of the ledger on their way to the store. `refusing` are the models, by provider and
     name, that refuse the optional fields of a pruning request, `complaints` the warnings about pruning agents that the
-    log has already. Of the turns `lost` a person was told that their words are kept.
+    log has already. Of the turns `lost` a person was told that their words are kept. `summarised` are the sizes before
+    and after of compactions in the background that nobody was told of, by the key of the answer before.
     """
 
     told: ByConversation[tuple[Memory, ...]] = field(default_factory=ByConversation)
@@ -43,6 +44,7 @@ class CompactionNotes:
     refusing: set[tuple[str, str]] = field(default_factory=set)
     complaints: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
+    summarised: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     async def saved(self) -> None:
         """Wait until all entries are saved, or until that has taken too long."""
