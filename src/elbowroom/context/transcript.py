@@ -262,3 +262,8 @@ def finite(text: str) -> float:
 
 STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=finite)
 """Reads what every JSON parser reads."""
+
+
+def size_in_bytes(text: str) -> int:
+    """Return how many bytes a text has in UTF-8; it may contain lone surrogates."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -179,7 +179,7 @@ async def test_what_could_not_be_deleted_is_found_again(path: Path) -> None:
         sql._conversation_limits._limits = Limits(retention_days=1)
         await pragma(sql, "query_only = 1")
         with pytest.raises(StoreUnavailable):
-            await sql._conversation_limits.apply()
+            await sql._conversation_limits.apply(time.time())
         await pragma(sql, "query_only = 0")
         await complete(conversations)
         assert conversations.remembered(ME, "", keys, 1) == Known("old", frozenset(keys[:2]))

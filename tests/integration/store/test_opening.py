@@ -176,7 +176,7 @@ async def test_after_a_crash_it_is_checked_while_it_works(
         await checked(store)
         assert store.news() == []
     assert doubt_about(path) is None
-    (told,) = caplog.messages
+    (told,) = [told for told in caplog.messages if "the clock was set" not in told]  # its rows are of long ago
     assert told.startswith(
         f"The store {path} was not closed when elbowroom last ended. It has been checked and is sound"
     )

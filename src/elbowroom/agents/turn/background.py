@@ -13,11 +13,11 @@ from elbowroom.agents.turn.flush import MemoryFlush
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import PRUNED, Written
-from elbowroom.agents.turn.stream import ReplyReader, read_reply, size_in_bytes
+from elbowroom.agents.turn.stream import ReplyReader, read_reply
 from elbowroom.context.budget import Compact, Decision
 from elbowroom.context.compaction import Compaction, state_of
 from elbowroom.context.manager import AgentContextManager
-from elbowroom.context.transcript import Message, Transcript, text_of
+from elbowroom.context.transcript import Message, Transcript, size_in_bytes, text_of
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)

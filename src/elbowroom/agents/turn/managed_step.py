@@ -15,11 +15,11 @@ from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
-from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch, read_reply, size_in_bytes
+from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch, read_reply
 from elbowroom.context.budget import Decision
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
-from elbowroom.context.transcript import Message, as_json, text_of
+from elbowroom.context.transcript import Message, as_json, size_in_bytes, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
 from elbowroom.logs.formats import FIELDS
 from elbowroom.providers.base import ModelInfo

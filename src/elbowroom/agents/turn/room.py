@@ -10,7 +10,7 @@ from elbowroom.agents.prompt import StepCounter, StepRequest, is_short
 from elbowroom.agents.tools import arrange_tools
 from elbowroom.context.budget import Budget, FixedCost, notice_of, refusal_of, short_notice_of
 from elbowroom.context.compaction import smallest
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, calls_of, text_of
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, calls_of, size_in_bytes, text_of
 from elbowroom.errors import ContextOverflow
 
 
@@ -71,7 +71,10 @@ def cut_results(
         if new.get("role") == "assistant":
             break
         text = text_of(new)
-        size, most = _bytes(text), (bytes_of(text) if bytes_of is not None else None) or _bytes(text_of(old))
+        size, most = (
+            size_in_bytes(text),
+            (bytes_of(text) if bytes_of is not None else None) or size_in_bytes(text_of(old)),
+        )
         if new.get("role") == "tool" and most > size:
             tokens = size_of(text)
             after += tokens
@@ -82,10 +85,6 @@ def cut_results(
     tools = ", ".join(dict.fromkeys(reversed(cut)))
     text = f"Results of {tools} are too large to be shown whole: about {before:,} tokens became {after:,}."
     return Notice("results cut", text, before=before, after=after)
-
-
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 async def smallest_of(messages: Sequence[Message]) -> list[Message]:

@@ -22,14 +22,14 @@ from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.recovery import ready_model
 from elbowroom.agents.turn.state import RunSettings
-from elbowroom.agents.turn.stream import ReplyStream, size_in_bytes
+from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.seam import without_notices
 from elbowroom.context.templates import orphans_in
-from elbowroom.context.transcript import Message, as_json
+from elbowroom.context.transcript import Message, as_json, size_in_bytes
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo, TextDelta
 from elbowroom.tokens.images import images_in

@@ -301,15 +301,13 @@ def _turns_after(connection: Connection, conversation: str, keys: Sequence[str])
     return [turn for some in batched(keys) for turn in connection.scalars(statement.where(own.parent.in_(some)))]
 
 
-def _systems_after(
-    connection: Connection, conversation: Row[Any], keys: Sequence[str], first: int
-) -> list[KeptMessage]:
+def _systems_after(connection: Connection, conversation: Any, keys: Sequence[str], first: int) -> list[KeptMessage]:
     """Return system messages after these places, and after each other, none with a number below `first`."""
     own = messages.c
     statement = select(own.number, own.turn, own.key, own.parent, own.fields).where(
         own.conversation == conversation.id, own.number >= first, own.turn == "", or_(*map(own.fields.like, SYSTEM))
     )
-    following: dict[str, list[Row[Any]]] = defaultdict(list)
+    following: dict[str, list[Any]] = defaultdict(list)
     for row in connection.execute(statement):
         following[row.parent].append(row)
     found, reached = set[int](), list(keys)
