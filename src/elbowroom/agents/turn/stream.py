@@ -50,8 +50,7 @@ class StreamWatch:
     def __init__(
         self, manager: AgentContextManager, counter: StreamCounter, said: str, ticket: Ticket | None = None
     ) -> None:
-        self.is_stopped = False
-        self.lacks_room = False
+        self.is_stopped = self.lacks_room = False
         self._has_ended = False
         self._manager = manager
         self._counter = counter
