@@ -309,7 +309,7 @@ def _systems_after(
     statement = select(own.number, own.turn, own.key, own.parent, own.fields).where(
         own.conversation == conversation.id, own.number >= first, own.turn == "", or_(*map(own.fields.like, SYSTEM))
     )
-    following: dict[str, list[Row[Any]]] = defaultdict(list)
+    following: dict[str, list[Any]] = defaultdict(list)
     for row in connection.execute(statement):
         following[row.parent].append(row)
     found, reached = set[int](), list(keys)
