@@ -291,7 +291,7 @@ async def test_a_file_that_cannot_be_written_is_read(path: Path, monkeypatch: py
         assert query(path, "SELECT count(*) FROM conversations") == [(1,)]
         monkeypatch.undo()
         async with asyncio.timeout(20):
-            while not await store.conversations.settled():
+            while not await store.conversations.settled():  # noqa: ASYNC110  # what is waited for knows no events
                 await asyncio.sleep(0.02)
         assert [row.id for row in await store.conversations.rows(ME)] == ["newer", "new", "c"]
     assert query(path, "SELECT count(*) FROM conversations") == [(3,)]
