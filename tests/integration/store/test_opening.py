@@ -379,14 +379,3 @@ async def test_a_turn_waits_for_nobody_who_reads_or_searches(path: Path) -> None
         assert not any(other.done() for other in others)
         goes_on.set()
         await asyncio.gather(*others)
-
-
-async def test_what_a_doctor_finds_damaged_is_set_aside_at_the_next_start(path: Path, checks: list[str]) -> None:
-    """As the doctor says, also where nothing but a check would come upon it."""
-    await filled(path)
-    await asyncio.to_thread(damage, path)
-    assert (await asyncio.to_thread(inspect_file, path)).state == "damaged"
-    async with file_store(path) as store:
-        assert list(await store.ledger.keys()) == []
-    assert len(checks) == 1
-    assert len(list(path.parent.glob("*.damaged-*"))) == 1  # a folder of two files
