@@ -146,8 +146,8 @@ async def test_nothing_false_is_told_while_the_store_opens(tmp_path: Path, monke
 
     async def tell(served: Served, method: str, route: str) -> ClientResponse:
         body = {"model": RAW_MODEL, "input": "a", "previous_response_id": "resp_1"} if "responses" in route else {}
-        given = {"json": body} if method == "POST" else {}
-        async with served.http.request(method, served.url + route.format(id=conversation), **given) as response:
+        url, sent = served.url + route.format(id=conversation), body if method == "POST" else None
+        async with served.http.request(method, url, json=sent) as response:
             await response.read()
             return response
 

@@ -1,4 +1,4 @@
-"""Inspects a database's file without changing it, for `elbowroom doctor`."""
+"""Inspects a database's file without changing anything, for `elbowroom doctor`."""
 
 import sqlite3
 import time
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from elbowroom.store.base import SCHEMA_VERSION, VERSION_TABLE
-from elbowroom.store.lock import doubt_about, note_doubt
+from elbowroom.store.lock import doubt_about
 
 CHECK_SECONDS: Final = 6.0
 STEPS_BETWEEN_LOOKS: Final = 10_000
@@ -23,19 +23,9 @@ class Inspection:
 
 
 def inspect_file(path: Path) -> Inspection:
-    """Return the state of the file; reading is given up after some seconds. For threads.
-
-    That it is damaged is noted beside it: then it is checked and set aside when elbowroom opens it the next time.
-    """
+    """Return the state of the file; reading is given up after some seconds. For threads."""
     if not path.exists():
         return Inspection("absent")
-    found = _inspected(path)
-    if found.state == "damaged":
-        note_doubt(path, "suspected")
-    return found
-
-
-def _inspected(path: Path) -> Inspection:
     # Without a log beside it nobody writes the file; opened any other way, SQLite would create an empty one.
     way = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     try:
