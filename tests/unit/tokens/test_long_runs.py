@@ -6,13 +6,15 @@ import pytest
 import tiktoken
 from cases import case
 from gguf_kinds import SPLIT_KINDS, built
+from text_samples import samples
 from vocabulary_kinds import byte_level
 
 from elbowroom.tokens.count import CannotCount
 from elbowroom.tokens.errors import TokenizerFailed
-from elbowroom.tokens.families.vocabularies import VocabularyName, bundled_tokenizer
+from elbowroom.tokens.families.vocabularies import VOCABULARIES, VocabularyName, bundled_tokenizer
 from elbowroom.tokens.file_counter import CountingTools, FileCounter
 from elbowroom.tokens.files import engines
+from elbowroom.tokens.files import tokenizer as tokenizer_module
 from elbowroom.tokens.files.engines import FastBpe
 from elbowroom.tokens.files.special_tokens import SPLIT_PATTERNS
 
@@ -83,6 +85,19 @@ def test_no_way_to_split_words_gives_up_on_a_million_characters(pre: str, tmp_pa
     for run, characters in RUNS.items():
         with case(run):
             assert tokenizer.count(characters * (PANICS // len(characters))) > 0
+
+
+def test_a_long_text_is_counted_in_parts_with_the_same_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts are cut where no token reaches across, in every kind of text; all together are the text."""
+    monkeypatch.setattr(tokenizer_module, "PART", 200)
+    for name in VOCABULARIES:
+        tokenizer = bundled_tokenizer(name, frozenset())
+        for kind, text in samples(3).items():
+            with case(f"{name} {kind}"):
+                parts = list(tokenizer_module.in_parts(text))
+                assert "".join(parts) == text
+                assert tokenizer.count(text) == len(tokenizer.encode(text))
+        assert len(list(tokenizer_module.in_parts(samples(3)["prose"]))) > 3
 
 
 def giving_up() -> FastBpe:

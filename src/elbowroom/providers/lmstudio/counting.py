@@ -223,6 +223,16 @@ PIECES_AT_ONCE: Final = 100
 """So many pieces are asked for before others have their turn."""
 
 
+def _marks_in(prompt: str) -> list[str]:
+    """Return the texts in a prompt that are most likely one token each."""
+    return [mark for mark, _ in collections.Counter(MARK.findall(prompt)).most_common(MARKS_TRIED)]
+
+
+def _cut(prompt: str, marks: Sequence[str]) -> list[str]:
+    """Return the prompt cut before each of these expressions."""
+    return [piece for piece in re.split(f"(?={'|'.join(marks)})", prompt) if piece]
+
+
 def _in_groups(pieces: Sequence[str]) -> Iterator[Sequence[str]]:
     return (pieces[start : start + PIECES_AT_ONCE] for start in range(0, len(pieces), PIECES_AT_ONCE))
 
@@ -258,10 +268,10 @@ class RpcCounter:
 
     async def _pieces(self, prompt: str, added: int) -> list[str]:
         """Cut the prompt before texts that are one token to this model, so that most pieces are known already."""
-        found = [mark for mark, _ in collections.Counter(MARK.findall(prompt)).most_common(MARKS_TRIED)]
+        found = await asyncio.to_thread(_marks_in, prompt)
         sizes = await asyncio.gather(*(self._count(mark) for mark in found))
         marks = [re.escape(mark) for mark, size in zip(found, sizes, strict=True) if size - added == 1]
-        return [piece for piece in re.split(f"(?={'|'.join(marks)})", prompt) if piece] if marks else [prompt]
+        return await asyncio.to_thread(_cut, prompt, marks) if marks else [prompt]
 
     async def _count(self, text: str) -> int:
         digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
