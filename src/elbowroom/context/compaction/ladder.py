@@ -121,6 +121,9 @@ class Ladder:
         start = _start_of_last_exchange(transcript.groups) if self.turns is None else None
         if start is None or self.budget.occupied(before) < self.budget.trigger:
             return None
+        *_, shortest = tail_starts(transcript.groups, 0)
+        if await self._room_in(divide(transcript, tails_from=shortest)) < least_room(self.budget):
+            return None
         occupied = self.target - await self._room_in(divide(transcript, tails_from=start))
         target = max(self.target, self.budget.target(occupied))
         has_room = target < self.budget.trigger and target - occupied >= LEAST_BESIDE
