@@ -20,7 +20,7 @@ from soak_picture import picture
 from soak_server import Soaked
 
 MINUTES = 10.0
-RATE = 1.2
+RATE = 2.0
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:

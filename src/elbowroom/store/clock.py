@@ -82,7 +82,7 @@ class Share:
     def goes(self, count: int = 1) -> None:
         """Count what is about to be deleted."""
         self._gone += count
-        if not self._is_told and self._gone * 10 > self._total and not self._limits.in_memory:
+        if not self._is_told and self._gone * 10 > self._total > 0 and not self._limits.in_memory:
             self._is_told = True
             log.info(
                 "More than a tenth of %d %s is deleted now: nobody came back to them for store.retention_days = %d, "

@@ -1,6 +1,7 @@
 """Conversations as chats need them: there from the start, written a moment later, and never in the way."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -26,7 +27,8 @@ from elbowroom.store.write_behind import WriteBehindStore
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlConversations, SqlStore
 
-LATEST_SECONDS: Final = 0.2
+log = logging.getLogger(__name__)
+LATEST_SECONDS: Final = 0.15
 """How long a word or another change waits before it begins to be written; writing has the rest of the 250 ms."""
 PAUSE_SECONDS: Final = 0.05
 """How long writing pauses at least, where what waits could not be written or has come while it was slow."""
@@ -160,6 +162,8 @@ class WriteBehindConversations:
         """
         found = await self.find(owner, conversation)
         if found:
+            self.index.note([Deleted(found.id)])
+            await self._delete_messages(found.id)
             self._delete(Deleted(found.id))
             await self._flush()
         return found is not None
@@ -244,6 +248,15 @@ class WriteBehindConversations:
         self.index.note([change])
         self._waiting.note([change])
         self._write_in_time()
+
+    async def _delete_messages(self, conversation: str) -> None:
+        """Delete the messages some at a time: what is said in other conversations is written in between."""
+        sql = self._store.current
+        try:
+            while sql and await sql.conversations.delete_some(conversation):
+                pass
+        except StoreUnavailable as error:
+            log.debug("A conversation is deleted later: %s", error)
 
     def _has_opened(self, sql: "SqlStore") -> None:
         """Fill the index from the database that was opened; a new one in place of a damaged one has nothing of it."""

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, Table, insert, select
+from sqlalchemy import Connection, Row, Select, Table, insert, select, update
 
 from elbowroom.context import conversation as kinds
 from elbowroom.context.conversation import (
@@ -24,6 +24,7 @@ from elbowroom.store.index import IndexedConversation
 from elbowroom.store.sql.database import Database, browsing, reading, writing
 from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from, selected
 from elbowroom.store.sql.finding import known_of, longest_known, page_of_index, searched, some_of_index
+from elbowroom.store.sql.limits import GOING, delete_messages
 from elbowroom.store.sql.pages import read_message, read_page
 from elbowroom.store.sql.reading import conversation_row, read_conversation, read_overview, read_queue, read_turns
 from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
@@ -49,6 +50,15 @@ class SqlConversations:
         """Mark as interrupted all that a process which has stopped was saying, and put back what it had taken."""
         for statement in interrupting():
             connection.execute(statement)
+
+    @writing
+    def delete_some(self, connection: Connection, conversation: str) -> bool:
+        """Delete some messages of a conversation that is to be deleted; tell whether there are more.
+
+        Until it is deleted as a whole it counts as used before all others, and goes with the next limits.
+        """
+        connection.execute(update(conversations).filter_by(id=conversation).values(updated=GOING))
+        return delete_messages(connection, conversation)
 
     async def write(self, changes: Sequence[KeptChange]) -> None:
         """Write changes in order, all or nothing; those that refer to nothing, or that are refused, are left out."""

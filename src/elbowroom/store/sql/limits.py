@@ -207,7 +207,7 @@ class ConversationLimits:
             return  # the clock was behind when it was said
         if used > GOING:
             self._share.goes()
-        if _delete_messages(connection, found):
+        if delete_messages(connection, found):
             connection.execute(update(conversations).filter_by(id=found).values(updated=GOING))
         else:
             _delete_rest(connection, found)
@@ -229,7 +229,7 @@ def _oldest(connection: Connection, condition: ColumnElement[bool]) -> str | Non
     return found
 
 
-def _delete_messages(connection: Connection, conversation: str) -> bool:
+def delete_messages(connection: Connection, conversation: str) -> bool:
     """Delete the first messages of a conversation with their parts; tell whether there are more."""
     own = messages.c
     first = select(own.number, own.id).where(own.conversation == conversation).order_by(own.number)

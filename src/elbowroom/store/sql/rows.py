@@ -19,6 +19,8 @@ from elbowroom.store.sql.dialect import batched, newest_first
 from elbowroom.store.sql.schema import ledger_entries, memories, tool_output_uses
 
 log = logging.getLogger(__name__)
+ENTRIES_A_TRANSACTION: Final = 20
+"""How many compactions are deleted at once, so that a chat that wants to write waits little."""
 MOST_IN_MEMORY: Final = 1000
 """How many entries a database in memory has."""
 MOST_ROOMS_IN_MEMORY: Final = 1000
@@ -60,7 +62,9 @@ class SqlLedger:
 
     async def delete_unused(self, today: float) -> None:
         """Delete entries that nobody used in the days of retention before today, with the references in them."""
-        await self.database.on_writer(partial(self._delete_unused, today))
+        share = Share("compactions", len(self._last_used), self._limits)
+        while await self.database.on_writer(partial(self._delete_unused, today, share)):
+            pass
 
     @reading
     def _load(self, connection: Connection) -> None:
@@ -93,21 +97,23 @@ class SqlLedger:
         with self._replacing:
             self._last_used = self._last_used | {entry.key: now}
 
-    def _delete_unused(self, today: float) -> None:
+    def _delete_unused(self, today: float, share: Share) -> bool:
+        """Delete some of them; tell whether there may be more."""
         own, uses = ledger_entries.c, tool_output_uses.c
-        oldest = self._limits.oldest(today)
         with self.database.writing() as connection:
-            unused = connection.scalar(select(func.count()).where(own.last_used < oldest)) or 0
-            Share("compactions", len(self._last_used) or unused, self._limits).goes(unused)
-            connection.execute(delete(ledger_entries).where(own.last_used < oldest))
+            unused = select(own.key).where(own.last_used < self._limits.oldest(today)).limit(ENTRIES_A_TRANSACTION)
             if self._limits.in_memory:
-                newest = select(own.key).order_by(own.last_used.desc()).limit(MOST_IN_MEMORY)
-                connection.execute(delete(ledger_entries).where(own.key.not_in(newest)))
+                unused = select(own.key).order_by(own.last_used.desc()).limit(-1).offset(MOST_IN_MEMORY)
+            going = connection.scalars(unused).all()
+            share.goes(len(going))
+            for some in batched(going):
+                connection.execute(delete(ledger_entries).where(own.key.in_(some)))
             lost = (uses.place == ledger_entries.name) & uses.key.not_in(select(own.key))
             connection.execute(delete(tool_output_uses).where(lost))
-            left = set(connection.scalars(select(own.key)))
         with self._replacing:
-            self._last_used = {key: used for key, used in self._last_used.items() if key in left}
+            gone = set(going)
+            self._last_used = {key: used for key, used in self._last_used.items() if key not in gone}
+        return len(going) == ENTRIES_A_TRANSACTION
 
 
 def replace_uses(connection: Connection, place: str, key: str, ids: Iterable[str]) -> None:

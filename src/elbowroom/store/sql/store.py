@@ -145,7 +145,8 @@ class SqlStore:
         return await self._database.read(lambda connection: trusted_time(connection, self._clock))
 
     def _tell(self, *, may_delete: bool) -> None:
-        if self._may_delete and not may_delete:
+        is_limited = self._limits.retention_days or self._limits.max_gb < float("inf")
+        if self._may_delete and not may_delete and is_limited:
             log.info("Nothing is deleted from the store for a day: the clock was set, or nobody was here for long.")
         self._may_delete = may_delete
 
