@@ -29,7 +29,18 @@ what happened, where, and what the person can do.
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+ANTHROPIC_TYPES: Final = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""The types of errors in Anthropic's API by their status, as far as they have one of their own."""
 
 
 class ElbowroomError(Exception):
@@ -51,6 +62,11 @@ class ElbowroomError(Exception):
     def as_openai(self) -> dict[str, Any]:
         """Return the OpenAI error object: `{"error": {message, type, param, code}}`."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+    def as_anthropic(self) -> dict[str, Any]:
+        """Return the error object of Anthropic's API: `{"type": "error", "error": {type, message}}`."""
+        kind = ANTHROPIC_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
+        return {"type": "error", "error": {"type": kind, "message": self.message}}
 
 
 class SettingsError(ElbowroomError):
@@ -151,6 +167,14 @@ class ContextOverflow(RequestError):
         super().__init__(message)
         self.window = window
         self.prompt_tokens = prompt_tokens
+
+    def as_anthropic(self) -> dict[str, Any]:
+        """Return Anthropic's error object, with the words by which its clients know an overflow."""
+        shown = super().as_anthropic()
+        if self.window is not None and self.prompt_tokens is not None:
+            known = f"prompt is too long: {self.prompt_tokens} tokens > {self.window} maximum"
+            shown["error"]["message"] = f"{known}. {self.message}"
+        return shown
 
 
 class WindowUnknown(ElbowroomError):

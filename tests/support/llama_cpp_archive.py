@@ -90,9 +90,7 @@ def unpack_server_tests(archive: Path, folder: Path) -> Path:
     with tarfile.open(archive) as members:
         for member in members:
             path = PurePosixPath(member.name)
-            if member.isfile() and (
-                path.parent == TEMPLATES or path == TESTS / "utils.py" or path.parent == TESTS / "unit"
-            ):
+            if member.isfile() and (path.parent in (TEMPLATES, TESTS / "unit") or path == TESTS / "utils.py"):
                 content = members.extractfile(member)
                 assert content is not None
                 place = folder / path.relative_to(LLAMA_CPP)

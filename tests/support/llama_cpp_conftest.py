@@ -1,8 +1,9 @@
 """Runs llama.cpp's own server tests twice each: directly at the engine, and through elbowroom, which passes on.
 
 It is copied as `conftest.py` beside their `utils.py`, and takes the place of what starts their server and asks it. The
-engine is that of our tests with its tiny model, whose words and counts are others than those that they name: the direct
-run learns them, and the run through elbowroom has to see the same. What elbowroom does not serve is asked of the engine.
+engine is that of our tests with its tiny model, whose words and counts are others than those that they name: the
+direct run learns them, and the run through elbowroom has to see the same. What elbowroom does not serve is asked of
+the engine.
 """
 
 import json
@@ -36,7 +37,7 @@ START_SECONDS: Final = 60.0
 
 
 class State:
-    """How the running test goes: its way, what the direct run has seen of the model, and what was asked of elbowroom."""
+    """How the running test goes: its way, what was seen of the model on the direct one, how often elbowroom was asked."""
 
     way = "direct"
     seen: Final = defaultdict[str, list[Any]](list)

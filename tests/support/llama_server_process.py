@@ -1,7 +1,7 @@
 """The engine's own process: serves one model until the parent closes standard input, or dies.
 
-Run with one argument, a JSON object that `llama_server.LlamaServer` writes; `more` has names of llama.cpp's own. The only line on standard output
-is the address; everything that the engine logs goes to standard error.
+Run with one argument, a JSON object that `llama_server.LlamaServer` writes; `more` has parameters by llama.cpp's own
+names. The only line on standard output is the address; everything that the engine logs goes to standard error.
 """
 
 from __future__ import annotations

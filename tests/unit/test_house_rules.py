@@ -48,7 +48,7 @@ INSIDE = {
     ),
     "server": (
         "state encode | guard metrics | request middleware page models | event_stream | chat conversations "
-        "| responses passing settings | app | listen"
+        "| responses messages passing settings | app | listen"
     ),
 }
 """The order inside a room: what stands left of a bar may be imported by what stands right of it, not the reverse."""

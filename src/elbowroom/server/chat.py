@@ -10,7 +10,7 @@ from elbowroom.agents.answer import tell_nobody
 from elbowroom.agents.answering import answer, relay, relay_stream
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import TurnRecorder
-from elbowroom.agents.dry_run import compact_request, count_request
+from elbowroom.agents.dry_run import SizedRequest, compact_request, count_request
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import ChatRequest
 from elbowroom.server.encode import FrameEncoder, PassedEncoder, encode_completion, to_json
@@ -76,18 +76,23 @@ async def input_tokens(request: web.Request) -> web.Response:
 
 async def counted(request: web.Request, target: Target, chat: ChatRequest) -> web.Response:
     """Answer how large the prompt of a chat is, in the form of OpenAI's route and with elbowroom's own fields."""
-    offered = await offered_unasked(target, chat, run_settings_of(request.app))
-    sized = await count_request(target, offered.request, offered.specs)
+    found = await sized(request, target, chat)
     return web.json_response(
         {
             "object": "response.input_tokens",
-            "input_tokens": sized.count.tokens,
-            "method": sized.count.method,
-            "exact": sized.count.is_exact,
-            "error_bound": sized.count.error_bound,
-            "window": sized.window,
+            "input_tokens": found.count.tokens,
+            "method": found.count.method,
+            "exact": found.count.is_exact,
+            "error_bound": found.count.error_bound,
+            "window": found.window,
         }
     )
+
+
+async def sized(request: web.Request, target: Target, chat: ChatRequest) -> SizedRequest:
+    """Return how large the prompt of a chat is, with all that its model can call."""
+    offered = await offered_unasked(target, chat, run_settings_of(request.app))
+    return await count_request(target, offered.request, offered.specs)
 
 
 async def compact_conversation(request: web.Request) -> web.StreamResponse:

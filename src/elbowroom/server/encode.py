@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from json.encoder import encode_basestring_ascii
-from typing import Any
+from typing import Any, Final
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, ToolCall
 from elbowroom.context.seam import notice_line
@@ -17,6 +17,8 @@ from elbowroom.settings.model import Notices
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": elbowroom\n\n"
+THOUGHTS: Final = "reasoning_content"
+"""The field of a chat message for the assistant's thoughts, for servers that know it."""
 NO_FINISH = ',"finish_reason":null}]}\n\n'
 AFTER_WORDS = "}" + NO_FINISH
 

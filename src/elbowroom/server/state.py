@@ -50,6 +50,7 @@ def run_settings_of(app: web.Application) -> RunSettings:
         client_tools=settings.server.client_tools,
         tool_output=settings.tool_output,
         tool_events=settings.server.tool_events,
+        calls_in_text=settings.server.calls_in_text,
         memory=settings.memory,
         shared=app[SHARED],
     )

@@ -180,6 +180,7 @@ class ServerSettings(Section):
     allowed_origins: Names = ()
     client_tools: ClientTools = "pass"
     tool_events: bool = True
+    calls_in_text: bool = True
 
 
 class ProviderSettings(Section):

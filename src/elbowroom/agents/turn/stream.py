@@ -1,7 +1,7 @@
 """Reads the replies of models: sends a request, gathers what comes, and hands each piece of an answer to the client."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ from elbowroom.agents.admission import Ticket
 from elbowroom.agents.answer import Answer, Reply, Said, Sink
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.prompt import Unreported
+from elbowroom.agents.tools import CallsInText
 from elbowroom.context.manager import AgentContextManager, StreamVerdict
 from elbowroom.context.seam import Continuation, StopFinder
 from elbowroom.errors import EmptyReply
@@ -278,7 +279,7 @@ class ReplyStream(ReplyReader):
     joined to the text before it, without what it repeats. Where it `begins_anew`, it is broken off and not shown.
     `is_for_client` tells whether a call of this name is handed to the client, and `live` records all of the reply. An
     empty reply after text means that the model has nothing to add, unless it must not be: `may_be_empty`. `unreported`
-    is the last request where the engine reported no usage.
+    is the last request where the engine reported no usage. Calls of `tools` that stand in the text are taken as calls.
     """
 
     def __init__(
@@ -288,6 +289,7 @@ class ReplyStream(ReplyReader):
         offered: Collection[str],
         is_for_client: Callable[[str], bool],
         live: TurnRecorder | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(offered)
         self.watch: StreamWatch | None = None
@@ -299,6 +301,8 @@ class ReplyStream(ReplyReader):
         self._is_for_client = is_for_client
         self._live = live
         self._body: Mapping[str, Any] = {}
+        self._tools = tools
+        self._in_text: CallsInText | None = None
         self._continuation: Continuation | None = None
         self._unseen: list[Said] = []
         answer.begin_step()
@@ -326,6 +330,7 @@ class ReplyStream(ReplyReader):
         self._unseen, self.has_enough = [], False
         if self._guard is not None:
             self._guard.drop()
+        self._in_text = CallsInText(self._tools) if self._tools else None
         said = "".join(self.reply.text)
         self._continuation = Continuation(said) if said else None
 
@@ -345,6 +350,8 @@ class ReplyStream(ReplyReader):
         self.pieces.append(text)
         if self.watch is not None:
             self.watch.count(text)
+        if self._in_text is not None:
+            text = self._without_calls(self._in_text, text)
         if self._continuation is not None:
             text = self._continuation.feed(text)
         if self.watch is not None:
@@ -357,6 +364,16 @@ class ReplyStream(ReplyReader):
             self._unseen.append(event)
         elif event.text or event.logprobs is not None:
             self._say(event)
+
+    def _without_calls(self, in_text: CallsInText, text: str) -> str:
+        """Return what is to be shown of a text, and take the calls in it."""
+        shown, calls = in_text.feed(text)
+        for call in calls:
+            self.has_calls = True
+            self.reply.add_call(call)
+        if self.watch is not None and in_text.is_inside:
+            self.watch.pass_call()
+        return shown
 
     def take_thought(self, event: ReasoningDelta) -> None:
         """Take a piece of the model's thinking; it is not shown in the middle of a text."""
@@ -385,7 +402,7 @@ class ReplyStream(ReplyReader):
 
     async def end(self) -> None:
         """Show what has been held back, and note the usage of the request."""
-        rest = self._continuation.end() if self._continuation is not None and not self.has_enough else ""
+        rest = "" if self.has_enough else self._rest()
         if rest:
             self._say(TextDelta(rest))
         if self._guard is not None:
@@ -397,6 +414,14 @@ class ReplyStream(ReplyReader):
         if self.usage is not None:
             self._answer.usages.append(self.usage)
         self._answer.engine = self.engine
+
+    def _rest(self) -> str:
+        """Return the text that was held back until the end of the request, and take the calls in it."""
+        rest, calls = self._in_text.end() if self._in_text is not None else ("", [])
+        for call in calls:
+            self.has_calls = True
+            self.reply.add_call(call)
+        return self._continuation.feed(rest) + self._continuation.end() if self._continuation is not None else rest
 
     def end_for_length(self) -> None:
         """Note that the reply ended because the window is full."""

@@ -129,7 +129,8 @@ class Turn:
         shape = self._shape(instructions, tools, step=self.answer.steps + 1)
         info = await self._ready()
         offered = [name for tool in tools if (name := tool_name(tool))]
-        stream = ReplyStream(self.answer, self._sink, offered, is_for_client, self._live)
+        written = tools if self.settings.calls_in_text and not shape.is_constrained else ()
+        stream = ReplyStream(self.answer, self._sink, offered, is_for_client, self._live, written)
         self._asked = shape, info, stream
         self._enter("prefill")
         if not self.target.provider.manages_context:

@@ -72,6 +72,7 @@ const HINTS = {
     allowed_hosts: ["Further names of this server", "One a line, such as nas.local."],
     allowed_origins: ["Web pages that may call", "One origin a line."],
     client_tools: ["Tools of the chat program", "For models without an agent."],
+    calls_in_text: ["Take calls written as text", "Where they name a tool that was offered.", { rare: true }],
     tool_events: ["Tell what tools do", "A status in the chat for each call and its result.", { rare: true }],
   },
   vault: {

@@ -14,9 +14,10 @@ from elbowroom.context.branch import ConversationTree, Node
 from elbowroom.context.conversation import Conversation, KeptMessage
 from elbowroom.context.transcript import Message, calls_of, text_of
 from elbowroom.providers.base import ReasoningDelta, TextDelta
+from elbowroom.server.encode import THOUGHTS
 from elbowroom.server.responses.body import NOTHING_REPEATED
 from elbowroom.server.responses.encode import Event, OutputItems, described, response_id_of, turn_of
-from elbowroom.server.responses.input import THOUGHTS, items_of
+from elbowroom.server.responses.input import items_of
 
 
 @dataclass(frozen=True, slots=True)

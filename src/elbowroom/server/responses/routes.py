@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.answer import Answer, AnswerEvent, Sink
+from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink
 from elbowroom.agents.answering import answer, is_turn
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import TurnRecorder
@@ -15,16 +15,17 @@ from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.turn import RunSettings, Shared
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.chat import counted, name_conversation
-from elbowroom.server.encode import to_json
+from elbowroom.server.encode import THOUGHTS, to_json
 from elbowroom.server.event_stream import EventStream
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import keeper_of, read_json, with_caller
 from elbowroom.server.responses.body import ResponsesRequest, parse_responses_request
 from elbowroom.server.responses.encode import RESPONSE, Event, KeptEncoder, ResponseEncoder, turn_of
-from elbowroom.server.responses.input import THOUGHTS, answer_of_item, messages_of, references_in, resolved
+from elbowroom.server.responses.input import answer_of_item, messages_of, references_in, resolved
 from elbowroom.server.responses.kept import KeptResponse, find_response, find_responses, unkept
 from elbowroom.server.state import SHARED, catalog_of, run_settings_of
 
+NOBODY_RUNS: Final = "The model is not told of tools that only OpenAI's servers run: {}."
 MOST_REFERRED: Final = 1_000
 """How many responses a request's references may belong to: each is looked up by itself."""
 STREAMS: Final = frozenset({"true", "True", "1"})
@@ -117,7 +118,22 @@ async def _answered(
         encoder.began(turn.id)
         name_conversation(headers, turn)
 
-    return await answer(asked.target, asked.chat, settings, sink, begun, keeps=asked.request.stores)
+    told = _telling_what_is_left_out(asked, sink)
+    return await answer(asked.target, asked.chat, settings, told, begun, keeps=asked.request.stores)
+
+
+def _telling_what_is_left_out(asked: Asked, sink: Sink) -> Sink:
+    """Return a sink that tells, in the first answer of a conversation, which tools the model does not get."""
+    left_out = asked.request.tools.left_out
+    if not left_out or any(message["role"] == "assistant" for message in asked.chat.messages):
+        return sink
+    untold = [Notice("left out", NOBODY_RUNS.format(", ".join(left_out)))]
+
+    async def telling(events: Sequence[AnswerEvent]) -> None:
+        first = [untold.pop()] if untold else []
+        await sink([*first, *events])
+
+    return telling
 
 
 async def count_response(request: web.Request) -> web.Response:
@@ -217,7 +233,9 @@ async def cancel_response(request: web.Request) -> web.Response:
 
 def _encoder(settings: RunSettings, asked: Asked) -> ResponseEncoder:
     is_kept = asked.is_kept and settings.shared.recording.conversations is not None
-    return ResponseEncoder(asked.chat.model, {**asked.request.echo, "store": is_kept}, settings.compaction.notices)
+    return ResponseEncoder(
+        asked.chat.model, {**asked.request.echo, "store": is_kept}, settings.compaction.notices, asked.request.tools
+    )
 
 
 async def _asked(request: web.Request) -> Asked:
