@@ -23,7 +23,7 @@ import openai
 import pytest
 
 sys.modules["wget"] = types.ModuleType("wget")  # which nothing here downloads with
-utils = import_module("utils")
+utils: Any = import_module("utils")
 
 SETTINGS: Final[dict[str, Any]] = json.loads(os.environ["LLAMA_CPP_TESTS"])
 """The engine's `program`, `model` and `port`, the `folder` of its log, elbowroom's port, and where to `report`."""
@@ -37,7 +37,7 @@ START_SECONDS: Final = 60.0
 
 
 class State:
-    """How the running test goes: its way, what was seen of the model on the direct one, how often elbowroom was asked."""
+    """How the running test goes: its way, what the direct one has shown of the model, how often elbowroom was asked."""
 
     way = "direct"
     seen: Final = defaultdict[str, list[Any]](list)
