@@ -20,7 +20,9 @@ async def test_the_window_is_that_of_one_slot(
         async with served.http.get(f"{served.url}/v1/models") as response:
             [row] = (await response.json())["data"]
         assert row["context_length"] == window
-        async with served.http.post(served.chat_url, json={**chat("Hello"), "model": "openai/tiny"}) as response:
+        async with served.http.post(
+            served.chat_url, json={**chat("Hello", ignore_eos=True), "model": "openai/tiny"}
+        ) as response:
             answer = await response.json()
             assert response.status == 200, answer
         assert answer["usage"]["prompt_tokens"] > 0
