@@ -90,7 +90,7 @@ async def test_it_is_set_up_and_put_back(admin: Admin, capsys: pytest.CaptureFix
 
 
 async def test_what_a_person_has_set_stays(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:
-    """A connection that is there keeps its other headers and settings; a second run changes nothing; keys are secret."""
+    """A connection keeps its other headers and settings; a second run changes nothing; keys are not shown."""
     own = {"enable": False, "tags": ["home"], "headers": {"X-Own": "1", "X-Elbowroom-Task": "off"}}
     admin.config |= {
         "OPENAI_API_BASE_URLS": [f"{ADDRESS}/"],

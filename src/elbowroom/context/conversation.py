@@ -9,8 +9,6 @@ from elbowroom.context.transcript import CallState, Message
 LARGEST_PAGE = 200  # conversations that one page of a list may have
 PRUNING: Final = "pruning_"  # and a conversation's id: the turn that all calls of its pruning agents count to
 
-REUSED: Final = "reused"  # the rung of a compaction that another conversation with the same beginning has made
-
 Status = Literal["streaming", "complete", "interrupted"]
 """A `streaming` reply is still growing; one that a stopped process leaves so is `interrupted` once it starts again."""
 

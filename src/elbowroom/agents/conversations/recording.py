@@ -11,7 +11,6 @@ from typing import Final
 from elbowroom.agents.answer import ToolCall
 from elbowroom.context.conversation import (
     PRUNING,
-    REUSED,
     Added,
     Change,
     CompactionDetails,
@@ -33,7 +32,7 @@ from elbowroom.context.conversation import (
     TurnBegun,
     TurnEnded,
 )
-from elbowroom.context.ledger import Chain
+from elbowroom.context.ledger import REUSED, Chain
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.providers.base import ReasoningDelta, TextDelta
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from elbowroom.context import conversation as kinds
 from elbowroom.context.canonical import question_in
+from elbowroom.context.ledger import REUSED
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.store.base import encoded, owner_key
 from elbowroom.store.changes import UNSOUND, Deleted, KeptChange, TurnDeleted, check, is_sound_id, left_out
@@ -167,7 +168,7 @@ class Plan:
             at=change.at,
             **_details(change.details),
         )
-        if change.rung == kinds.REUSED:
+        if change.rung == REUSED:
             self._write(sql.REUSE, given)
         else:
             self._write(sql.COMPACT, given)
