@@ -8,8 +8,8 @@ import { textOf } from "./messages.js";
 export const ROUTE = "/v1/conversations";
 const PHASES = { waiting: "waiting for its turn", loading: "loading the model", prefill: "reading", streaming: "writing", tool: "using a tool", "last words": "ending" };
 export const phaseWords = (turn) => turn.doing || (PHASES[turn.phase] ?? turn.phase ?? "running");
-const TEMPLATE = /^### Task:/; // what Open WebUI puts around a question about files, where an older version kept it as the title
-export const titleOf = ({ title }) => (TEMPLATE.test(title) ? "A question about files" : title || "Untitled");
+// Older versions took what Open WebUI puts around a question about files for its first words.
+export const titleOf = ({ title }) => (/^### Task:/.test(title) ? "A question about files" : title || "Untitled");
 const EXCERPT = 90;
 
 export async function stop(id, pressed) {

@@ -14,7 +14,7 @@ export async function logsView({ main, signal }) {
 	const live = h("input", { type: "checkbox", id: "log-live", checked: true, onchange: () => { if (live.checked) load(); } });
 	main.append(heading("Log"),
 		h("div.toolbar", level, words,
-			h("div.check", live, h("label", { for: "log-live" }, "Follow")), h("p.about", "The newest first. Press a line for all its fields.")), place);
+			h("div.check", live, h("label", { for: "log-live" }, "Follow"))), place);
 
 	const isShown = (line) => (WEIGHT[levelOf(line)] ?? 1) >= (WEIGHT[level.value] ?? 0) && (!words.value || JSON.stringify(line).toLowerCase().includes(words.value.toLowerCase()));
 	function show() {

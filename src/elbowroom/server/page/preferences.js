@@ -45,7 +45,7 @@ function find(panels, words, none) {
 			count += field.hidden ? 0 : 1;
 			if (!field.hidden && wanted.length) field.closest("details.more")?.setAttribute("open", "");
 		}
-		panel.hidden = !all && count === 0 && !(panel.querySelector("[data-key]") === null && has(panel));
+		panel.hidden = !all && !count;
 	}
 	none.hidden = panels.some((panel) => !panel.hidden);
 }

@@ -26,7 +26,5 @@ export function savingsPanel({ cached, freed, count, seconds }) {
 }
 
 function duration(seconds) {
-	if (seconds < 1) return seconds > 0 ? "under 1 s" : "0 s";
-	if (seconds < 120) return `${Math.round(seconds)} s`;
-	return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
+	return seconds < 120 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
 }
