@@ -33,7 +33,7 @@ ROOMS = (
 INSIDE = {
     "tokens": ("errors images anchoring | files templates | count worker | renderer | families | file_counter counter"),
     "providers": (
-        "base failures pieces | upstream | stream renaming | pass_through | lmstudio | windows | openai_compatible "
+        "base failures | upstream | stream renaming | pass_through | lmstudio | windows | openai_compatible "
         "| seen registry"
     ),
     "context": (

@@ -267,3 +267,8 @@ STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=finite)
 def size_in_bytes(text: str) -> int:
     """Return how many bytes a text has in UTF-8; it may contain lone surrogates."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def uses_tools(messages: Iterable[Message]) -> bool:
+    """Tell whether a history has calls or results of tools."""
+    return any("tool_calls" in message or message.get("role") == "tool" for message in messages)

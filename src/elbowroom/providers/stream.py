@@ -6,9 +6,17 @@ import aiohttp
 import msgspec
 
 from elbowroom.errors import ElbowroomError, EmptyReply, StreamCut, UpstreamError, UpstreamTimeout
-from elbowroom.providers.base import EngineFacts, Finished, ReasoningDelta, StreamEvent, TextDelta, UsageReport
+from elbowroom.providers.base import (
+    CallPieces,
+    EngineFacts,
+    Finished,
+    Halves,
+    ReasoningDelta,
+    StreamEvent,
+    TextDelta,
+    UsageReport,
+)
 from elbowroom.providers.failures import Overflow, Source, failure_of, not_json, overflow_error
-from elbowroom.providers.pieces import CallPieces, Halves
 from elbowroom.providers.upstream import WatchedBody, error_in, parse_upstream_json
 
 MAX_EVENT_BYTES: Final = 16 * 1024 * 1024

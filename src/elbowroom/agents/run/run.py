@@ -57,7 +57,7 @@ from elbowroom.agents.tools.outputs import NOTHING, OutputKeeper
 from elbowroom.agents.turn import RunSettings, Turn
 from elbowroom.context.outputs import ToolOutputRef
 from elbowroom.errors import ElbowroomError, RequestError
-from elbowroom.providers.pieces import whole_characters
+from elbowroom.providers.base import whole_characters
 from elbowroom.settings.model import AgentSettings
 
 log = logging.getLogger(__name__)

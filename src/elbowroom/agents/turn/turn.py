@@ -29,7 +29,7 @@ from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.seam import without_notices
 from elbowroom.context.templates import orphans_in
-from elbowroom.context.transcript import Message, as_json, size_in_bytes
+from elbowroom.context.transcript import Message, as_json, size_in_bytes, uses_tools
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo, TextDelta
 from elbowroom.tokens.images import images_in
@@ -220,7 +220,8 @@ class Turn:
         if self._last is None:
             self.settings.shared.background.chat_begins((self.target.provider.id, info.id))
         history = await self.settings.shared.histories.of(self.target.provider, info, shape.body(()))
-        if self._last is None and (orphans := orphans_in(self.request.messages)):
+        sent = self.request.messages
+        if self._last is None and uses_tools(sent) and (orphans := orphans_in(sent)):
             log.warning("%s: %s", self.target.name, ORPHANS.format(count=orphans))
         running = await history.counter.stream()
         await self._tell_memories(history.text)

@@ -21,6 +21,7 @@ from elbowroom.context.transcript import (
     is_blank,
     joined,
     merged,
+    uses_tools,
     with_calls,
 )
 
@@ -44,7 +45,8 @@ def normalise(messages: Iterable[Message], demands: TemplateDemands) -> list[Mes
     The same history becomes the same messages on every turn. Messages that need no change are returned as the same
     objects, a second pass changes nothing, and no message that came in is changed itself.
     """
-    result = repair(messages)
+    history = list(messages)
+    result = repair(history) if uses_tools(history) else history
     for step in _steps(demands):
         result = step(result)
     return result

@@ -35,10 +35,7 @@ def repair(messages: Iterable[Message]) -> list[Message]:
     result alike, and by the same ones on every turn. Arguments that are no JSON object become one that holds their
     text. Sound messages are returned as the same objects.
     """
-    history = list(messages)
-    if not any("tool_calls" in message or message.get("role") == "tool" for message in history):
-        return history
-    safe = [with_safe_calls(message) for message in history]
+    safe = [with_safe_calls(message) for message in messages]
     answers = answers_in(safe)
     answering, taken = set(answers.values()), set[str]()
     repaired: list[Message] = []

@@ -24,7 +24,7 @@ from elbowroom.context.outputs import (
     view_of,
 )
 from elbowroom.context.transcript import Message, text_of, with_text
-from elbowroom.providers.pieces import whole_characters
+from elbowroom.providers.base import whole_characters
 from elbowroom.settings.model import ToolKind, ToolOutputSettings
 
 LEAST_KEPT: Final = 200
