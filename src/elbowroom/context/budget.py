@@ -204,6 +204,7 @@ class FixedCost:
     tools: tuple[tuple[str, int], ...] = ()
     pinned: int = 0
     own: int = 0
+    material: tuple[str, ...] = ()
 
     @property
     def all_tools(self) -> int:
@@ -260,7 +261,7 @@ def items_of(cost: FixedCost, *, with_reply: bool = True) -> list[str]:
     items = [
         (cost.all_tools, _tools_in_words(cost.tools)),
         (cost.system, "the system message"),
-        (cost.pinned, "messages that have to stay"),
+        (cost.pinned, " with ".join(("messages that have to stay", *cost.material))),
         (cost.reserve if with_reply else 0, "room for the reply"),
     ]
     return [f"{size} by {words}" for size, words in sorted(items, key=itemgetter(0), reverse=True) if size]
