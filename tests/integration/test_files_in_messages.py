@@ -93,13 +93,3 @@ async def test_file_that_fits_stays_whole(tmp_path: Path) -> None:
     async with small_window(tmp_path, window=WINDOW) as (served, studio):
         await asked(served, {"role": "user", "content": text})
         assert content_of(turns_of(studio)[-1].body["messages"][-1]) == text
-
-
-async def test_error_names_the_file(tmp_path: Path) -> None:
-    """Where nothing helps, since instructions fill the window, it says which file is in the way too."""
-    rules = {"role": "system", "content": "Never leave the pier before the bell has rung. " * 500}
-    async with small_window(tmp_path, window=WINDOW) as (served, _):
-        body = {"model": RAW_MODEL, "messages": [rules, {"role": "user", "content": copilot(QUESTION)}]}
-        async with served.http.post(served.chat_url, json=body) as response:
-            assert response.status == 400
-            assert "log.md" in (await response.json())["error"]["message"]

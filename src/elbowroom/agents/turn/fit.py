@@ -9,13 +9,12 @@ from typing import Final
 
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Notice
-from elbowroom.agents.prompt import StepCounter, StepRequest
+from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_material
 from elbowroom.agents.request import tool_name
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.history import History
-from elbowroom.agents.turn.material import fitting_material
 from elbowroom.agents.turn.recall import SHORTENED, Recall, Written
 from elbowroom.agents.turn.room import cut_results, overflow_error, tight_notice
 from elbowroom.context.budget import Compact, Decision, Measure, Refuse, Send
@@ -244,7 +243,7 @@ class PromptFit:
         async def keep(name: str, text: str) -> ToolOutputRef:
             return await outputs.keep(owner, name, text)
 
-        has_reader = any(tool_name(tool) == READ_TOOL for tool in self.shape.tools)
+        has_reader = any(tool_name(dict(tool)) == READ_TOOL for tool in self.shape.tools)
         whole = self.history.messages
         shorter = await fitting_material(whole, self.counter, self.manager, keep, has_reader=has_reader)
         if shorter is None:

@@ -35,8 +35,7 @@ async def overflow_error(
     prompt = await counter.prompt(messages)
     report = await _report(messages, shape, counter, budget)
     if report.cost.prompt >= budget.window:
-        names = names_of(smallest(messages))[:MOST_NAMED]
-        cost = replace(report.cost, material=(", ".join(names),) if names else ())
+        cost = replace(report.cost, material=", ".join(names_of(smallest(messages))[:MOST_NAMED]))
         message = refusal_of(cost, slim_saves=report.slim_saves)
     else:
         remedy = f", let the history be compacted ({switched_off})" if switched_off else ""

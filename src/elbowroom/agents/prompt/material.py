@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from elbowroom.agents.answer import Notice
-from elbowroom.agents.prompt import StepCounter
+from elbowroom.agents.prompt.counters import StepCounter
 from elbowroom.context.compaction import is_summary, smallest
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares
 from elbowroom.context.outputs import Material, ToolOutputRef, material_in, with_material
@@ -124,12 +124,10 @@ async def _shown(
         return text
     ref = await keep(cut.piece.name, text)
     length = len(text) * max(0, share - FOR_NOTE) // size
-    for _ in range(PASSES):
-        ends = _ends(text, length)
-        if size_of("".join(ends)) <= max(0, share - FOR_NOTE):
-            break
+    head, tail = _ends(text, length)
+    while length and size_of(head + tail) > max(0, share - FOR_NOTE):
         length = length * 4 // 5
-    head, tail = ends
+        head, tail = _ends(text, length)
     left_out = len(text) - len(head) - len(tail)
     how = f'To read on: tool_output_cache(ref_id="{ref.id}").' if has_reader else f"ref={ref.id}"
     note = (
