@@ -29,6 +29,7 @@ DEFAULT_URLS = {"lmstudio": "http://127.0.0.1:1234", "ollama": "http://127.0.0.1
 FIELDS_OF_REQUESTS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
 STORE_URL_FORM = re.compile(r"sqlite(\+aiosqlite)?://(/:memory:|/(/|[A-Za-z]:[/\\])[^?\0]*[^?/\\\0])?")
 ClientTools = Literal["pass", "slim", "drop"]
+TaskHistory = Literal["ends", "whole"]
 Notices = Literal["auto", "event", "content", "comment", "off"]
 
 
@@ -180,6 +181,8 @@ class ServerSettings(Section):
     allowed_origins: Names = ()
     client_tools: ClientTools = "pass"
     tool_events: bool = True
+    calls_in_text: bool = True
+    task_history: TaskHistory = "ends"
 
 
 class ProviderSettings(Section):

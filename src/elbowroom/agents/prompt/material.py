@@ -1,12 +1,13 @@
 """Shortens the files and other material that a client has put into a message, where they leave no room for anything."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from elbowroom.agents.answer import Notice
-from elbowroom.agents.prompt.counters import StepCounter
+from elbowroom.agents.prompt.counters import StepCounter, is_short
 from elbowroom.context.compaction import is_summary, smallest
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares
 from elbowroom.context.outputs import Material, ToolOutputRef, material_in, with_material
@@ -56,9 +57,12 @@ async def fitting_material(
     """
     budget = manager.budget
     least = budget.trigger if manager.auto else budget.window
-    if await _size(messages, counter, manager) < least or await _size(smallest(messages), counter, manager) < least:
+    if await _size(messages, counter, manager) < least:
         return None
-    pinned = {id(message) for message in smallest(messages)}
+    stays = await _smallest(messages)
+    if await _size(stays, counter, manager) < least:
+        return None
+    pinned = {id(message) for message in stays}
     found = {
         place: pieces
         for place, message in enumerate(messages)
@@ -73,7 +77,7 @@ async def fitting_material(
         with_material(message, dict.fromkeys(found[place], "")) if place in found else message
         for place, message in enumerate(messages)
     ]
-    rest = await counter.prompt(smallest(emptied))
+    rest = await counter.prompt(await _smallest(emptied))
     room = room_for_results(budget, rest)
     goal, room = budget.occupied(rest) + room, room * SHARE_OF_ROOM[0] // SHARE_OF_ROOM[1]
     cuts = [
@@ -89,7 +93,7 @@ async def fitting_material(
         for place in found:
             texts = {cut.piece: told[cut] for cut in cuts if cut.place == place}
             shorter[place] = with_material(messages[place], texts)
-        if budget.occupied(await counter.prompt(smallest(shorter))) <= goal:
+        if budget.occupied(await counter.prompt(await _smallest(shorter))) <= goal:
             break
         room = room * 2 // 3
     changed = [(cut, size) for cut, size in zip(cuts, sizes, strict=True) if told[cut] != cut.text]
@@ -107,6 +111,10 @@ class _Cut:
     place: int
     piece: Material
     text: str
+
+
+async def _smallest(messages: Sequence[Message]) -> list[Message]:
+    return smallest(messages) if is_short(messages) else await asyncio.to_thread(smallest, messages)
 
 
 async def _size(messages: Sequence[Message], counter: StepCounter, manager: AgentContextManager) -> int:

@@ -16,7 +16,7 @@ from elbowroom.agents.prompt import (
     without_answer_fields,
 )
 from elbowroom.agents.turn.state import RunSettings, Shared
-from elbowroom.agents.turn.stream import ReplyReader, read_reply, size_in_bytes
+from elbowroom.agents.turn.stream import ReplyReader, read_reply
 from elbowroom.context.compaction import (
     CALLED,
     CUT_OFF,
@@ -31,7 +31,7 @@ from elbowroom.context.compaction import (
     spoken,
 )
 from elbowroom.context.conversation import StepUsage
-from elbowroom.context.transcript import Message, as_json
+from elbowroom.context.transcript import Message, as_json, size_in_bytes
 from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamRejected
 from elbowroom.providers.base import ModelInfo, Provider, StreamEvent
 from elbowroom.settings.model import CompactionSettings

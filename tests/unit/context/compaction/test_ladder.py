@@ -19,7 +19,7 @@ from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.division import CONTINUATIONS, SUMMARY_TAG, Compaction
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.order import Progress, PrunerFailed, Wishes
-from elbowroom.context.templates.normalise import repair
+from elbowroom.context.templates.repair import repair
 from elbowroom.context.transcript import Message, Transcript
 
 WINDOW = 8192
