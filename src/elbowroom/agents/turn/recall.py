@@ -115,7 +115,7 @@ class Recall:
         elif self._whole.turns:
             return False  # it has been put back already
         self._begin(history, await self._put_back(self._place))
-        if found is not None and self._kept is not None and found[1].rung != PRUNED:
+        if found is not None and self._kept is not None and found[1].rung not in (PRUNED, SHORTENED):
             self._kept.reused(found[1].before, found[1].after)
         return found is not None
 
