@@ -237,6 +237,9 @@ class PromptFit:
 
     async def _shorten_material(self) -> None:
         """Show the beginning and end of files and pasted text that would leave no room; keep the whole."""
+        whole = self.history.messages
+        if await self.counter.prompt(whole) < self.manager.budget.window // 2:
+            return
         shared, owner = self.compactor.settings.shared, self.shape.request.caller.owner
         outputs = shared.store.tool_outputs
 
@@ -244,7 +247,6 @@ class PromptFit:
             return await outputs.keep(owner, name, text)
 
         has_reader = any(tool_name(dict(tool)) == READ_TOOL for tool in self.shape.tools)
-        whole = self.history.messages
         shorter = await fitting_material(whole, self.counter, self.manager, keep, has_reader=has_reader)
         if shorter is None:
             return
