@@ -45,7 +45,7 @@ class Lost:
 class Kept:
     """What a database has of what was said, read without the server.
 
-    Each check reads the messages that have come since the check before the last, for the last ones may still have grown.
+    Each check reads the messages that came since the check before the last, for the last ones may still have grown.
     """
 
     def __init__(self, path: Path) -> None:
