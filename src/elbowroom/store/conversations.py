@@ -111,7 +111,7 @@ class WriteBehindConversations:
         return None if known is not None and self.index.was_deleted(known.conversation) else known
 
     async def turns(self, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
-        """Return the turns that hold more than a reply and whose answer, or else whose parent, has one of the keys."""
+        """Return the turns that may hold more than their clients have, whose answer, or else parent, has such a key."""
         return await self._ask(lambda kept: kept.turns(conversation, keys))
 
     async def queue(self) -> list[QueuedMessage]:
@@ -262,7 +262,12 @@ class WriteBehindConversations:
         """Fill the index from the database that was opened; a new one in place of a damaged one has nothing of it."""
         if sql.set_aside:
             self.index.clear()
-        sql.ask_before_deleting(self.index.may_go)
+        sql.ask_before_deleting(self.index.may_go, self._stays)
+        self._fill_soon()
+
+    def _stays(self, conversation: str) -> None:
+        """Read a conversation again that was to be deleted and is still there."""
+        self.index.stays(conversation)
         self._fill_soon()
         self._write_in_time()
 
@@ -273,13 +278,14 @@ class WriteBehindConversations:
             self._filling = asyncio.create_task(self._fill(sql))
 
     async def _fill(self, sql: "SqlStore") -> None:
-        batches = self._waiting.batches()
-        await self._flush()
-        if self._waiting.waits(batches):
-            return  # until all that was noted before can be read, only the database knows it together with the rest
         try:
-            await self._start_if_possible(sql.conversations)
-            await fill(self.index, sql.conversations)
+            while self.index.wants_more or self.index.to_read:
+                batches = self._waiting.batches()
+                await self._flush()
+                if self._waiting.waits(batches):
+                    return  # until all that was noted before can be read, only the database knows it with the rest
+                await self._start_if_possible(sql.conversations)
+                await fill(self.index, sql.conversations)
         except StoreUnavailable as error:
             self._store.failed(sql, error)
 

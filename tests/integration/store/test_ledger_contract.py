@@ -168,15 +168,15 @@ async def test_last_use_is_written_once_an_hour(path: Path) -> None:
     assert query(path, "SELECT last_used FROM ledger_entries") == [(clock.now - 1,)]
 
 
-class SlowlyChanged(dict[str, float]):
+class SlowlyChanged(dict[str, float | None]):
     """Keys of entries; a thread that reads changes them slowly, so that a save comes in between if it can."""
 
-    def __init__(self, keys: dict[str, float]) -> None:
+    def __init__(self, keys: dict[str, float | None]) -> None:
         super().__init__(keys)
         self.is_changing, self.is_saved = threading.Event(), threading.Event()
 
-    def __or__(self, other: Any) -> dict[str, float]:  # type: ignore[override]
-        changed: dict[str, float] = dict(self) | other
+    def __or__(self, other: Any) -> dict[str, float | None]:  # type: ignore[override]
+        changed: dict[str, float | None] = dict(self) | other
         if threading.current_thread().name.startswith("store-reader"):
             self.is_changing.set()
             self.is_saved.wait(0.5)

@@ -12,8 +12,10 @@ from elbowroom.agents.prompt import Unreported
 from elbowroom.agents.tools import CallsInText
 from elbowroom.context.manager import AgentContextManager, StreamVerdict
 from elbowroom.context.seam import Continuation, StopFinder
+from elbowroom.context.transcript import size_in_bytes
 from elbowroom.errors import EmptyReply
 from elbowroom.providers.base import (
+    EngineFacts,
     Finished,
     ModelInfo,
     Provider,
@@ -33,7 +35,6 @@ EARLY: Final = 2
 """It asks for more when this fraction (one half) of what it takes at a time is left."""
 URGENT: Final = 4
 """Where that was refused it asks again when one quarter is left, and stops if it is refused once more."""
-
 AT_THE_END: Final = (Finished, UsageReport)
 
 
@@ -49,8 +50,7 @@ class StreamWatch:
     def __init__(
         self, manager: AgentContextManager, counter: StreamCounter, said: str, ticket: Ticket | None = None
     ) -> None:
-        self.is_stopped = False
-        self.lacks_room = False
+        self.is_stopped = self.lacks_room = False
         self._has_ended = False
         self._manager = manager
         self._counter = counter
@@ -157,22 +157,19 @@ class StreamWatch:
         return edge - self._manager.prompt - generated
 
 
-def size_in_bytes(text: str) -> int:
-    """Return how many bytes a text has in UTF-8; it may contain lone surrogates."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
 class ReplyReader:
     """Gathers the reply to one request: text, thoughts and calls in `reply`, and `finish`, why the model has ended.
 
     `pieces` are all texts that the model has generated in this request, in order. `usage` is the engine's report, None
-    where it sends none. Once the reader `has_enough`, the rest of the reply is not wanted.
+    where it sends none, and `engine` what it says of itself. Once the reader `has_enough`, the rest of the reply is not
+    wanted.
     """
 
     def __init__(self, offered: Collection[str] = ()) -> None:
         self.reply = Reply(offered)
         self.pieces: list[str] = []
         self.usage: dict[str, Any] | None = None
+        self.engine: dict[str, Any] = {}
         self.finish = ""
         self.has_calls = False
         self.has_enough = False
@@ -204,6 +201,8 @@ class ReplyReader:
                     self.take_thought(event)
                 case ToolCallDelta():
                     self.take_call(event)
+                case EngineFacts():
+                    self.engine |= event.facts
                 case Finished():
                     self.finish = event.reason
                 case UsageReport():
@@ -272,9 +271,9 @@ class ReplyStream(ReplyReader):
 
     A reply that `watch` has stopped at the edge of the window goes on with another request: the text that continues is
     joined to the text before it, without what it repeats. Where it `begins_anew`, it is broken off and not shown.
-    `is_for_client` tells whether a call of this name is handed to the client, and `live` records all of the reply. An
-    empty reply after text means that the model has nothing to add, unless it must not be: `may_be_empty`. `unreported`
-    is the last request where the engine reported no usage. Calls of `tools` that stand in the text are taken as calls.
+    `is_for_client` tells whether a call of this name goes to the client, and `live` records all of the reply. An empty
+    reply after text means that the model has nothing to add, unless it must not be: `may_be_empty`. `unreported` is the
+    last request where the engine reported no usage. Calls of `tools` that stand in the text are taken as calls.
     """
 
     def __init__(
@@ -362,12 +361,15 @@ class ReplyStream(ReplyReader):
 
     def _without_calls(self, in_text: CallsInText, text: str) -> str:
         """Return what is to be shown of a text, and take the calls in it."""
-        shown, calls = in_text.feed(text)
+        shown = self._take_written(*in_text.feed(text))
+        if self.watch is not None and in_text.is_inside:
+            self.watch.pass_call()
+        return shown
+
+    def _take_written(self, shown: str, calls: Sequence[ToolCallDelta]) -> str:
         for call in calls:
             self.has_calls = True
             self.reply.add_call(call)
-        if self.watch is not None and in_text.is_inside:
-            self.watch.pass_call()
         return shown
 
     def take_thought(self, event: ReasoningDelta) -> None:
@@ -408,13 +410,11 @@ class ReplyStream(ReplyReader):
         self.unreported = Unreported(self._body, self.generated) if self.usage is None else None
         if self.usage is not None:
             self._answer.usages.append(self.usage)
+        self._answer.engine = self.engine
 
     def _rest(self) -> str:
         """Return the text that was held back until the end of the request, and take the calls in it."""
-        rest, calls = self._in_text.end() if self._in_text is not None else ("", [])
-        for call in calls:
-            self.has_calls = True
-            self.reply.add_call(call)
+        rest = self._take_written(*self._in_text.end()) if self._in_text is not None else ""
         return self._continuation.feed(rest) + self._continuation.end() if self._continuation is not None else rest
 
     def end_for_length(self) -> None:

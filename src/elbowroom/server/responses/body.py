@@ -28,7 +28,6 @@ OWN_FIELDS: Final = frozenset(
         "prompt_cache_retention",
         "reasoning",
         "safety_identifier",
-        "service_tier",
         "store",
         "stream",
         "stream_options",
@@ -168,6 +167,7 @@ def _chat_fields(body: dict[str, Any], tools: Toolset) -> dict[str, Any]:
         "reasoning_effort": reasoning.get("effort"),
         "response_format": _response_format(body.get("text") or {}),
         "user": body.get("user"),
+        "verbosity": (body.get("text") or {}).get("verbosity"),
         **_logprobs(body),
     }
     return {**fields, **{name: value for name, value in given.items() if value is not None}}

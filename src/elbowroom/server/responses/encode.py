@@ -259,9 +259,40 @@ class ResponseEncoder:
         return f'{self._before_words}{encode_basestring_ascii(text)},"sequence_number":{self._written - 1}}}\n\n'
 
     def _frame(self, kind: str, fields: Mapping[str, Any]) -> str:
-        data = to_json({"type": kind, **fields, "sequence_number": self._written})
         self._written += 1
-        return f"event: {kind}\ndata: {data}\n\n"
+        return _frame(kind, fields, self._written - 1)
+
+
+class KeptEncoder:
+    """Encodes the events of a kept response of which a client has had those up to the number `after`.
+
+    Its numbers are not those of its first stream, whose words came in more pieces. Whatever number a client names, the
+    last event comes, which has the whole response.
+    """
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+        self._told = 0
+
+    def events(self, events: Sequence[Event]) -> bytes:
+        """Return the frames of the events that the client has not had."""
+        numbered = enumerate(events, self._told)
+        frames = [_frame(kind, fields, number) for number, (kind, fields) in numbered if number > self._after]
+        self._told += len(events)
+        return "".join(frames).encode("ascii")
+
+    def end(self, response: Mapping[str, Any]) -> bytes:
+        """Return the last frame."""
+        return _frame("response.completed", {"response": response}, max(self._told, self._after + 1)).encode("ascii")
+
+    def failure(self, error: ElbowroomError) -> bytes:
+        """Return the frame of an error."""
+        why = {"code": error.code, "message": error.message, "param": error.param}
+        return _frame("error", why, max(self._told, self._after + 1)).encode("ascii")
+
+
+def _frame(kind: str, fields: Mapping[str, Any], number: int) -> str:
+    return f"event: {kind}\ndata: {to_json({'type': kind, **fields, 'sequence_number': number})}\n\n"
 
 
 def described(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from elbowroom.context.transcript import Message, calls_of, parts_of, text_of
 from elbowroom.errors import RequestError
 from elbowroom.server.encode import THOUGHTS
 from elbowroom.server.responses.tools import CALLS, OUTPUTS, call_of, text_in
@@ -35,6 +36,33 @@ def messages_of(value: Any) -> list[dict[str, Any]]:
             raise RequestError(f"{where} has to be an object.", param=where)
         chat.add(item, where)
     return chat.joined()
+
+
+def items_of(message: Message, key: str) -> list[dict[str, Any]]:
+    """Return a client's message of a chat as items; `key` becomes a part of their ids."""
+    if message.get("role") == "tool":
+        result = {"call_id": message.get("tool_call_id"), "output": text_of(message), "status": "completed"}
+        return [{"id": f"fco_{key}", "type": "function_call_output", **result}]
+    role, parts = message.get("role"), [part for part in parts_of(message.get("content")) if isinstance(part, Mapping)]
+    said = {"role": role, "content": [_item_part(part, role) for part in parts], "status": "completed"}
+    calls = [_item_of_call(call, f"{key}{number}") for number, call in enumerate(calls_of(message))]
+    return [{"id": f"msg_{key}", "type": "message", **said}, *calls] if parts or not calls else calls
+
+
+def _item_of_call(call: Mapping[str, Any], key: str) -> dict[str, Any]:
+    function = call["function"]
+    called = {"call_id": call.get("id"), "name": function["name"], "arguments": function["arguments"]}
+    return {"id": f"fc_{key}", "type": "function_call", **called, "status": "completed"}
+
+
+def _item_part(part: Mapping[str, Any], role: Any) -> dict[str, Any]:
+    if role == "assistant":
+        return {"type": "output_text", "text": str(part.get("text", "")), "annotations": [], "logprobs": []}
+    if part.get("type") != "image_url":
+        return {"type": "input_text", "text": str(part.get("text", ""))}
+    image = part.get("image_url")
+    url = image if isinstance(image, Mapping) else {"url": image}
+    return {"type": "input_image", "image_url": url.get("url"), "detail": url.get("detail") or "auto"}
 
 
 def references_in(value: Any) -> list[str]:

@@ -127,7 +127,8 @@ class ToolOutputLimits:
 class ConversationLimits:
     """Deletes conversations with all that belongs to them, also from the index.
 
-    `may_go` is asked before a conversation goes: one that somebody has just come back to stays.
+    `may_go` is asked before a conversation goes: one that somebody has just come back to stays. `stays` is told of one
+    that might have gone and is still there: somebody has come back to it after all, or it could not be deleted.
     """
 
     def __init__(self, database: Database, limits: Limits, clock: WatchedClock, index: TextIndex) -> None:
@@ -138,6 +139,7 @@ class ConversationLimits:
         self._is_stopped = False
         self._share = Share("conversations", 0, limits)
         self.may_go: Callable[[str], bool] = lambda _: True
+        self.stays: Callable[[str], object] = lambda _: None
 
     def stop(self) -> None:
         """Stop after the transaction that is under way."""
@@ -177,8 +179,19 @@ class ConversationLimits:
         found = None if self._is_stopped else await self._first(condition)
         if found is None or not self.may_go(found):
             return False
-        await self._delete_part(found, condition)
-        return self.may_go(found)  # who has read it meanwhile is told once more
+        stays = True
+        try:
+            await self._delete_part(found, condition)
+            stays = await self._is_whole(found)
+        finally:
+            if stays:
+                self.stays(found)
+        return stays or self.may_go(found)  # who has read it meanwhile is told once more
+
+    @reading
+    def _is_whole(self, connection: Connection, conversation: str) -> bool:
+        used = connection.scalar(select(conversations.c.updated).filter_by(id=conversation))
+        return used is not None and used > GOING
 
     @reading
     def _first(self, connection: Connection, condition: ColumnElement[bool]) -> str | None:

@@ -32,15 +32,15 @@ UNREADABLE: Final = (TypeError, ValueError, RecursionError)
 class SqlLedger:
     """`LedgerRows` in a database; `clock` gives Unix seconds. All methods raise StoreUnavailable.
 
-    The keys of all entries and when each was last used are in memory, so that a conversation that was never compacted
-    costs no query.
+    The keys of all entries are in memory, with the last use of those that were used since the database was opened, so
+    that a conversation that was never compacted costs no query.
     """
 
     def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
         self.database = database
         self._limits = limits
         self._clock = clock
-        self._last_used: dict[str, float] = {}  # replaced where it changes, for others may be reading it
+        self._last_used: dict[str, float | None] = {}  # replaced where it changes, for others may be reading it
         self._replacing = threading.Lock()
 
     async def load(self) -> None:
@@ -68,8 +68,8 @@ class SqlLedger:
 
     @reading
     def _load(self, connection: Connection) -> None:
-        found = connection.execute(select(ledger_entries.c.key, ledger_entries.c.last_used))
-        self._last_used = {row.key: row.last_used for row in found}
+        # The keys alone are in an index: reading another column would read all that was compacted.
+        self._last_used = dict.fromkeys(connection.scalars(select(ledger_entries.c.key)))
 
     @reading
     def _find(self, connection: Connection, keys: Sequence[str]) -> list[Entry]:
@@ -77,12 +77,16 @@ class SqlLedger:
         rows = [
             row for some in batched(keys) for row in connection.execute(select(ledger_entries).where(own.key.in_(some)))
         ]
-        used = [row.key for row in rows if abs(now - self._last_used.get(row.key, now)) >= self._limits.touch_seconds]
+        used = [row.key for row in rows if abs(now - self._last_use(row)) >= self._limits.touch_seconds]
         if used:
             with self._replacing:
                 self._last_used = self._last_used | dict.fromkeys(self._last_used.keys() & used, now)
             self.database.write_later(partial(_touch, used, now))
         return [entry for row in rows if (entry := _entry(row))]
+
+    def _last_use(self, row: Row[Any]) -> float:
+        known = self._last_used.get(row.key)
+        return float(row.last_used) if known is None else known
 
     def _save(self, packed: PackedEntry) -> None:
         entry, now = packed.entry, self._clock()

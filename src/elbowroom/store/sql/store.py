@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
-from elbowroom.store.base import Limits, StoreUnavailable, TrackedTasks
+from elbowroom.store.base import Limits, StoreDamaged, StoreUnavailable, TrackedTasks
 from elbowroom.store.clock import WatchedClock
 from elbowroom.store.sql.conversations import SqlConversations
 from elbowroom.store.sql.database import Database
@@ -16,6 +16,8 @@ from elbowroom.store.sql.rows import SqlLedger, SqlMemories
 from elbowroom.store.sql.text_index import AGAIN_SECONDS, TextIndex
 
 log = logging.getLogger(__name__)
+LONGEST_WAIT_SECONDS: Final = 1.0
+"""How long the end waits for a check of the file; SQLite before 3.41 cannot be stopped in parts of it."""
 
 
 class SqlStore:
@@ -35,6 +37,7 @@ class SqlStore:
         self._clock = clock
         self._tasks = TrackedTasks()
         self._limiting: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._limited = clock()
         self._may_delete = True
 
@@ -44,10 +47,17 @@ class SqlStore:
 
         Raises StoreUnavailable.
         """
-        database = await Database.open(path)
-        store = cls(database, limits or Limits(), clock or WatchedClock())
+        limits, clock = limits or Limits(), clock or WatchedClock()
         try:
-            await store._delete_unused_entries(await store._today())
+            return await cls._open(path, limits, clock)
+        except StoreDamaged:  # which is noted: this time the whole file is read first
+            return await cls._open(path, limits, clock)
+
+    @classmethod
+    async def _open(cls, path: Path | None, limits: Limits, clock: WatchedClock) -> Self:
+        database = await Database.open(path)
+        store = cls(database, limits, clock)
+        try:
             await store.ledger.load()
         except BaseException:
             await database.aclose()
@@ -66,9 +76,22 @@ class SqlStore:
         """Tell whether what is written outlives the process."""
         return self._database.path is not None
 
-    def ask_before_deleting(self, may_go: Callable[[str], bool]) -> None:
-        """Ask this before a conversation goes because of the limits, and again once it is gone."""
+    def can_be_written_again(self) -> bool:
+        """Tell whether the file could not be written when it was opened, and can be now."""
+        return self._database.can_be_written_again()
+
+    def check_soon(self, when_damaged: Callable[[StoreDamaged], object]) -> None:
+        """Check the file in the background where the last process did not close it; call this if it is damaged."""
+        if self._database.is_unchecked and self._checking is None:
+            self._checking = asyncio.create_task(self._check(when_damaged))
+
+    def ask_before_deleting(self, may_go: Callable[[str], bool], stays: Callable[[str], object]) -> None:
+        """Ask `may_go` before a conversation goes because of the limits, and again once it is gone.
+
+        Where it is still there after all, call `stays`.
+        """
         self._conversation_limits.may_go = may_go
+        self._conversation_limits.stays = stays
 
     def has_grown(self) -> None:
         """Apply the limits in the background, unless that was done a short while ago, and index what is new."""
@@ -82,6 +105,10 @@ class SqlStore:
         self._output_limits.stop()
         self._conversation_limits.stop()
         self._index.stop()
+        self._database.stop_check()
+        if self._checking:
+            await asyncio.wait([self._checking], timeout=LONGEST_WAIT_SECONDS)
+            self._checking.cancel()
         await self._tasks.finished()
         await self._database.aclose()
 
@@ -89,6 +116,14 @@ class SqlStore:
         """Bring the index for searches up to date in the background after so many seconds, unless that is to come."""
         if self.is_durable and (self._indexing is None or self._indexing.done()):
             self._indexing = self._tasks.start(self._index.keep_up(wait))
+
+    async def _check(self, when_damaged: Callable[[StoreDamaged], object]) -> None:
+        try:
+            await self._database.check()
+        except StoreDamaged as damage:
+            when_damaged(damage)
+        except StoreUnavailable as error:
+            log.debug("The store could not be checked: %s", error)
 
     async def _apply_limits(self) -> None:
         self._limited = self._clock()
