@@ -15,6 +15,7 @@
     │   ├── UnsupportedMediaType       415
     │   └── ContextOverflow            400 context_length_exceeded, with the numbers
     ├── TooManyRequests                429 queue_full, with Retry-After
+    ├── StoreOpening                   503 store_opening, with Retry-After
     └── UpstreamError                  502 upstream_error
         ├── UpstreamUnreachable        503 no server listens at the address
         ├── UpstreamRejected           the upstream's own 4xx status, with its own words
@@ -29,7 +30,18 @@ what happened, where, and what the person can do.
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+ANTHROPIC_TYPES: Final = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""The types of errors in Anthropic's API by their status, as far as they have one of their own."""
 
 
 class ElbowroomError(Exception):
@@ -51,6 +63,16 @@ class ElbowroomError(Exception):
     def as_openai(self) -> dict[str, Any]:
         """Return the OpenAI error object: `{"error": {message, type, param, code}}`."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+    def as_anthropic(self) -> dict[str, Any]:
+        """Return the error object of Anthropic's API: `{"type": "error", "error": {type, message}}`."""
+        kind = ANTHROPIC_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
+        return {"type": "error", "error": {"type": kind, "message": self.message}}
+
+
+def is_panic(error: BaseException) -> bool:
+    """Tell whether an error is a panic of a library written in Rust, which is no Exception."""
+    return type(error).__name__ == "PanicException"
 
 
 class SettingsError(ElbowroomError):
@@ -152,6 +174,14 @@ class ContextOverflow(RequestError):
         self.window = window
         self.prompt_tokens = prompt_tokens
 
+    def as_anthropic(self) -> dict[str, Any]:
+        """Return Anthropic's error object, with the words by which its clients know an overflow."""
+        shown = super().as_anthropic()
+        if self.window is not None and self.prompt_tokens is not None:
+            known = f"prompt is too long: {self.prompt_tokens} tokens > {self.window} maximum"
+            shown["error"]["message"] = f"{known}. {self.message}"
+        return shown
+
 
 class WindowUnknown(ElbowroomError):
     """The size of the model's window is unknown, so elbowroom cannot keep requests inside it."""
@@ -181,6 +211,20 @@ class TooManyRequests(ElbowroomError):
         self.retry_after = retry_after
 
 
+class StoreOpening(ElbowroomError):
+    """What is kept cannot be told yet, for the database is being opened; `retry_after` is in seconds."""
+
+    status = 503
+    code = "store_opening"
+    retry_after = 2
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The database of conversations is still being opened, so what is kept cannot be told yet. Ask again in "
+            f"{self.retry_after} s."
+        )
+
+
 class UpstreamError(ElbowroomError):
     """The server that runs the model failed."""
 
@@ -207,11 +251,11 @@ class UpstreamRejected(UpstreamError):
 
 
 class UpstreamBusy(UpstreamError):
-    """The upstream takes no more requests just now; `retry_after` is its Retry-After header, unchanged."""
+    """The upstream takes no more requests just now; `retry_after` is in how many seconds to ask again."""
 
     code = "upstream_busy"
 
-    def __init__(self, message: str, *, status: int = 503, retry_after: str | None = None) -> None:
+    def __init__(self, message: str, *, status: int = 503, retry_after: int | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after

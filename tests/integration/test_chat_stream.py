@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from chatting import (
+    MODEL,
     RAW_MODEL,
     chat_body,
     chunks_of,
@@ -187,13 +188,14 @@ async def test_open_webui_that_asks_for_usage_gets_it_once(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-async def test_reasoning_in_the_upstreams_field(pair: Pair, field: str) -> None:
-    """Thoughts go to the client apart from the answer, under the name that the model's server uses."""
+async def test_reasoning_under_both_names(pair: Pair, field: str) -> None:
+    """Thoughts go to the client apart from the answer, under both names, whichever the model's server uses."""
     served, studio = pair
     studio.enqueue(Script(Raw(delta_frame({field: "Let me "}) + delta_frame({field: "see."})), "Yes."))
     chunks = chunks_of(await stream_bytes(served, chat_body()))
-    thoughts = [chunk["choices"][0]["delta"].get(field, "") for chunk in chunks]
-    assert "".join(thoughts) == "Let me see."
+    for name in ("reasoning_content", "reasoning"):
+        thoughts = [chunk["choices"][0]["delta"].get(name, "") for chunk in chunks]
+        assert "".join(thoughts) == "Let me see."
     assert text_of(chunks) == "Yes."
 
 
@@ -203,7 +205,7 @@ async def test_reasoning_in_both_fields_is_shown_once(pair: Pair) -> None:
     both = {"reasoning_content": "Hm.", "reasoning": "Hm."}
     studio.enqueue(Script(Raw(delta_frame(both)), "Yes."))
     stream = await stream_bytes(served, chat_body())
-    assert stream.count(b"Hm.") == 1
+    assert stream.count(b'"reasoning":"Hm."') == stream.count(b'"reasoning_content":"Hm."') == 1
 
 
 async def test_logprobs(pair: Pair) -> None:
@@ -216,6 +218,19 @@ async def test_logprobs(pair: Pair) -> None:
     assert [c["choices"][0]["logprobs"] for c in chunks if c["choices"][0].get("logprobs")] == [logprobs]
     assert studio.chats[0].body["logprobs"] is True
     assert studio.chats[0].body["top_logprobs"] == 1
+
+
+@MODELS
+async def test_what_the_engine_says_of_itself(pair: Pair, model: str) -> None:
+    """Its fingerprint and its timings come with the end of an answer, streamed and whole."""
+    served, studio = pair
+    facts = {"system_fingerprint": MODEL, "timings": {"predicted_per_second": 31.5}}  # the simulator's fingerprint
+    end = Raw(delta_frame({"content": ""}, "stop", timings=facts["timings"]))
+    studio.enqueue(Script("Yes.", end), Script("Yes.", end))
+    finish = next(c for c in chunks_of(await stream_bytes(served, chat_body(model=model))) if c.get("timings"))
+    whole = await served.chat(model)
+    for answer in (finish, whole):
+        assert {name: answer[name] for name in facts} == facts
 
 
 async def test_numbers_that_json_does_not_have_become_null(pair: Pair) -> None:

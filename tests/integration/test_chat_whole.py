@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chatting import RAW_MODEL, chat_body, delta_frame, elbowroom_with_studio
+from chatting import MODEL, RAW_MODEL, chat_body, delta_frame, elbowroom_with_studio
 from serving import Served
 
 from elbowroom.demo import Cut, Error, Raw, Reasoning, Reply, Script, SimulatedLMStudio
@@ -48,12 +48,18 @@ async def test_form(pair: Pair, model: str) -> None:
                 "finish_reason": "stop",
             }
         ],
+        "system_fingerprint": MODEL,  # as the simulator calls its engine
         "usage": {
             "prompt_tokens": sent.prompt_tokens,
             "completion_tokens": sent.completion_tokens,
             "total_tokens": (sent.prompt_tokens or 0) + sent.completion_tokens,
         },
     }
+
+
+def both_names(thought: str) -> dict[str, str]:
+    """Return a thought under the names that clients know one of."""
+    return {"reasoning_content": thought, "reasoning": thought}
 
 
 @MODELS
@@ -67,11 +73,11 @@ async def test_finish_reason_is_carried(pair: Pair, model: str, reason: str) -> 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 async def test_reasoning_stands_apart(pair: Pair, field: str) -> None:
-    """Thoughts are not part of the content, whatever the upstream calls them."""
+    """Thoughts are not part of the content; they come under both names, whichever the upstream uses."""
     served, studio = pair
     studio.enqueue(Script(Raw(delta_frame({field: "Let me see."})), "Yes."))
     message = (await served.chat("writer"))["choices"][0]["message"]
-    assert message == {"role": "assistant", "content": "Yes.", "refusal": None, "reasoning_content": "Let me see."}
+    assert message == {"role": "assistant", "content": "Yes.", "refusal": None, **both_names("Let me see.")}
 
 
 async def test_thoughts_alone(pair: Pair) -> None:
@@ -79,7 +85,7 @@ async def test_thoughts_alone(pair: Pair) -> None:
     served, studio = pair
     studio.enqueue(Script(Reasoning("Hm."), finish_reason="length"))
     [choice] = (await served.chat("writer"))["choices"]
-    assert choice["message"] == {"role": "assistant", "content": "", "refusal": None, "reasoning_content": "Hm."}
+    assert choice["message"] == {"role": "assistant", "content": "", "refusal": None, **both_names("Hm.")}
     assert choice["finish_reason"] == "length"
 
 

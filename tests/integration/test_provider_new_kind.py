@@ -46,10 +46,6 @@ class Echo:
         yield [TextDelta(str(body["messages"][-1]["content"]))]
         yield [Finished("stop"), UsageReport({"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11})]
 
-    async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Not asked for: the server streams from providers that manage contexts."""
-        raise NotImplementedError
-
     @asynccontextmanager
     async def passed(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[PassedAnswer]:
         """Have no other routes."""

@@ -127,7 +127,7 @@ async def test_numbers_no_client_could_read_become_null(served: Served, upstream
 async def test_a_stream_keeps_text_thoughts_calls_finish_and_usage(
     served: Served, upstream: FakeUpstream, kind: str
 ) -> None:
-    """What a relayed stream says arrives, under one id, with the usage that was asked for."""
+    """What a relayed stream says arrives, with the usage that was asked for."""
     usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8, "x_vendor": 1}
     call = {"tool_calls": [{"index": 0, "id": "7", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
     upstream.answers[CHAT] = streams(
@@ -149,7 +149,6 @@ async def test_a_stream_keeps_text_thoughts_calls_finish_and_usage(
         frames = parse_frames(await response.read())
     assert frames.pop() == "[DONE]"
     assert frames.pop()["usage"] == usage
-    assert len({frame["id"] for frame in frames}) == 1
     choices = [frame["choices"][0] for frame in frames]
     assert choices[-1]["finish_reason"] == "tool_calls"
     assert "".join(choice["delta"].get("content") or "" for choice in choices) == "Hi"

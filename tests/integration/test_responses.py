@@ -134,7 +134,10 @@ async def test_what_reaches_the_model(tmp_path: Path) -> None:
             [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts}],
             model=RAW_MODEL,
             instructions="Be kind.",
-            text={"format": {"type": "json_schema", "name": "thing", "schema": schema, "strict": True}},
+            text={
+                "format": {"type": "json_schema", "name": "thing", "schema": schema, "strict": True},
+                "verbosity": "low",
+            },
             max_output_tokens=50,
             reasoning={"effort": "low"},
             repeat_penalty=1.1,
@@ -152,7 +155,8 @@ async def test_what_reaches_the_model(tmp_path: Path) -> None:
         assert "Be brief." in system
         assert body["response_format"]["json_schema"] == {"name": "thing", "schema": schema, "strict": True}
         assert (body["max_tokens"], body["reasoning_effort"], body["repeat_penalty"]) == (50, "low", 1.1)
-        assert not {"input", "prompt_cache_key", "service_tier", "include", "store", "text"} & set(body)
+        assert (body["service_tier"], body["verbosity"]) == ("auto", "low")
+        assert not {"input", "prompt_cache_key", "include", "store", "text"} & set(body)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +165,6 @@ async def test_what_reaches_the_model(tmp_path: Path) -> None:
         ({"conversation": "conv_1"}, "conversation"),
         ({"prompt": {"id": "a"}}, "prompt"),
         ({"background": True}, "background"),
-        ({"tools": [{"type": "code_interpreter"}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice"),
         ({"tool_choice": []}, "tool_choice"),
@@ -169,7 +172,7 @@ async def test_what_reaches_the_model(tmp_path: Path) -> None:
         ({"instructions": ["a"]}, "instructions"),
         ({"previous_response_id": {}}, "previous_response_id"),
         ({"tools": {}}, "tools"),
-        ({"tools": ["a"]}, "tools[0].type"),
+        ({"tools": ["a"]}, "tools[0]"),
         ({"text": {"format": {"type": "grammar"}}}, "text.format"),
         ({"temperature": "hot"}, "temperature"),
         ({"input": []}, "input"),

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 VERSION: Final = "0.3.36"
 SHA256: Final = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
 FILE_NAME: Final = f"llama_cpp_python-{VERSION}.tar.gz"
-MODELS: Final = PurePosixPath(f"llama_cpp_python-{VERSION}/vendor/llama.cpp/models")
+LLAMA_CPP: Final = PurePosixPath(f"llama_cpp_python-{VERSION}/vendor/llama.cpp")
+MODELS: Final = LLAMA_CPP / "models"
+TEMPLATES: Final = MODELS / "templates"
+TESTS: Final = LLAMA_CPP / "tools/server/tests"
 DOWNLOAD_TIMEOUT: Final = 300.0  # seconds, for 77 MB
 
 # pip asks a source archive's build backend for metadata even when it only downloads. This stands in for the
@@ -82,6 +85,20 @@ def download(folder: Path) -> None:
         raise ArchiveUnavailableError(last_line) from error
 
 
+def unpack_server_tests(archive: Path, folder: Path) -> Path:
+    """Write the tests of llama.cpp's server and the chat templates that they use below `folder`; return the tests'."""
+    with tarfile.open(archive) as members:
+        for member in members:
+            path = PurePosixPath(member.name)
+            if member.isfile() and (path.parent in (TEMPLATES, TESTS / "unit") or path == TESTS / "utils.py"):
+                content = members.extractfile(member)
+                assert content is not None
+                place = folder / path.relative_to(LLAMA_CPP)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(content.read())
+    return folder / TESTS.relative_to(LLAMA_CPP)
+
+
 def unpack_models(archive: Path, folder: Path) -> None:
     """Write the vocabularies (`ggml-vocab-*.gguf`) and chat templates (`*.jinja`) flat into `folder`."""
     with tarfile.open(archive) as members:
@@ -93,7 +110,7 @@ def unpack_models(archive: Path, folder: Path) -> None:
 
 def vocabularies_and_templates(members: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """Pick the members that are wanted, and plain files only."""
-    wanted = {MODELS: ".gguf", MODELS / "templates": ".jinja"}
+    wanted = {MODELS: ".gguf", TEMPLATES: ".jinja"}
     for member in members:
         path = PurePosixPath(member.name)
         if member.isfile() and wanted.get(path.parent) == path.suffix:

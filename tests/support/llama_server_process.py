@@ -1,7 +1,7 @@
 """The engine's own process: serves one model until the parent closes standard input, or dies.
 
-Run with one argument, a JSON object that `llama_server.LlamaServer` writes. The only line on standard output
-is the address; everything that the engine logs goes to standard error.
+Run with one argument, a JSON object that `llama_server.LlamaServer` writes; `more` has parameters by llama.cpp's own
+names. The only line on standard output is the address; everything that the engine logs goes to standard error.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ def parameters(settings: dict[str, Any]) -> xllamacpp.CommonParams:
     chosen.ui = chosen.warmup = chosen.fit_params = False
     chosen.offline = True
     chosen.verbosity = 2
+    for name, value in settings.get("more", {}).items():
+        place, _, last = name.rpartition(".")
+        setattr(getattr(chosen, place) if place else chosen, last, value)
     return chosen
 
 

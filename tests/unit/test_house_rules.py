@@ -32,13 +32,16 @@ ROOMS = (
 )
 INSIDE = {
     "tokens": ("errors images anchoring | files templates | count worker | renderer | families | file_counter counter"),
-    "providers": "base failures | upstream | stream | pass_through | openai_compatible | lmstudio | seen registry",
+    "providers": (
+        "base failures | upstream | stream renaming | pass_through | lmstudio | windows | openai_compatible "
+        "| seen registry"
+    ),
     "context": (
         "transcript budget remote_images | canonical seam templates outputs conversation observations "
         "| ledger memories branch compaction | chains manager put_back"
     ),
     "store": (
-        "base | lock changes packed message_parts inspection | index | sql | write_behind "
+        "base | clock lock changes packed message_parts inspection | index | sql | write_behind "
         "| rows outputs stand_by | conversations | store"
     ),
     "agents": (
@@ -47,7 +50,7 @@ INSIDE = {
     ),
     "server": (
         "state encode | guard metrics | request middleware page models | event_stream | chat conversations "
-        "| responses passing settings | app | listen"
+        "| responses messages passing settings | app | listen"
     ),
 }
 """The order inside a room: what stands left of a bar may be imported by what stands right of it, not the reverse."""

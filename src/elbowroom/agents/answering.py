@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from elbowroom.agents.answer import Answer, AnswerEvent, ClientLeft, Notice, Sink
 from elbowroom.agents.catalog import Target
@@ -18,9 +18,10 @@ from elbowroom.agents.tools import with_arranged_tools
 from elbowroom.agents.turn import ReplyStream, RunSettings, Turn
 from elbowroom.context.observations import Observations
 from elbowroom.context.seam import without_notices
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
+from elbowroom.store import Store
 
 Begun = Callable[[TurnRecorder], object]
 """Takes the recorder of a turn before the first word of the answer, and again once its conversation is found."""
@@ -28,8 +29,7 @@ Answerer = Callable[[Target, ChatRequest, Sink, RunSettings, Answer], Awaitable[
 """Adds to the answer until it is whole, and returns it."""
 
 
-NOT_RELAYED: Final = frozenset({"event", "selected_model_id"})
-"""Fields of a completion that could push events into a browser."""
+CHATS: Final = "chat/completions"
 
 
 def ignore(_: TurnRecorder) -> None:
@@ -51,6 +51,7 @@ async def answer(
     be kept, nothing of it is stored. Tasks and relayed requests are no turns. Raises ElbowroomError. Cancelling this
     closes the upstream at once.
     """
+    _refuse_several(request)
     shared, said = settings.shared, Answer()
     with shared.running.entered(_key_of_chat(target, request)) as running:
         if not is_turn(target, request):
@@ -59,6 +60,8 @@ async def answer(
                     await shared.admission.before_task(chat_key(target, request))
                 answer_beside = _relay_stream if target.is_relay else answer_task
                 return _noted(await answer_beside(target, request, sink, settings))
+        if keeps:
+            shared.store.open_soon()
         if target.agent is not None:
             _ = shared.sdk.begin()  # which takes a second; all that comes first takes some of it
         asked = await shared.recording.asked(target, request)
@@ -75,7 +78,9 @@ async def answer(
             with running.stoppable():
                 with _observed(target, request, shared.observations, running):
                     answerer = await _answerer(target, settings)
-                    await answerer(target, request, _watched(_named(sink, recorder), running), settings, said)
+                    await answerer(
+                        target, request, _watched(_named(sink, recorder, shared.store), running), settings, said
+                    )
                     await recorder.is_found()
                 is_whole = not said.is_interrupted
         finally:
@@ -88,7 +93,7 @@ async def answer(
         return _noted(said)
 
 
-async def relay(target: Target, request: ChatRequest, settings: RunSettings) -> dict[str, Any]:
+async def relay(target: Target, request: ChatRequest, settings: RunSettings) -> bytes:
     """Return the whole completion of a relayed model as the upstream sent it. Raises ElbowroomError."""
     admission, key = settings.shared.admission, chat_key(target, request)
     with settings.shared.running.entered(_key_of_chat(target, request)):
@@ -98,11 +103,50 @@ async def relay(target: Target, request: ChatRequest, settings: RunSettings) -> 
         return await admission.giving_way(key, lambda: _relay_completion(target, request))
 
 
-async def _relay_completion(target: Target, request: ChatRequest) -> dict[str, Any]:
-    """Send the client's body on, and return the upstream's completion without the fields that are not relayed."""
-    completion = await target.provider.complete(relay_body(request, target.model))
-    kept = {key: value for key, value in completion.items() if key not in NOT_RELAYED}
-    return {**kept, "model": target.name}
+async def _relay_completion(target: Target, request: ChatRequest) -> bytes:
+    """Send the client's body on, and return the upstream's completion under the name that the client gave."""
+    async with target.provider.passed(CHATS, relay_body(request, target.model)) as passed:
+        text = await passed.text(request.model)
+        request_facts().take_usage(passed.usage)
+        return text
+
+
+async def relay_stream(
+    target: Target, request: ChatRequest, settings: RunSettings, sink: Callable[[Sequence[bytes]], Awaitable[None]]
+) -> None:
+    """Send the client's body on, and hand the frames of the upstream's stream to the sink. Raises ElbowroomError."""
+    shared = settings.shared
+    with (
+        shared.running.entered(_key_of_chat(target, request)) as running,
+        _observed(target, request, shared.observations, running),
+    ):
+        if request.caller.may_wait:
+            await shared.admission.before_task(chat_key(target, request))
+        await _relay_frames(target, request, sink)
+
+
+async def _relay_frames(
+    target: Target, request: ChatRequest, sink: Callable[[Sequence[bytes]], Awaitable[None]]
+) -> None:
+    async with (
+        target.provider.passed(CHATS, relay_body(request, target.model)) as passed,
+        aclosing(passed.frames(request.model)) as frames,
+    ):
+        async for some in frames:
+            await sink([some])
+    facts = request_facts()
+    facts.take_usage(passed.usage)
+    facts.steps, facts.finish_reason = 1, passed.finish_reason
+
+
+def _refuse_several(request: ChatRequest) -> None:
+    """Raise RequestError where the client wants several answers at once: each would need a window of its own."""
+    if request.body.get("n") not in (None, 1):
+        raise RequestError(
+            "n has to be 1: a local model gives one answer at a time. Only requests for models of a provider with "
+            "manage_context = false, which are passed on as they come, may ask for more.",
+            param="n",
+        )
 
 
 def is_turn(target: Target, request: ChatRequest) -> bool:
@@ -134,7 +178,7 @@ async def _answerer(target: Target, settings: RunSettings) -> Answerer:
     return lambda target, request, sink, settings, said: run_agent(target, agent, request, sink, settings, said)
 
 
-def _named(sink: Sink, recorder: TurnRecorder) -> Sink:
+def _named(sink: Sink, recorder: TurnRecorder, store: Store) -> Sink:
     """Return a sink that waits a moment before its first events: these go out with the conversation's id."""
     has_waited = False
 
@@ -142,10 +186,11 @@ def _named(sink: Sink, recorder: TurnRecorder) -> Sink:
         nonlocal has_waited
         if not has_waited:
             has_waited = True
+            await store.ready_for_words()
             await recorder.is_found()
         await sink(events)
 
-    return sink if recorder.is_placed else sent
+    return sink if recorder.is_placed and not store.is_opening else sent
 
 
 def _watched(sink: Sink, running: RunningAnswer) -> Sink:

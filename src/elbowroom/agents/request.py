@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from elbowroom.errors import RequestError
+from elbowroom.errors import BodyTooLarge, RequestError
 
 KnownBy = Literal["name", "token", "nobody else", "nothing"]
 """How a caller is identified: by a user's name, by the server's token, as the only user there is, or not at all."""
@@ -13,6 +13,9 @@ TEMPORARY: Final = ("temporary:", "local:")
 STRANGERS: Final = "\0strangers"
 """The owner of the conversations of all callers who are not identified; no client can send this name."""
 OWN_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
+MAX_MESSAGES: Final = 20_000
+MAX_TOOLS: Final = 2_000
+"""What is more than this would be worked on for minutes, and fits no window."""
 PLAIN: Final = 2
 """The keys of a message that has a role and a content, as nearly all do."""
 ROLES_WITHOUT_CONTENT = frozenset({"assistant"})
@@ -77,8 +80,9 @@ class OnlyUser:
 class ChatRequest:
     """The body of `POST /v1/chat/completions`.
 
-    `messages` and `tools` are the client's own objects, never changed. `fields` holds whatever else was sent and
-    goes to the model as it stands; `body` is the whole. `caller` is who asks, as far as that is known.
+    `messages` and `tools` are the client's own objects, never changed; tools that `tool_choice` does not allow are left
+    out. `fields` holds whatever else was sent and goes to the model as it stands; `body` is the whole. `caller` is who
+    asks, as far as that is known.
     """
 
     model: str
@@ -94,7 +98,7 @@ class ChatRequest:
 def parse_chat_request(body: Any) -> ChatRequest:
     """Check a parsed body and take it apart.
 
-    Raises RequestError that names the field and what belongs there.
+    Raises RequestError that names the field and what belongs there, BodyTooLarge for too many messages or tools.
     """
     if not isinstance(body, dict):
         raise RequestError("The body has to be a JSON object with model and messages.")
@@ -104,17 +108,32 @@ def parse_chat_request(body: Any) -> ChatRequest:
     stream = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise RequestError(f"stream has to be true or false, not {_shown(stream)}.", param="stream")
-    if body.get("n") not in (None, 1):
-        raise RequestError("n has to be 1: a local model gives one answer at a time.", param="n")
+    fields = {name: value for name, value in body.items() if name not in OWN_FIELDS}
+    tools, fields = _allowed(_checked_tools(body.get("tools")), fields)
     return ChatRequest(
         model=model,
         messages=_checked_messages(body.get("messages")),
         stream=bool(stream),
         wants_usage=_wants_usage(body.get("stream_options")),
-        tools=_checked_tools(body.get("tools")),
-        fields={name: value for name, value in body.items() if name not in OWN_FIELDS},
+        tools=tools,
+        fields=fields,
         body=body,
     )
+
+
+def _allowed(
+    tools: tuple[dict[str, Any], ...], fields: dict[str, Any]
+) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+    """Return only the tools that the choice of tools allows, and its mode as the choice: local engines know no more."""
+    choice = fields.get("tool_choice")
+    match choice.get("allowed_tools") if isinstance(choice, dict) else None:
+        case {"mode": "auto" | "required" as mode, "tools": list() as named}:
+            names = {tool_name(tool) for tool in named if isinstance(tool, dict)} - {None}
+            allowed = tuple(tool for tool in tools if tool_name(tool) in names)
+            rest = {name: value for name, value in fields.items() if name != "tool_choice"}
+            return allowed, {**rest, "tool_choice": mode} if allowed else rest
+        case _:
+            return tools, fields
 
 
 def own_request(model: str, messages: Sequence[dict[str, Any]]) -> ChatRequest:
@@ -131,10 +150,16 @@ def tool_name(tool: dict[str, Any]) -> str | None:
 def _checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:
     if not isinstance(messages, list) or not messages:
         raise RequestError("messages has to be a list with at least one message.", param="messages")
+    _check_number(messages, MAX_MESSAGES, "messages")
     for index, message in enumerate(messages):
         if not _is_plain(message):
             _check_message(message, f"messages[{index}]")
     return tuple(messages)
+
+
+def _check_number(items: list[Any], most: int, name: str) -> None:
+    if len(items) > most:
+        raise BodyTooLarge(f"The request has {len(items):,} {name}: elbowroom takes at most {most:,}.", param=name)
 
 
 def _is_plain(message: Any) -> bool:
@@ -192,6 +217,7 @@ def _checked_tools(tools: Any) -> tuple[dict[str, Any], ...]:
         return ()
     if not isinstance(tools, list):
         raise RequestError(f"tools has to be a list, not {_shown(tools)}.", param="tools")
+    _check_number(tools, MAX_TOOLS, "tools")
     for index, tool in enumerate(tools):
         where = f"tools[{index}]"
         if not isinstance(tool, dict):

@@ -270,6 +270,11 @@ class Running:
         """Stop the one turn with this id, if it runs, as `cancel` does."""
         await _stopped(self._with_id(owner, turn_id), last_words=False)
 
+    async def turn_ended(self, owner: str, turn_id: str) -> None:
+        """Wait until the one turn with this id has ended, if it runs."""
+        if answers := self._with_id(owner, turn_id):
+            await asyncio.wait([answer.ended for answer in answers])
+
     def _with_id(self, owner: str, turn_id: str) -> list[RunningAnswer]:
         """Return the owner's turn with this id, also before its conversation is known."""
         return [answer for answer in self._answers if answer.owner == owner and answer.id == turn_id]

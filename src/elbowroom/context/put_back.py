@@ -154,7 +154,7 @@ def _sound(messages: Sequence[Message]) -> Iterator[_Said]:
         if message.get("role") == "tool":
             continue
         calls = enumerate(calls_of(message))
-        answered = tuple((call, answers[at, position]) for position, call in calls if (at, position) in answers)
+        answered = tuple((call, safe[answers[at, position]]) for position, call in calls if (at, position) in answers)
         yield _Said(_without_calls(message), answered)
 
 

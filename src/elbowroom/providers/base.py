@@ -1,9 +1,10 @@
-"""What every provider offers, and the values it speaks in."""
+"""What every provider offers, the values it speaks in, and how pieces of them are put together."""
 
+import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -18,15 +19,14 @@ class TextDelta(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True, gc=False):
-    """A piece of the model's thinking, under the field name that its upstream uses."""
+    """A piece of the model's thinking."""
 
     text: str
-    field: Literal["reasoning_content", "reasoning"] = "reasoning_content"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """A piece of the tool call number `index`: its first piece has the name, later ones more of the arguments."""
+    """A piece of the tool call number `index`: the name, a part of it, or a part of the arguments, in any order."""
 
     index: int
     name: str | None
@@ -47,7 +47,14 @@ class UsageReport:
     usage: dict[str, Any]
 
 
-StreamEvent = TextDelta | ReasoningDelta | ToolCallDelta | Finished | UsageReport
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What the upstream says of itself at the end: its `system_fingerprint`, and the `timings` of llama.cpp."""
+
+    facts: dict[str, Any]
+
+
+StreamEvent = TextDelta | ReasoningDelta | ToolCallDelta | EngineFacts | Finished | UsageReport
 
 State = Literal["loaded", "loading", "not-loaded"]
 
@@ -80,13 +87,27 @@ class ModelInfo:
 
 
 class PassedAnswer(Protocol):
-    """An answer of an upstream with the status 200. Its methods raise only ElbowroomErrors."""
+    """An answer of an upstream with the status 200. Its methods raise only ElbowroomErrors.
+
+    What is passed on is what came, byte for byte, but under the name by which the client has asked for the model.
+    """
+
+    @property
+    def usage(self) -> dict[str, Any] | None:
+        """The usage that the answer has reported so far."""
+
+    @property
+    def finish_reason(self) -> str:
+        """Why a chat's answer has ended; empty before its end, and for other answers."""
 
     async def whole(self) -> dict[str, Any]:
         """Return an answer that is one JSON object."""
 
-    def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the objects of a stream up to its end, and no faster than they are taken."""
+    async def text(self, model: str) -> bytes:
+        """Return an answer that is one JSON object, as text."""
+
+    def frames(self, model: str) -> AsyncGenerator[bytes, None]:
+        """Yield the frames of a stream up to its end, without the last one, and no faster than they are taken."""
 
 
 class ModelManagement(Protocol):
@@ -142,11 +163,8 @@ class Provider(Protocol):
         The generator ends where a complete answer ends, and raises a failure. Closing it closes the socket.
         """
 
-    async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a chat request that does not stream and return the completion as the upstream sent it."""
-
     def passed(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[PassedAnswer]:
-        """Send a request unchanged to another of OpenAI's routes, such as `embeddings`; yields the answer.
+        """Send a request unchanged to one of OpenAI's routes, such as `embeddings`; yields the answer.
 
         Leaving the context before the answer's end closes the socket.
         """
@@ -159,3 +177,76 @@ class Provider(Protocol):
 
     async def aclose(self) -> None:
         """Cancel the provider's own work, such as loading a model, and close its connections."""
+
+
+FIRST_HALVES: Final = ("\ud800", "\udbff")
+"""The first and the last half character that another half has to follow."""
+
+
+class Halves:
+    """Joins characters whose halves come in two pieces of one text, and replaces halves that stay alone."""
+
+    def __init__(self) -> None:
+        self.held = ""
+
+    def joined(self, text: str) -> str:
+        """Return a piece of the text; half a character at its end waits for the next piece."""
+        text, self.held = self.held + text, ""
+        if text and FIRST_HALVES[0] <= text[-1] <= FIRST_HALVES[1]:
+            text, self.held = text[:-1], text[-1]
+        return whole_characters(text)
+
+    def rest(self) -> str:
+        """Return what stands for a half that has waited in vain."""
+        held, self.held = self.held, ""
+        return whole_characters(held)
+
+
+def whole_characters(text: str) -> str:
+    """Join the halves of split characters, and replace halves without the other half, which no encoder takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+class CallPieces:
+    """Reads the pieces of the tool calls in one answer, and finds the number of a call that a piece does not give."""
+
+    def __init__(self) -> None:
+        self._latest = 0
+        self._by_id: dict[str, int] = {}
+
+    def read(self, tool_calls: Any, *, is_whole: bool = False) -> list[ToolCallDelta]:
+        """Return the pieces in a delta's `tool_calls`, or the calls of a whole answer; what says nothing is none."""
+        deltas = []
+        for position, call in enumerate(tool_calls if isinstance(tool_calls, list) else []):
+            if not isinstance(call, dict):
+                continue
+            function = call["function"] if isinstance(call.get("function"), dict) else {}
+            name = function.get("name") if isinstance(function.get("name"), str) else None
+            arguments, call_id = _arguments(function.get("arguments")), call.get("id")
+            if name or arguments or call_id:
+                self._latest = position if is_whole else self._index_of(call, position, begins=bool(name))
+                deltas.append(ToolCallDelta(self._latest, whole_characters(name or "") or None, arguments))
+        return deltas
+
+    def _index_of(self, call: dict[str, Any], position: int, *, begins: bool) -> int:
+        """Return the number that a piece gives, else that of its id, else its place; a bare piece goes on."""
+        index, call_id = call.get("index"), call.get("id")
+        if not isinstance(index, int):
+            if isinstance(call_id, str) and call_id in self._by_id:
+                return self._by_id[call_id]
+            index = position if begins or call_id or position else self._latest
+            while begins and call_id and index in self._by_id.values():
+                index += 1
+        if isinstance(call_id, str) and call_id:
+            self._by_id[call_id] = index
+        return index
+
+
+def _arguments(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False)

@@ -12,11 +12,12 @@ import aiohttp
 
 from elbowroom.caches import Recent
 from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamError, UpstreamRejected
-from elbowroom.providers.base import ModelInfo, ModelManagement, PassedAnswer, StreamEvent
+from elbowroom.providers.base import ModelInfo, ModelManagement, PassedAnswer, State, StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.pass_through import pass_through
-from elbowroom.providers.stream import ChatAnswer, read_completion
+from elbowroom.providers.stream import ChatAnswer
 from elbowroom.providers.upstream import FRESH_SECONDS, RecentModels, Upstream
+from elbowroom.providers.windows import Windows, size, window_in_row
 from elbowroom.settings.fields import expanded
 from elbowroom.tokens.count import CannotCount, Counter, TokenCount
 from elbowroom.tokens.counter import TokenCounter
@@ -54,10 +55,11 @@ class OpenAICompatible:
         self._tools = tools or CountingTools()
         self._model_files = model_files or {}
         self._counters = Recent[str, TokenCounter]("counters", COUNTERS_KEPT)
+        self._windows = Windows(self._upstream, self._base.removesuffix("/v1"))
         self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
 
     async def models(self) -> Sequence[ModelInfo]:
-        """Return what the server lists, with a window where it tells one (vLLM does)."""
+        """Return what the server lists, with the windows that it tells."""
         return await self._models.get()
 
     async def ready(self, model: str) -> ModelInfo:
@@ -78,13 +80,8 @@ class OpenAICompatible:
             while events := await answer.more():
                 yield events
 
-    async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a chat request that does not stream and return the completion as the server sent it."""
-        with closing(await self._upstream.post(f"{self._base}/chat/completions", body)) as response:
-            return await read_completion(response, self._upstream.source)
-
     def passed(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[PassedAnswer]:
-        """Send a request unchanged to another of OpenAI's routes, and yield the answer."""
+        """Send a request unchanged to one of OpenAI's routes, and yield the answer."""
         return pass_through(self._upstream, f"{self._base}/{path}", body)
 
     async def overflow_policy(self, model: str) -> str | None:
@@ -109,19 +106,15 @@ class OpenAICompatible:
         rows = answer.get("data") if isinstance(answer, dict) else answer
         if not isinstance(rows, list):
             raise UpstreamError(f"{self.name} at {self._base}/models does not list its models.")
-        return [self._model(row) for row in rows if isinstance(row, dict) and isinstance(row.get("id"), str)]
+        rows = [row for row in rows if isinstance(row, dict) and isinstance(row.get("id"), str)]
+        windows = await self._windows.of(rows) if self.manages_context else {}
+        return [self._model(row, windows.get(row["id"]) or window_in_row(row)) for row in rows]
 
     def _is_named(self, info: ModelInfo, name: str) -> bool:
         return info.id == name
 
-    def _model(self, row: Mapping[str, Any]) -> ModelInfo:
-        window = row.get("max_model_len")
-        return ModelInfo(
-            id=row["id"],
-            provider=self.id,
-            name=row["id"],
-            loaded_context=window if isinstance(window, int) and window > 0 else None,
-        )
+    def _model(self, row: Mapping[str, Any], window: int | None) -> ModelInfo:
+        return ModelInfo(id=row["id"], provider=self.id, name=row["id"], loaded_context=window)
 
 
 def _with_version(base_url: str) -> str:
@@ -213,22 +206,21 @@ class Ollama(OpenAICompatible):
         if pulled is None:
             raise UpstreamError(f"What answers at {root} is no Ollama: it has no /api/tags.")
         running = _rows(await self._upstream.ask("GET", f"{root}/api/ps")) or []
-        windows = {row["name"]: row.get("context_length") for row in running if isinstance(row.get("name"), str)}
-        return [self._pulled_model(row, windows) for row in pulled if isinstance(row.get("name"), str)]
+        running_windows = {row["name"]: size(row.get("context_length")) for row in running if _has_name(row)}
+        rows = [{**row, "id": row["name"]} for row in pulled if _has_name(row)]
+        windows = await self._windows.of_ollama(rows, running_windows) if self.manages_context else running_windows
+        return [self._pulled_model(row["id"], windows.get(row["id"]), row["id"] in running_windows) for row in rows]
 
     def _is_named(self, info: ModelInfo, name: str) -> bool:
         return info.id in (name, f"{name}:latest")
 
-    def _pulled_model(self, row: Mapping[str, Any], windows: Mapping[str, Any]) -> ModelInfo:
-        name: str = row["name"]
-        window = windows.get(name)
-        return ModelInfo(
-            id=name,
-            provider=self.id,
-            name=name,
-            state="loaded" if name in windows else "not-loaded",
-            loaded_context=window if isinstance(window, int) and window > 0 else None,
-        )
+    def _pulled_model(self, name: str, window: int | None, is_running: bool) -> ModelInfo:
+        state: State = "loaded" if is_running else "not-loaded"
+        return ModelInfo(id=name, provider=self.id, name=name, state=state, loaded_context=window)
+
+
+def _has_name(row: Mapping[str, Any]) -> bool:
+    return isinstance(row.get("name"), str)
 
 
 def _rows(answer: Any) -> list[dict[str, Any]] | None:

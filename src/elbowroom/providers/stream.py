@@ -1,13 +1,21 @@
 """Reads one upstream's answer to a chat: server-sent events as they arrive, the chunks in them, and how it ended."""
 
-import json
 from typing import Any, Final, Literal
 
 import aiohttp
 import msgspec
 
 from elbowroom.errors import ElbowroomError, EmptyReply, StreamCut, UpstreamError, UpstreamTimeout
-from elbowroom.providers.base import Finished, ReasoningDelta, StreamEvent, TextDelta, ToolCallDelta, UsageReport
+from elbowroom.providers.base import (
+    CallPieces,
+    EngineFacts,
+    Finished,
+    Halves,
+    ReasoningDelta,
+    StreamEvent,
+    TextDelta,
+    UsageReport,
+)
 from elbowroom.providers.failures import Overflow, Source, failure_of, not_json, overflow_error
 from elbowroom.providers.upstream import WatchedBody, error_in, parse_upstream_json
 
@@ -171,6 +179,8 @@ class ChunkReader:
         self.has_output = False
         self.finish_reason: str | None = None
         self.usage: dict[str, Any] | None = None
+        self._calls = CallPieces()
+        self._words, self._thoughts = Halves(), Halves()
 
     def read(self, event: ServerSentEvent) -> list[StreamEvent]:
         """Return the events in one server-sent event.
@@ -181,7 +191,7 @@ class ChunkReader:
             chunk = _PLAIN.decode(event.data)
         except (ValueError, RecursionError):
             return self._read_any(event)
-        if event.name == "error":
+        if event.name == "error" or self._words.held or self._thoughts.held:
             return self._read_any(event)
         if self.model is None:
             self.model = chunk.model
@@ -189,10 +199,8 @@ class ChunkReader:
         if delta is None:
             return []
         events: list[StreamEvent] = []
-        if thought := delta.reasoning_content:
+        if thought := delta.reasoning_content or delta.reasoning:
             events.append(ReasoningDelta(thought))
-        elif thought := delta.reasoning:
-            events.append(ReasoningDelta(thought, "reasoning"))
         if text := delta.content:
             events.append(TextDelta(text))
         if events:
@@ -232,27 +240,37 @@ class ChunkReader:
             if error := choice.get("error"):
                 raise failure_of(error, self.source)
             if isinstance(delta := choice.get(part), dict):
-                self._read_delta(delta, choice.get("logprobs"), events)
+                self._read_delta(delta, part, choice.get("logprobs"), events)
             if isinstance(reason := choice.get("finish_reason"), str) and reason:
                 self.finish_reason = reason
-                events.append(Finished(reason))
+                events += [*self._rest(), Finished(reason)]
         if isinstance(usage := chunk.get("usage"), dict) and usage:
             self.usage = usage
             events.append(UsageReport(usage))
+        if events and isinstance(events[-1], Finished | UsageReport) and (facts := _engine_facts(chunk)):
+            events.insert(len(events) - 1, EngineFacts(facts))
         return events
 
-    def _read_delta(self, delta: dict[str, Any], logprobs: Any, events: list[StreamEvent]) -> None:
-        if isinstance(thought := delta.get("reasoning_content"), str) and thought:
-            events.append(ReasoningDelta(thought, "reasoning_content"))
-        elif isinstance(thought := delta.get("reasoning"), str) and thought:
-            events.append(ReasoningDelta(thought, "reasoning"))
+    def _read_delta(self, delta: dict[str, Any], part: str, logprobs: Any, events: list[StreamEvent]) -> None:
+        thoughts = (delta.get("reasoning_content"), delta.get("reasoning"))
+        if thought := next((said for said in thoughts if isinstance(said, str) and said), ""):
+            self.has_output = True
+            if whole := self._thoughts.joined(thought):
+                events.append(ReasoningDelta(whole))
         text = delta.get("content")
         if isinstance(text, str) and text:
-            events.append(TextDelta(text, logprobs))
+            self.has_output = True
+            if (whole := self._words.joined(text)) or logprobs is not None:
+                events.append(TextDelta(whole, logprobs))
         if tool_calls := delta.get("tool_calls"):
-            events.extend(_tool_call_deltas(tool_calls))
+            events.extend(self._calls.read(tool_calls, is_whole=part == "message"))
         if events:
             self.has_output = True
+
+    def _rest(self) -> list[StreamEvent]:
+        """Return what stands for halves of characters whose other half has not come."""
+        thought, text = self._thoughts.rest(), self._words.rest()
+        return [*([ReasoningDelta(thought)] if thought else []), *([TextDelta(text)] if text else [])]
 
     def judge_end(self, window: int | None = None) -> None:
         """Raise StreamCut, EmptyReply or ContextOverflow where the answer that ended is incomplete or empty."""
@@ -277,24 +295,9 @@ class ChunkReader:
         return Overflow(window, prompt) if isinstance(prompt, int) and prompt >= 0.95 * window else None
 
 
-def _tool_call_deltas(tool_calls: Any) -> list[ToolCallDelta]:
-    deltas = []
-    for position, call in enumerate(tool_calls if isinstance(tool_calls, list) else []):
-        if not isinstance(call, dict):
-            continue
-        function = call["function"] if isinstance(call.get("function"), dict) else {}
-        index = call.get("index")
-        name, arguments = function.get("name"), function.get("arguments")
-        if isinstance(arguments, dict):
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        deltas.append(
-            ToolCallDelta(
-                index if isinstance(index, int) else position,
-                name if isinstance(name, str) and name else None,
-                arguments if isinstance(arguments, str) else "",
-            )
-        )
-    return deltas
+def _engine_facts(chunk: dict[str, Any]) -> dict[str, Any]:
+    kinds = (("system_fingerprint", str), ("timings", dict))
+    return {name: chunk[name] for name, kind in kinds if isinstance(chunk.get(name), kind)}
 
 
 class ChatAnswer:
@@ -307,7 +310,7 @@ class ChatAnswer:
         self._response = response
         self._window = window
         self._comes_whole = response.content_type in WHOLE_TYPES
-        self._has_begun = self._has_ended = False
+        self._has_ended = False
         self._failure: ElbowroomError | None = None
         self._body = WatchedBody(response)
         self._events = EventReader()
@@ -322,19 +325,9 @@ class ChatAnswer:
         """Return what has arrived, as soon as something has; nothing where the answer is complete."""
         if self._failure is not None:
             raise self._failure
-        source, said = self._chunks.source, list[StreamEvent]()
-        try:
-            while not said and not self._has_ended:
-                said = await self._whole() if self._comes_whole else self._read(await self._body.read())
-        except TimeoutError as error:
-            raise UpstreamTimeout(
-                f"{source.name} fell silent in the middle of its answer. It may still be computing; its log tells more."
-            ) from error
-        except aiohttp.ClientError as error:
-            raise StreamCut(
-                f"The connection to {source.name} broke in the middle of the answer. "
-                "The text so far is kept; ask again to go on."
-            ) from error
+        said = list[StreamEvent]()
+        while not said and not self._has_ended:
+            said = await self._whole() if self._comes_whole else self._read(await self._received())
         if not said:
             self._chunks.judge_end(self._window)
         return said
@@ -343,6 +336,9 @@ class ChatAnswer:
         """Read no more."""
         self._body.end()
         self._response.close()
+
+    async def _received(self) -> bytes:
+        return await received(self._body, self._chunks.source, has_begun=self._chunks.has_output)
 
     async def _whole(self) -> list[StreamEvent]:
         said = self._chunks.read_whole(await read_completion(self._response, self._chunks.source))
@@ -353,6 +349,8 @@ class ChatAnswer:
         """Return what these bytes say up to the first failure, which `more` raises after words that came with it."""
         said: list[StreamEvent] = []
         for event in self._events.feed(received) if received else self._events.close():
+            if self._chunks.done:
+                break
             try:
                 said += self._chunks.read(event)
             except ElbowroomError as failure:
@@ -360,9 +358,6 @@ class ChatAnswer:
                     raise
                 self._failure = failure
                 return said
-        if self._chunks.has_output and not self._has_begun:
-            self._has_begun = True
-            self._body.wait_at_most(SILENCE_SECONDS)
         if self._chunks.done or not received:
             self._end()
         return said
@@ -372,9 +367,33 @@ class ChatAnswer:
         self._response.release()
 
 
+async def received(body: WatchedBody, source: Source, *, has_begun: bool) -> bytes:
+    """Return what has arrived of an answer, nothing at its end; one that `has_begun` must not be silent for long.
+
+    Raises UpstreamTimeout and StreamCut.
+    """
+    if has_begun:
+        body.wait_at_most(SILENCE_SECONDS)
+    try:
+        return await body.read()
+    except TimeoutError as error:
+        raise UpstreamTimeout(
+            f"{source.name} fell silent in the middle of its answer. It may still be computing; its log tells more."
+        ) from error
+    except aiohttp.ClientError as error:
+        raise StreamCut(
+            f"The connection to {source.name} broke in the middle of the answer. "
+            "The text so far is kept; ask again to go on."
+        ) from error
+
+
 async def read_completion(response: aiohttp.ClientResponse, source: Source) -> dict[str, Any]:
     """Return the chat completion that a response carries in one piece, as the upstream sent it."""
-    text = await read_body(response, source)
+    return parsed_completion(await read_body(response, source), source)
+
+
+def parsed_completion(text: bytes, source: Source) -> dict[str, Any]:
+    """Return the chat completion in a text. Raises the error that it is, or UpstreamError where it is none."""
     try:
         answer = parse_upstream_json(text)
     except ValueError:

@@ -29,6 +29,7 @@ from elbowroom.server.conversations import (
     add_queue_routes,
 )
 from elbowroom.server.guard import HEALTH, RULES, CurrentRules, for_own_page, guard, set_up_cors
+from elbowroom.server.messages import add_message_routes
 from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
 from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, add_request_id, report_requests
 from elbowroom.server.models import AHEAD, TokenizersAhead, health, list_models, show_model
@@ -128,6 +129,7 @@ def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, 
     add_kept_routes(app, BASE, END)
     add_settings_routes(app, live, environ)
     add_response_routes(app, BASE, END)
+    add_message_routes(app, BASE, END)
     add_passed_routes(app, BASE, END)
     add_page_routes(app)
 

@@ -7,14 +7,13 @@ from typing import Final
 from aiohttp import web
 
 from elbowroom.agents.answer import tell_nobody
-from elbowroom.agents.answering import answer, relay
+from elbowroom.agents.answering import answer, relay, relay_stream
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import TurnRecorder
-from elbowroom.agents.dry_run import compact_request, count_request
+from elbowroom.agents.dry_run import SizedRequest, compact_request, count_request
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import ChatRequest
-from elbowroom.logs.request_facts import request_facts
-from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
+from elbowroom.server.encode import FrameEncoder, PassedEncoder, encode_completion, to_json
 from elbowroom.server.event_stream import EventStream
 from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.middleware import note_target
@@ -34,15 +33,16 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     target = await catalog_of(request.app).resolve(chat.model)
     note_target(target)
     settings = run_settings_of(request.app).for_caller(chat.caller)
+    if chat.stream and target.is_relay and not _shows_text_only(request):
+        passing = EventStream(request, target.name)
+        return await passing.answer(PassedEncoder(), partial(relay_stream, target, chat, settings))
     if chat.stream:
         encoder = _encoder(request, chat, settings.compaction.notices)
         stream = EventStream(request, target.name, encoder.keep_alive)
         begun = partial(name_conversation, stream.response.headers)
         return await stream.answer(encoder, partial(answer, target, chat, settings, begun=begun))
     if target.is_relay:
-        completion = await relay(target, chat, settings)
-        request_facts().take_usage(completion.get("usage"))
-        return web.json_response(completion, dumps=to_json)
+        return web.Response(body=await relay(target, chat, settings), content_type="application/json")
     headers: dict[str, str] = {}
     whole = await answer(target, chat, settings, tell_nobody, partial(name_conversation, headers))
     return web.json_response(encode_completion(whole, chat.model), headers=headers, dumps=to_json)
@@ -53,9 +53,13 @@ def _encoder(request: web.Request, chat: ChatRequest, notices: Notices) -> Frame
         chat.model,
         notices,
         wants_usage=chat.wants_usage,
-        shows_text_only=request.headers.get("Origin") in OBSIDIAN,
+        shows_text_only=_shows_text_only(request),
         is_open_webui=any(name.lower().startswith(OPEN_WEBUI) for name in request.headers),
     )
+
+
+def _shows_text_only(request: web.Request) -> bool:
+    return request.headers.get("Origin") in OBSIDIAN
 
 
 def name_conversation(headers: MutableMapping[str, str], turn: TurnRecorder) -> None:
@@ -72,18 +76,23 @@ async def input_tokens(request: web.Request) -> web.Response:
 
 async def counted(request: web.Request, target: Target, chat: ChatRequest) -> web.Response:
     """Answer how large the prompt of a chat is, in the form of OpenAI's route and with elbowroom's own fields."""
-    offered = await offered_unasked(target, chat, run_settings_of(request.app).for_caller(chat.caller))
-    sized = await count_request(target, offered.request, offered.specs)
+    found = await sized(request, target, chat)
     return web.json_response(
         {
             "object": "response.input_tokens",
-            "input_tokens": sized.count.tokens,
-            "method": sized.count.method,
-            "exact": sized.count.is_exact,
-            "error_bound": sized.count.error_bound,
-            "window": sized.window,
+            "input_tokens": found.count.tokens,
+            "method": found.count.method,
+            "exact": found.count.is_exact,
+            "error_bound": found.count.error_bound,
+            "window": found.window,
         }
     )
+
+
+async def sized(request: web.Request, target: Target, chat: ChatRequest) -> SizedRequest:
+    """Return how large the prompt of a chat is, with all that its model can call."""
+    offered = await offered_unasked(target, chat, run_settings_of(request.app).for_caller(chat.caller))
+    return await count_request(target, offered.request, offered.specs, request.app[SHARED].histories)
 
 
 async def compact_conversation(request: web.Request) -> web.StreamResponse:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from json.encoder import encode_basestring_ascii
-from typing import Any
+from typing import Any, Final
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, ToolCall
 from elbowroom.context.seam import notice_line
@@ -17,6 +17,8 @@ from elbowroom.settings.model import Notices
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": elbowroom\n\n"
+THOUGHTS: Final = "reasoning_content"
+"""The field of a chat message for the assistant's thoughts, for servers that know it."""
 STOPPABLE = " Stop ends it."
 """Ends the line of a compaction, which may stay as it is: nobody can change it once a person has stopped."""
 NO_FINISH = ',"finish_reason":null}]}\n\n'
@@ -72,7 +74,7 @@ class FrameEncoder:
                 case TextDelta():
                     frames.append(self._text(event))
                 case ReasoningDelta():
-                    frames.append(self._frame('{"content":"",' + to_json({event.field: event.text})[1:]))
+                    frames.append(self._thought(event))
                 case ToolCall():
                     frames.append(self._tool_call(event))
                 case Notice():
@@ -90,13 +92,14 @@ class FrameEncoder:
         finish: dict[str, Any] = {
             **self._head,
             "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": answer.finish_reason}],
+            **answer.engine,
         }
         frames = [self._beginning(), self._closing()]
         if self._is_open_webui and not self._wants_usage and answer.usage is not None:
             finish["usage"] = answer.usage
         frames.append(f"data: {to_json(finish)}\n\n")
         if self._wants_usage and answer.usage is not None:
-            frames.append(f"data: {to_json({**self._head, 'choices': [], 'usage': answer.usage})}\n\n")
+            frames.append(f"data: {to_json({**self._head, 'choices': [], 'usage': answer.usage, **answer.engine})}\n\n")
         return "".join(frames).encode("ascii") + DONE
 
     def failure(self, error: ElbowroomError) -> bytes:
@@ -135,6 +138,11 @@ class FrameEncoder:
         if event.logprobs is not None:
             delta += f',"logprobs":{to_json(event.logprobs)}'
         return self._frame(delta)
+
+    def _thought(self, event: ReasoningDelta) -> str:
+        """Return the frame of a thought, under both names that servers use and clients know one of."""
+        thought = encode_basestring_ascii(event.text)
+        return self._frame(f'{{"content":"","reasoning_content":{thought},"reasoning":{thought}}}')
 
     def _closing(self) -> str:
         return self._notice(replace(self._open, text="Stopped.", is_done=True)) if self._open else ""
@@ -188,11 +196,27 @@ class FrameEncoder:
         return "".join(self._frame(to_json({"content": "", "tool_calls": [delta]})) for delta in (opening, arguments))
 
 
+class PassedEncoder:
+    """Hands on the frames of an upstream, and ends them as OpenAI's streams end."""
+
+    def events(self, frames: Sequence[bytes]) -> bytes:
+        """Return the frames as they are."""
+        return b"".join(frames)
+
+    def end(self, _: None) -> bytes:
+        """Return the last frame."""
+        return DONE
+
+    def failure(self, error: ElbowroomError) -> bytes:
+        """Return the frame from which clients raise the error."""
+        return f"data: {to_json(error.as_openai())}\n\n".encode("ascii")
+
+
 def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
     """Return the whole answer as a `chat.completion` object."""
     message: dict[str, Any] = {"role": "assistant", "content": "".join(answer.text) or None, "refusal": None}
     if answer.reasoning:
-        message["reasoning_content"] = "".join(answer.reasoning)
+        message["reasoning_content"] = message["reasoning"] = "".join(answer.reasoning)
     if answer.tool_calls:
         message["tool_calls"] = [call.as_openai() for call in answer.tool_calls]
     else:
@@ -209,6 +233,7 @@ def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
         "created": int(time.time()),
         "model": model,
         "choices": [choice],
+        **answer.engine,
     }
     return completion if answer.usage is None else {**completion, "usage": answer.usage}
 

@@ -33,6 +33,8 @@ PAGE: Final = "/"
 PARTS: Final = "/page/"
 CONVERSATION: Final = "X-Conversation-Id"
 REQUEST_ID: Final = "X-Request-Id"
+ANTHROPIC: Final = "anthropic-version"
+MESSAGES: Final = re.compile(r"/(?:v1/|/)*messages(?:/count_tokens)?/*")
 PREFLIGHT_SECONDS = "600"
 EXPOSED = f"{hdrs.RETRY_AFTER}, {CONVERSATION}, {REQUEST_ID}"
 """Headers that web pages may read."""
@@ -188,6 +190,11 @@ def for_own_page(answer: Answer) -> Answer:
         return await answer(request)
 
     return checked
+
+
+def speaks_anthropic(request: web.Request) -> bool:
+    """Tell whether a client speaks Anthropic's API: by the header that it demands, or by the path."""
+    return ANTHROPIC in request.headers or MESSAGES.fullmatch(request.path) is not None
 
 
 def is_page(path: str) -> bool:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Collection
 from typing import Final
@@ -18,22 +17,23 @@ from elbowroom.errors import (
     NotFound,
     RequestError,
     RequestTimeout,
+    StoreOpening,
     TooManyRequests,
     Unauthorized,
     UpstreamBusy,
+    is_panic,
 )
 from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.redaction import REDACTOR
 from elbowroom.logs.request_facts import RequestFacts, request_facts, requested
 from elbowroom.logs.set_up import ONLY_IN_FILE
-from elbowroom.server.guard import REQUEST_ID, Handler
+from elbowroom.server.guard import REQUEST_ID, SAME_SITE, SITE, Handler, speaks_anthropic
 from elbowroom.server.metrics import COUNTED
 from elbowroom.server.state import ENVIRONMENT, SETTINGS
 
 log = logging.getLogger(__name__)
-RETRY_AFTER_FORMS = re.compile(r"[0-9]{1,9}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
 ROUTES = (
-    "POST /v1/chat/completions, /v1/responses, /v1/completions and /v1/embeddings, GET /v1/models, "
+    "POST /v1/chat/completions, /v1/responses, /v1/messages, /v1/completions and /v1/embeddings, GET /v1/models, "
     "GET /v1/conversations, GET /health"
 )
 
@@ -43,6 +43,8 @@ CLIENT_LEFT: Final = 499
 POLLED: Final = frozenset({"/health", "/metrics", "/api/live", "/api/logs", "/api/providers", "/v1/conversations"})
 """Routes that pages and monitors ask again and again; only their failures are worth a line."""
 UNKNOWN: Final = "(unknown)"
+ANTHROPIC_REQUEST_ID: Final = "request-id"
+"""The header in which Anthropic's clients look for the id."""
 ID: Final = web.RequestKey("ID", str)
 LARGE_BODY: Final = 100_000
 """From so many bytes on, what a request has taken is worth giving back."""
@@ -83,7 +85,9 @@ async def report_requests(request: web.Request, handler: Handler) -> web.StreamR
             status = response.status
         except ConnectionResetError:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
             if (refusal := _refusal(request, error)) is None:
                 status = error.status if isinstance(error, web.HTTPException) else status
                 raise
@@ -98,36 +102,41 @@ async def report_requests(request: web.Request, handler: Handler) -> web.StreamR
         return response
 
 
-def _refusal(request: web.Request, error: Exception) -> web.Response | None:
+def _refusal(request: web.Request, error: BaseException) -> web.Response | None:
     """Return the response that tells the client of an error; None for one of aiohttp's that is a response itself."""
     match error:
         case ElbowroomError():
-            return failure_response(error)
+            return failure_response(error, request)
         case web.HTTPNotFound():
-            return failure_response(NotFound(f"There is nothing at {request.path}. elbowroom answers {ROUTES}."))
+            missing = NotFound(f"There is nothing at {request.path}. elbowroom answers {ROUTES}.")
+            return failure_response(missing, request)
         case web.HTTPMethodNotAllowed():
             return _method_refusal(request, error.allowed_methods)
         case web.HTTPException():
             return None
         case _:
-            return failure_response(unexpected(error))
+            return failure_response(unexpected(error), request)
 
 
 def _method_refusal(request: web.Request, methods: Collection[str]) -> web.Response:
     allowed = ", ".join(sorted(methods))
-    response = failure_response(RequestError(f"{request.path} does not take {request.method}, only {allowed}."))
+    response = failure_response(
+        RequestError(f"{request.path} does not take {request.method}, only {allowed}."), request
+    )
     response.set_status(405)
     response.headers[hdrs.ALLOW] = allowed
     return response
 
 
-def failure_response(error: ElbowroomError) -> web.Response:
-    """Return the response that a client reads this error from."""
+def failure_response(error: ElbowroomError, request: web.Request) -> web.Response:
+    """Return the response that a client reads this error from, in the form of the API that it speaks."""
     request_facts().failed(error)
-    response = web.json_response(error.as_openai(), status=error.status)
-    if isinstance(error, UpstreamBusy) and error.retry_after and RETRY_AFTER_FORMS.fullmatch(error.retry_after):
-        response.headers[hdrs.RETRY_AFTER] = error.retry_after
-    if isinstance(error, TooManyRequests | ServerStopping):
+    shown = error.as_anthropic() if speaks_anthropic(request) else error.as_openai()
+    response = web.json_response(shown, status=error.status)
+    if (
+        isinstance(error, TooManyRequests | ServerStopping | StoreOpening | UpstreamBusy)
+        and error.retry_after is not None
+    ):
         response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)
     if isinstance(error, Unauthorized):
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
@@ -136,7 +145,7 @@ def failure_response(error: ElbowroomError) -> web.Response:
     return response
 
 
-def unexpected(error: Exception) -> ElbowroomError:
+def unexpected(error: BaseException) -> ElbowroomError:
     """Log a mistake of elbowroom with its traceback, and return what the client may know of it."""
     log.error("An unexpected error", exc_info=error)
     return ElbowroomError("elbowroom made a mistake; its log says where. The conversation is as it was.")
@@ -146,6 +155,8 @@ async def add_request_id(request: web.Request, response: web.StreamResponse) -> 
     """Add the request's id to the headers of its answer, just before they are sent."""
     if request_id := request.get(ID):
         response.headers.setdefault(REQUEST_ID, request_id)
+        if speaks_anthropic(request):
+            response.headers.setdefault(ANTHROPIC_REQUEST_ID, request_id)
 
 
 def note_target(target: Target) -> None:
@@ -165,7 +176,8 @@ def route_of(request: web.Request) -> str:
 
 def _log(request: web.Request, facts: RequestFacts, status: int, milliseconds: int) -> None:
     route = route_of(request) or UNKNOWN
-    is_polled = status < 400 and (route in POLLED or request.method == hdrs.METH_OPTIONS)
+    is_own_page = request.method == hdrs.METH_GET and request.headers.get(SITE) == SAME_SITE
+    is_polled = status < 400 and (route in POLLED or request.method == hdrs.METH_OPTIONS or is_own_page)
     fields = {
         "event": "request",
         "method": request.method,

@@ -3,18 +3,23 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, TypeGuard
 
 from aiohttp import web
 
 from elbowroom import __version__
 from elbowroom.agents.catalog import CatalogRow, describe
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.server.guard import speaks_anthropic
 from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED, STARTED, catalog_of
 
 log = logging.getLogger(__name__)
 PROBE_SECONDS = 1.0
+ROWS_OF_A_PAGE: Final = 20
+MOST_ROWS: Final = 1000
+"""The usual and the largest page of Anthropic's list of models."""
 TOKENIZERS_AHEAD: Final = 3
 """How many tokenizers are loaded before a chat needs them; each takes up to 100 MiB."""
 
@@ -65,13 +70,49 @@ async def list_models(request: web.Request) -> web.Response:
     request.app[AHEAD].begin(rows, providers)
     if any(agent.enabled for agent in request.app[SETTINGS].current().settings.agents):
         _ = request.app[SHARED].sdk.begin()  # an agent is likely to be asked soon
-    return web.json_response({"object": "list", "data": [describe(row, request.app[STARTED]) for row in rows]})
+    started = request.app[STARTED]
+    if speaks_anthropic(request):
+        return web.json_response(_page(request.query, [_for_anthropic(row, started) for row in rows]))
+    return web.json_response({"object": "list", "data": [describe(row, started) for row in rows]})
 
 
 async def show_model(request: web.Request) -> web.Response:
     """Show one model of the list, by any name that a request may give it."""
     row = await catalog_of(request.app).row(request.match_info["id"], embeds=True)
-    return web.json_response(describe(row, request.app[STARTED]))
+    describe_as = _for_anthropic if speaks_anthropic(request) else describe
+    return web.json_response(describe_as(row, request.app[STARTED]))
+
+
+def _for_anthropic(row: CatalogRow, created: int) -> dict[str, Any]:
+    """Return a row as Anthropic's clients read it; a size is null while nobody knows it."""
+    window = row.info.loaded_context if row.info else None
+    return {
+        "type": "model",
+        "id": row.id,
+        "display_name": row.name,
+        "created_at": datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z"),
+        "max_input_tokens": window,
+        "max_tokens": window,
+        "lifecycle": "active",
+    }
+
+
+def _page(query: Mapping[str, str], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the part of a list that `limit`, `after_id` and `before_id` ask for. Raises RequestError."""
+    limit = query.get("limit", str(ROWS_OF_A_PAGE))
+    if not limit.isdecimal() or not 1 <= int(limit) <= MOST_ROWS:
+        raise RequestError(f"limit has to be a whole number from 1 to {MOST_ROWS}.", param="limit")
+    ids = [row["id"] for row in rows]
+    start, end = 0, len(rows)
+    if (before := query.get("before_id")) in ids:
+        end = ids.index(before)
+        start = max(0, end - int(limit))
+    elif (after := query.get("after_id")) in ids:
+        start = ids.index(after) + 1
+    shown = rows[start : min(end, start + int(limit))]
+    first, last = (shown[0]["id"], shown[-1]["id"]) if shown else (None, None)
+    has_more = start > 0 if before in ids else start + len(shown) < len(rows)
+    return {"data": list(shown), "has_more": has_more, "first_id": first, "last_id": last}
 
 
 async def health(request: web.Request) -> web.Response:

@@ -13,11 +13,11 @@ from aiohttp import web
 from elbowroom.agents.admission import Admission, Ticket
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.turn import Shared
-from elbowroom.errors import ContextOverflow, ElbowroomError, ModelNotFound, RequestError
+from elbowroom.errors import ContextOverflow, ModelNotFound, RequestError
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.lmstudio import find_model
-from elbowroom.server.encode import DONE, to_json
+from elbowroom.server.encode import PassedEncoder, to_json
 from elbowroom.server.event_stream import EventStream
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import read_json
@@ -120,48 +120,28 @@ async def completions(request: web.Request) -> web.StreamResponse:
     shared = request.app[SHARED]
     if body.get("stream") is True:
         stream = EventStream(request, target.name)
-        return await stream.answer(PassedEncoder(body["model"]), partial(_pass_on, shared, target, body))
-    found: list[dict[str, Any]] = []
+        return await stream.answer(PassedEncoder(), partial(_pass_on, shared, target, body))
+    whole: list[bytes] = []
 
-    async def keep(chunks: Sequence[dict[str, Any]]) -> None:
-        found.extend(chunks)
+    async def keep(parts: Sequence[bytes]) -> None:
+        whole.extend(parts)
 
     await _pass_on(shared, target, body, keep)
-    request_facts().take_usage(found[0].get("usage"))
-    return web.json_response({**found[0], "model": body["model"]}, dumps=to_json)
+    return web.Response(body=b"".join(whole), content_type="application/json")
 
 
 async def _pass_on(
-    shared: Shared, target: Target, body: dict[str, Any], sink: Callable[[Sequence[dict[str, Any]]], Awaitable[None]]
+    shared: Shared, target: Target, body: dict[str, Any], sink: Callable[[Sequence[bytes]], Awaitable[None]]
 ) -> None:
-    """Hand the chunks of a continuation to the sink, or the whole of it."""
+    """Hand the frames of a continuation to the sink, or the whole of it."""
     with shared.running.entered():
-        async with aclosing(_passed(shared.admission, target, body)) as chunks:
-            async for chunk in chunks:
-                await sink([chunk])
+        async with aclosing(_passed(shared.admission, target, body)) as parts:
+            async for part in parts:
+                await sink([part])
 
 
-@dataclass(frozen=True, slots=True)
-class PassedEncoder:
-    """Encodes the chunks of a continuation under the model's name that the client has sent."""
-
-    model: str
-
-    def events(self, events: Sequence[dict[str, Any]], /) -> bytes:
-        """Return one frame for each chunk."""
-        return b"".join(_frame({**chunk, "model": self.model}) for chunk in events)
-
-    def end(self, _: None, /) -> bytes:
-        """Return the last frame."""
-        return DONE
-
-    def failure(self, error: ElbowroomError, /) -> bytes:
-        """Return the frame from which clients raise the error."""
-        return _frame(error.as_openai())
-
-
-async def _passed(admission: Admission, target: Target, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the chunks of a continuation, or the whole of it.
+async def _passed(admission: Admission, target: Target, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
+    """Yield the frames of a continuation, or the whole of it.
 
     All the tokens that it may need of a shared window are held meanwhile: it cannot be stopped when it outgrows fewer.
     """
@@ -171,21 +151,22 @@ async def _passed(admission: Admission, target: Target, body: dict[str, Any]) ->
     if room is not None:
         held = room.prompt + room.answer
         entered = admission.entered(target.provider, info, window=room.window, prompt=room.prompt, tokens=held)
-    async with entered as ticket, aclosing(_chunks(target, sent)) as chunks:
-        async for chunk in chunks:
+    async with entered as ticket, aclosing(_parts(target, sent, body["model"])) as parts:
+        async for part in parts:
             if ticket is not None:
                 ticket.first_token()
-            yield chunk
+            yield part
 
 
-async def _chunks(target: Target, sent: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+async def _parts(target: Target, sent: dict[str, Any], name: str) -> AsyncGenerator[bytes, None]:
     async with target.provider.passed("completions", sent) as answer:
         if sent.get("stream") is True:
-            async with aclosing(answer.chunks()) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+            async with aclosing(answer.frames(name)) as frames:
+                async for some in frames:
+                    yield some
         else:
-            yield await answer.whole()
+            yield await answer.text(name)
+        request_facts().take_usage(answer.usage)
 
 
 async def _room(target: Target, body: dict[str, Any]) -> tuple[ModelInfo, Room | None]:
@@ -205,10 +186,6 @@ def _checked(body: Any) -> dict[str, Any]:
     if not isinstance(body.get("stream"), bool | None):
         raise RequestError("stream has to be true or false.", param="stream")
     return body
-
-
-def _frame(value: dict[str, Any]) -> bytes:
-    return f"data: {to_json(value)}\n\n".encode("ascii")
 
 
 def packed_as_asked(answer: dict[str, Any], encoding: Any) -> dict[str, Any]:

@@ -52,6 +52,7 @@ def run_settings_of(app: web.Application) -> RunSettings:
         client_tools=settings.server.client_tools,
         tool_output=settings.tool_output,
         tool_events=settings.server.tool_events,
+        calls_in_text=settings.server.calls_in_text,
         task_history=settings.server.task_history,
         memory=settings.memory,
         shared=app[SHARED],
@@ -65,8 +66,12 @@ def catalog_of(app: web.Application) -> Catalog:
 
 
 async def find_conversation(shared: Shared, owner: str, name: str) -> str | None:
-    """Return the id of the owner's conversation with this id or else this name, running or kept; None without one."""
+    """Return the id of the owner's conversation with this id or else this name, running or kept; None without one.
+
+    Raises StoreOpening.
+    """
     if (running := shared.running.find(owner, name)) is not None:
         return running
+    await shared.store.ready()
     row = await shared.store.conversations.find(owner, name)
     return row.id if row is not None else None

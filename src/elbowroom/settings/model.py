@@ -181,6 +181,7 @@ class ServerSettings(Section):
     allowed_origins: Names = ()
     client_tools: ClientTools = "pass"
     tool_events: bool = True
+    calls_in_text: bool = True
     task_history: TaskHistory = "ends"
 
 
@@ -284,6 +285,7 @@ class CompactionSettings(Section):
     model: str = ""
     threshold_ratio: Real = Field(0.8, ge=0.6, le=0.88)
     max_restarts: Whole = Field(3, ge=0, le=10)
+    max_pruning_seconds: Whole = Field(60, ge=0, le=3600)
     summary_prompt: str = ""
     summary_directives: Sentences = ()
     retain_prompt: str = ""

@@ -24,7 +24,7 @@ def test_one_step_is_taken_as_it_is() -> None:
     """The events of the first step are what the client sees."""
     answer = Answer()
     answer.begin_step()
-    for event in (ReasoningDelta("Hm.", "reasoning"), TextDelta("\n\nYes"), TextDelta("."), CALL):
+    for event in (ReasoningDelta("Hm."), TextDelta("\n\nYes"), TextDelta("."), CALL):
         assert answer.take(event) == event
     assert (answer.reasoning, answer.text, answer.tool_calls) == (["Hm."], ["\n\nYes", "."], [CALL])
     assert answer.steps == 1
@@ -35,7 +35,7 @@ def test_later_steps_begin_after_a_blank_line() -> None:
     steps: list[list[AnswerEvent]] = [
         [TextDelta("a"), ReasoningDelta("x")],
         [CALL],
-        [TextDelta("b"), TextDelta("c"), ReasoningDelta("y", "reasoning"), ReasoningDelta("z")],
+        [TextDelta("b"), TextDelta("c"), ReasoningDelta("y"), ReasoningDelta("z")],
         [TextDelta("d")],
     ]
     answer = answer_of(*steps)
@@ -51,10 +51,10 @@ def test_first_words_are_not_set_off() -> None:
 
 def test_set_off_words_keep_their_logprobs_and_field() -> None:
     """The blank line changes nothing else of an event."""
-    answer = answer_of([TextDelta("a"), ReasoningDelta("x", "reasoning")])
+    answer = answer_of([TextDelta("a"), ReasoningDelta("x")])
     answer.begin_step()
     assert answer.take(TextDelta("b", {"content": []})) == TextDelta("\n\nb", {"content": []})
-    assert answer.take(ReasoningDelta("y", "reasoning")) == ReasoningDelta("\n\ny", "reasoning")
+    assert answer.take(ReasoningDelta("y")) == ReasoningDelta("\n\ny")
     assert answer.logprobs == [{"content": []}]
 
 

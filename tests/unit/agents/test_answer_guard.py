@@ -20,7 +20,7 @@ def text_of(events: list[Said]) -> str:
 def test_what_cannot_begin_an_image_passes_as_it_is() -> None:
     """The very event is handed on, its probabilities with it, an empty one too."""
     guard = AnswerGuard()
-    for event in (TextDelta("Hello. ", LOGPROBS), TextDelta("", LOGPROBS), ReasoningDelta("Hm. ", "reasoning")):
+    for event in (TextDelta("Hello. ", LOGPROBS), TextDelta("", LOGPROBS), ReasoningDelta("Hm. ")):
         [passed] = guard.passed(event)
         assert passed == event
     assert guard.end_attempt(goes_on=False) == []
@@ -37,8 +37,8 @@ def test_probabilities_go_where_the_text_is_another() -> None:
 def test_thoughts_end_before_the_text_begins() -> None:
     """What was held back of the thoughts comes first, in their own field; more of them makes no image of it."""
     guard = AnswerGuard()
-    assert guard.passed(ReasoningDelta("Done!", "reasoning")) == [ReasoningDelta("Done", "reasoning")]
-    assert guard.passed(TextDelta("Hello")) == [ReasoningDelta("!", "reasoning"), TextDelta("Hello")]
+    assert guard.passed(ReasoningDelta("Done!")) == [ReasoningDelta("Done")]
+    assert guard.passed(TextDelta("Hello")) == [ReasoningDelta("!"), TextDelta("Hello")]
     assert guard.passed(ReasoningDelta("[x](http://evil)")) == [ReasoningDelta(" [x](http://evil)")]
 
 

@@ -41,9 +41,6 @@ class Shelf:
         """Not asked for here."""
         raise NotImplementedError
 
-    async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        return {}
-
     async def overflow_policy(self, model: str) -> str | None:
         """Tell nothing."""
         return None

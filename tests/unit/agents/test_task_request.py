@@ -99,9 +99,6 @@ class Engine:
         """Not asked for here."""
         raise NotImplementedError
 
-    async def complete(self, body: Body) -> dict[str, Any]:
-        raise AssertionError("a task is streamed upstream, so that it can be stopped")
-
     async def overflow_policy(self, model: str) -> str | None:
         return None
 

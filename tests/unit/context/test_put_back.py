@@ -14,7 +14,7 @@ from elbowroom.agents.answer import BETWEEN_STEPS
 from elbowroom.context.conversation import KeptTurn
 from elbowroom.context.ledger import Chain
 from elbowroom.context.put_back import BETWEEN_REPLIES, Expanded, expanded
-from elbowroom.context.templates.normalise import MISSING_RESULT, repair
+from elbowroom.context.templates.repair import MISSING_RESULT, repair
 from elbowroom.context.transcript import Message, text_of
 
 Json = dict[str, Any]

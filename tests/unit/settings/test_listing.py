@@ -40,6 +40,7 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "compaction.model": "''   (default)",
         "compaction.threshold_ratio": "0.8   (default)",
         "compaction.max_restarts": "3   (default)",
+        "compaction.max_pruning_seconds": "60   (default)",
         "compaction.summary_prompt": "''   (default)",
         "compaction.summary_directives": "[]   (default)",
         "compaction.retain_prompt": "''   (default)",

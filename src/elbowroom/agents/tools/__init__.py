@@ -1,5 +1,6 @@
 """What can a model call, and how is one call carried out?"""
 
+from elbowroom.agents.tools.calls_in_text import CallsInText
 from elbowroom.agents.tools.client import arrange_tools, with_arranged_tools
 from elbowroom.agents.tools.events import call_notice, result_notice
 from elbowroom.agents.tools.memory import ByConversation, ToldMemories, memory_tools, remembers
@@ -7,6 +8,7 @@ from elbowroom.agents.tools.tool import ServerTool, Toolbox, ToolCalls, distinct
 
 __all__ = [
     "ByConversation",
+    "CallsInText",
     "ServerTool",
     "ToldMemories",
     "ToolCalls",

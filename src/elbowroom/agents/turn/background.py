@@ -13,11 +13,11 @@ from elbowroom.agents.turn.flush import MemoryFlush
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import PRUNED, Written
-from elbowroom.agents.turn.stream import ReplyReader, read_reply, size_in_bytes
+from elbowroom.agents.turn.stream import ReplyReader, read_reply
 from elbowroom.context.budget import Compact, Decision
-from elbowroom.context.compaction import Compaction
+from elbowroom.context.compaction import Compaction, state_of
 from elbowroom.context.manager import AgentContextManager
-from elbowroom.context.transcript import Message, Transcript, text_of
+from elbowroom.context.transcript import Message, Transcript, size_in_bytes, text_of
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class BackgroundCompaction:
         if isinstance(decision, Compact) and await self._is_pruning_enough(expected):
             job.compacted(None)
             return True
-        outcome = await self._compacted(decision, compactor) if isinstance(decision, Compact) else None
+        outcome = await self._compacted(decision, compactor, expected) if isinstance(decision, Compact) else None
         job.compacted(outcome)
         return outcome is not None
 
@@ -122,8 +122,10 @@ class BackgroundCompaction:
         self._keep(Written(self.fit.manager.budget.window, *sizes, PRUNED))
         return True
 
-    async def _compacted(self, decision: Compact, compactor: Compactor) -> Compaction | None:
-        """Compact by a plan and keep the result; None where there is no plan.
+    async def _compacted(
+        self, decision: Compact, compactor: Compactor, expected: Sequence[Message]
+    ) -> Compaction | None:
+        """Compact what the next turn will need by a plan, and keep the result; None where there is no plan.
 
         Then nothing is lost early: before the next message the pruning agent is asked again.
         """
@@ -131,14 +133,16 @@ class BackgroundCompaction:
             return None
         fit, messages = self.fit, self.history.messages
         removed = await compactor.removed_calls(fit.keeper, messages)
-        source = ConversationSource(fit.shape, self.info, fit.shape.with_instructions, removed=removed)
+        state = state_of(Transcript.of(messages).groups[-1:])
+        dress = fit.shape.with_instructions
+        source = ConversationSource(fit.shape, self.info, dress, state, removed, foresees=True)
         budget = fit.manager.budget
-        transcript = Transcript.of(messages)
+        transcript = Transcript.of(expected)
         outcome = await compactor.compact(transcript, decision, budget, self.counter, source)
         if not isinstance(outcome, Compaction) or outcome.rung in ("digest", "last messages"):
             return None
         self.history.replace(outcome.messages, outcome.tail)
-        compactor.note(outcome, len(transcript.messages))
+        compactor.note(outcome, len(messages))
         if self.flush is not None:
             self.flush.begin_cycle()
         self._keep(Written.by(outcome, budget))

@@ -15,11 +15,11 @@ from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
-from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch, read_reply, size_in_bytes
+from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch, read_reply
 from elbowroom.context.budget import Decision
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
-from elbowroom.context.transcript import Message, as_json, text_of
+from elbowroom.context.transcript import Message, as_json, size_in_bytes, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
 from elbowroom.logs.formats import FIELDS
 from elbowroom.providers.base import ModelInfo
@@ -204,6 +204,7 @@ class ManagedStep:
 
     def _begin(self, size: PromptSize, ticket: Ticket | None) -> StreamWatch | None:
         """Prepare to send a prompt of this size; return the watch over its reply, None where nothing may stop it."""
+        self.stream.reply.drop_calls()  # those of a reply that goes on, in which the model makes them again
         self.manager.sent(size.at_most)
         self.size = None if self._generated else size
         self._is_limited_by_client = self._left_for_client <= self.manager.budget.window - size.at_most
@@ -260,7 +261,6 @@ class ManagedStep:
             self.shared.observations.overflowed(self.name)  # it broke down over the prompt
         self.info = self._recovery.info
         if self.fit.refusal is None and self._recovery.fits(prompt) and self.manager.may_restart():
-            self.stream.reply.drop_calls()
             self._log_restart(prompt, prompt)
             return await self._ask()
         return True
@@ -293,7 +293,6 @@ class ManagedStep:
 
     def _note_where_it_stopped(self) -> None:
         """Let the answer so far stand at the end of the history, with the order to go on after it."""
-        self.stream.reply.drop_calls()
         if not self._said:
             self.history.stop_thinking("".join(self.stream.reply.reasoning)[-THOUGHTS_KEPT:])
             return

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from elbowroom.agents.answer import Notice, Sink
+from elbowroom.agents.answer import Notice, Sink, read_failure
 from elbowroom.agents.prompt import LEAST_GUESS, LEAST_LESSON, LearnedWindows, PromptSize
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.errors import (
@@ -210,6 +210,7 @@ def _is_breakdown(failure: ElbowroomError) -> bool:
 async def ready_model(provider: Provider, model: str, tell: Sink) -> ModelInfo:
     """Return the model, loaded, with the window that it has now. Raises what the provider's `ready` raises."""
     ready = asyncio.ensure_future(provider.ready(model))
+    ready.add_done_callback(read_failure)
     try:
         done, _ = await asyncio.wait([ready], timeout=QUIET_SECONDS)
         if done or not await _is_loading(provider, model):

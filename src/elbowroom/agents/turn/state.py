@@ -126,8 +126,8 @@ class Shared:
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """The settings at the moment a request came in; `client_tools` is for raw models, agents have their own.
-    `tool_events` says that the person is told of each call of the server's tools, `task_history` how much of a
-    conversation a title is made from.
+    `tool_events` says that the person is told of each call of the server's tools, `calls_in_text` that calls which a
+    model writes into its text are taken as calls, `task_history` how much of a conversation a title is made from.
 
     `shared` is what this request has in common with all others of the server. `live` records the answer, and `running`
     is the turn that a person may stop; both are None where the request is no turn of a conversation: a task, or an
@@ -143,6 +143,7 @@ class RunSettings:
     live: TurnRecorder | None = None
     running: RunningAnswer | None = None
     tool_events: bool = True
+    calls_in_text: bool = True
     task_history: TaskHistory = "ends"
 
     def for_caller(self, caller: Caller) -> "RunSettings":

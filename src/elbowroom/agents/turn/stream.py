@@ -1,7 +1,7 @@
 """Reads the replies of models: sends a request, gathers what comes, and hands each piece of an answer to the client."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -9,10 +9,13 @@ from elbowroom.agents.admission import Ticket
 from elbowroom.agents.answer import Answer, Reply, Said, Sink
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.prompt import Unreported
+from elbowroom.agents.tools import CallsInText
 from elbowroom.context.manager import AgentContextManager, StreamVerdict
 from elbowroom.context.seam import Continuation, StopFinder
+from elbowroom.context.transcript import size_in_bytes
 from elbowroom.errors import EmptyReply
 from elbowroom.providers.base import (
+    EngineFacts,
     Finished,
     ModelInfo,
     Provider,
@@ -32,7 +35,6 @@ EARLY: Final = 2
 """It asks for more when this fraction (one half) of what it takes at a time is left."""
 URGENT: Final = 4
 """Where that was refused it asks again when one quarter is left, and stops if it is refused once more."""
-
 AT_THE_END: Final = (Finished, UsageReport)
 
 
@@ -48,8 +50,7 @@ class StreamWatch:
     def __init__(
         self, manager: AgentContextManager, counter: StreamCounter, said: str, ticket: Ticket | None = None
     ) -> None:
-        self.is_stopped = False
-        self.lacks_room = False
+        self.is_stopped = self.lacks_room = False
         self._has_ended = False
         self._manager = manager
         self._counter = counter
@@ -156,22 +157,19 @@ class StreamWatch:
         return edge - self._manager.prompt - generated
 
 
-def size_in_bytes(text: str) -> int:
-    """Return how many bytes a text has in UTF-8; it may contain lone surrogates."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
 class ReplyReader:
     """Gathers the reply to one request: text, thoughts and calls in `reply`, and `finish`, why the model has ended.
 
     `pieces` are all texts that the model has generated in this request, in order. `usage` is the engine's report, None
-    where it sends none. Once the reader `has_enough`, the rest of the reply is not wanted.
+    where it sends none, and `engine` what it says of itself. Once the reader `has_enough`, the rest of the reply is not
+    wanted.
     """
 
     def __init__(self, offered: Collection[str] = ()) -> None:
         self.reply = Reply(offered)
         self.pieces: list[str] = []
         self.usage: dict[str, Any] | None = None
+        self.engine: dict[str, Any] = {}
         self.finish = ""
         self.has_calls = False
         self.has_enough = False
@@ -203,6 +201,8 @@ class ReplyReader:
                     self.take_thought(event)
                 case ToolCallDelta():
                     self.take_call(event)
+                case EngineFacts():
+                    self.engine |= event.facts
                 case Finished():
                     self.finish = event.reason
                 case UsageReport():
@@ -271,9 +271,9 @@ class ReplyStream(ReplyReader):
 
     A reply that `watch` has stopped at the edge of the window goes on with another request: the text that continues is
     joined to the text before it, without what it repeats. Where it `begins_anew`, it is broken off and not shown.
-    `is_for_client` tells whether a call of this name is handed to the client, and `live` records all of the reply. An
-    empty reply after text means that the model has nothing to add, unless it must not be: `may_be_empty`. `unreported`
-    is the last request where the engine reported no usage.
+    `is_for_client` tells whether a call of this name goes to the client, and `live` records all of the reply. An empty
+    reply after text means that the model has nothing to add, unless it must not be: `may_be_empty`. `unreported` is the
+    last request where the engine reported no usage. Calls of `tools` that stand in the text are taken as calls.
     """
 
     def __init__(
@@ -283,6 +283,7 @@ class ReplyStream(ReplyReader):
         offered: Collection[str],
         is_for_client: Callable[[str], bool],
         live: TurnRecorder | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(offered)
         self.watch: StreamWatch | None = None
@@ -294,6 +295,8 @@ class ReplyStream(ReplyReader):
         self._is_for_client = is_for_client
         self._live = live
         self._body: Mapping[str, Any] = {}
+        self._tools = tools
+        self._in_text: CallsInText | None = None
         self._continuation: Continuation | None = None
         self._unseen: list[Said] = []
         answer.begin_step()
@@ -321,6 +324,7 @@ class ReplyStream(ReplyReader):
         self._unseen, self.has_enough = [], False
         if self._guard is not None:
             self._guard.drop()
+        self._in_text = CallsInText(self._tools) if self._tools else None
         said = "".join(self.reply.text)
         self._continuation = Continuation(said) if said else None
 
@@ -340,6 +344,8 @@ class ReplyStream(ReplyReader):
         self.pieces.append(text)
         if self.watch is not None:
             self.watch.count(text)
+        if self._in_text is not None:
+            text = self._without_calls(self._in_text, text)
         if self._continuation is not None:
             text = self._continuation.feed(text)
         if self.watch is not None:
@@ -352,6 +358,19 @@ class ReplyStream(ReplyReader):
             self._unseen.append(event)
         elif event.text or event.logprobs is not None:
             self._say(event)
+
+    def _without_calls(self, in_text: CallsInText, text: str) -> str:
+        """Return what is to be shown of a text, and take the calls in it."""
+        shown = self._take_written(*in_text.feed(text))
+        if self.watch is not None and in_text.is_inside:
+            self.watch.pass_call()
+        return shown
+
+    def _take_written(self, shown: str, calls: Sequence[ToolCallDelta]) -> str:
+        for call in calls:
+            self.has_calls = True
+            self.reply.add_call(call)
+        return shown
 
     def take_thought(self, event: ReasoningDelta) -> None:
         """Take a piece of the model's thinking; it is not shown in the middle of a text."""
@@ -380,7 +399,7 @@ class ReplyStream(ReplyReader):
 
     async def end(self) -> None:
         """Show what has been held back, and note the usage of the request."""
-        rest = self._continuation.end() if self._continuation is not None and not self.has_enough else ""
+        rest = "" if self.has_enough else self._rest()
         if rest:
             self._say(TextDelta(rest))
         if self._guard is not None:
@@ -391,6 +410,12 @@ class ReplyStream(ReplyReader):
         self.unreported = Unreported(self._body, self.generated) if self.usage is None else None
         if self.usage is not None:
             self._answer.usages.append(self.usage)
+        self._answer.engine = self.engine
+
+    def _rest(self) -> str:
+        """Return the text that was held back until the end of the request, and take the calls in it."""
+        rest = self._take_written(*self._in_text.end()) if self._in_text is not None else ""
+        return self._continuation.feed(rest) + self._continuation.end() if self._continuation is not None else rest
 
     def end_for_length(self) -> None:
         """Note that the reply ended because the window is full."""

@@ -22,19 +22,24 @@ from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.recovery import ready_model
 from elbowroom.agents.turn.state import RunSettings
-from elbowroom.agents.turn.stream import ReplyStream, size_in_bytes
+from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.seam import without_notices
-from elbowroom.context.transcript import Message, as_json
+from elbowroom.context.templates import orphans_in
+from elbowroom.context.transcript import Message, as_json, size_in_bytes, uses_tools
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo, TextDelta
 from elbowroom.tokens.images import images_in
 
 log = logging.getLogger(__name__)
 NO_VISION: Final = "Choose a model with vision: this one does not see the image in your message."
+ORPHANS: Final = (
+    "{count} of the results of tools that the client sent answer no call, or one that has its result already; the "
+    "model reads them as messages of the user."
+)
 
 
 class Turn:
@@ -133,7 +138,8 @@ class Turn:
         if shape.step == 1 and shows_in_vain(self._history.messages, info):
             await self._sink([Notice("images", NO_VISION)])
         offered = [name for tool in tools if (name := tool_name(tool))]
-        stream = ReplyStream(self.answer, self._sink, offered, is_for_client, self._live)
+        written = tools if self.settings.calls_in_text and not shape.is_constrained else ()
+        stream = ReplyStream(self.answer, self._sink, offered, is_for_client, self._live, written)
         self._asked = shape, info, stream
         self._enter("prefill")
         if not self.target.provider.manages_context:
@@ -214,6 +220,9 @@ class Turn:
         if self._last is None:
             self.settings.shared.background.chat_begins((self.target.provider.id, info.id))
         history = await self.settings.shared.histories.of(self.target.provider, info, shape.body(()))
+        sent = self.request.messages
+        if self._last is None and uses_tools(sent) and (orphans := orphans_in(sent)):
+            log.warning("%s: %s", self.target.name, ORPHANS.format(count=orphans))
         running = await history.counter.stream()
         await self._tell_memories(history.text)
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))

@@ -103,24 +103,14 @@ class LMStudio:
             self._models.forget()
             raise
 
-    async def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a chat request that does not stream and return the completion as LM Studio sent it."""
-        completion = await self._complete(body)
-        if isinstance(answerer := completion.get("model"), str):
-            await self._check_answerer(answerer, str(body.get("model")))
-        return completion
-
-    async def _complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        with closing(await self._upstream.post(f"{self._root}/v1/chat/completions", body)) as response:
-            return await read_completion(response, self._upstream.source)
-
     async def counter(self, info: ModelInfo) -> TokenCounter:
         """Return the counter of this model: by its file, by LM Studio itself, or by its family."""
         return await self._counting.counter(info)
 
     def passed(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[PassedAnswer]:
-        """Send a request unchanged to another of OpenAI's routes, and yield the answer."""
-        return pass_through(self._upstream, f"{self._root}/v1/{path}", body)
+        """Send a request unchanged to one of OpenAI's routes, and yield the answer."""
+        check = partial(self._check_answerer, asked=str(body.get("model")))
+        return pass_through(self._upstream, f"{self._root}/v1/{path}", body, check)
 
     async def overflow_policy(self, model: str) -> str | None:
         """Return how LM Studio treats a prompt that is too long, such as truncateMiddle; None where it is not told."""
@@ -162,7 +152,8 @@ class LMStudio:
         log.info("%s has not loaded %s; asking for one token, so that it does.", NAME, model)
         body = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
         try:
-            await self._complete(body)
+            with closing(await self._upstream.post(f"{self._root}/v1/chat/completions", body)) as response:
+                await read_completion(response, self._upstream.source)
         except UpstreamRejected as refusal:
             raise ModelUnavailable(f"{NAME} could not load {model!r}. {refusal.message}") from refusal
         finally:
@@ -197,6 +188,15 @@ def find_owner(models: Sequence[ModelInfo], name: str) -> ModelInfo | None:
         if info.id == name:
             return info
     return next((info for info in models if info.instances and name in info.instances), None)
+
+
+def windows_in_list(answer: Any) -> dict[str, int]:
+    """Return the windows of the loaded models and instances in an answer of either list; empty for other answers."""
+    lists = answer if isinstance(answer, dict) else {}
+    newer, older = ([*listed] if isinstance(listed := lists.get(name), list) else [] for name in ("models", "data"))
+    models = [*parse_v1_models(newer, ""), *parse_v0_models(older, "")]
+    windows = {info.id: info.loaded_context for info in models if info.loaded_context is not None}
+    return windows | {name: window for info in models for name, window in (info.instances or {}).items()}
 
 
 def parse_v1_models(rows: Sequence[Any], provider: str) -> list[ModelInfo]:

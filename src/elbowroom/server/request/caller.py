@@ -30,6 +30,10 @@ AWAITED_ORDERS: Final = ("Analyze the chat history to determine", "Summarize the
 """How the second line of such a task begins."""
 TOOL_LIST: Final = "Available Tools: ["
 TOOL_QUESTIONS: Final = ("Query: ", "History:")
+SESSIONS: Final = ("X-Claude-Code-Session-Id", "Thread-Id", "Session-Id", "X-Session-Id")
+"""Headers in which coding agents name a session."""
+UNIQUE: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+"""The form of a key that can only be one conversation's; other keys of a prompt cache may be a whole program's."""
 LONGEST_NAME: Final = 128
 NO_BODY: Final[Mapping[str, Any]] = {}
 UNFILLED: Final = re.compile(r"\{\{.*\}\}")
@@ -108,7 +112,14 @@ def owner_of(headers: Mapping[str, str], body: Mapping[str, Any] = NO_BODY) -> s
 def _chat_id(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
     metadata = body.get("metadata")
     named = metadata.get("conversation_id") if isinstance(metadata, dict) else None
-    return _first_name(_filled(headers, CONVERSATION), _filled(headers, OPEN_WEBUI_CHAT), named)
+    cache_key = body.get("prompt_cache_key")
+    return _first_name(
+        _filled(headers, CONVERSATION),
+        _filled(headers, OPEN_WEBUI_CHAT),
+        named,
+        *(headers.get(name) for name in SESSIONS),
+        cache_key if isinstance(cache_key, str) and UNIQUE.fullmatch(cache_key) else None,
+    )
 
 
 def _is_task(headers: Mapping[str, str], chat: ChatRequest) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.errors import RequestError
+from elbowroom.server.responses.tools import Toolset
 
 OWN_FIELDS: Final = frozenset(
     {
@@ -27,7 +28,6 @@ OWN_FIELDS: Final = frozenset(
         "prompt_cache_retention",
         "reasoning",
         "safety_identifier",
-        "service_tier",
         "store",
         "stream",
         "stream_options",
@@ -60,6 +60,8 @@ REPEATED: Final[Mapping[str, Any]] = {
 """The fields that a response repeats of its request, with their values where they were not sent."""
 NOTHING_REPEATED: Final[Mapping[str, Any]] = {**REPEATED, "tools": [], "reasoning": {"effort": None, "summary": None}}
 """The same fields of a response whose request is no longer known."""
+UNSAID: Final[Mapping[str, Any]] = {"description": None, "parameters": None, "strict": None}
+"""The fields of a function that a response repeats also where they were not sent."""
 KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "instructions": (str,),
     "max_output_tokens": (int,),
@@ -112,6 +114,7 @@ class ResponsesRequest:
     fields: dict[str, Any]
     echo: dict[str, Any]
     body: dict[str, Any]
+    tools: Toolset
 
     def chat(self, messages: list[dict[str, Any]]) -> ChatRequest:
         """Return the chat request with the instructions and then these messages. Raises RequestError."""
@@ -135,7 +138,7 @@ def parse_responses_request(body: Any) -> ResponsesRequest:
             raise RequestError(f"{name} is not supported. {instead}", param=name, code="unsupported_parameter")
     if body.get("input") is None:
         raise RequestError("input is missing: it has to be a text or a list of items.", param="input")
-    tools = _tools(body.get("tools"))
+    tools = Toolset.of(body.get("tools"))
     return ResponsesRequest(
         model=model,
         input=body["input"],
@@ -144,33 +147,35 @@ def parse_responses_request(body: Any) -> ResponsesRequest:
         stores=body.get("store") is not False,
         stream=body.get("stream") is True,
         fields=_chat_fields(body, tools),
-        echo=_echo(body, tools),
+        echo=_echo(body),
         body=body,
+        tools=tools,
     )
 
 
-def _chat_fields(body: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, Any]:
+def _chat_fields(body: dict[str, Any], tools: Toolset) -> dict[str, Any]:
     fields = {name: value for name, value in body.items() if name not in OWN_FIELDS and name != "messages"}
-    choice = _tool_choice(body.get("tool_choice"))
+    choice = _tool_choice(body.get("tool_choice"), tools)
     if isinstance(choice, tuple):
         choice, allowed = choice
-        tools = [tool for tool in tools if tool["name"] in allowed]
+        tools = tools.only(allowed)
     reasoning = body.get("reasoning") or {}
     given = {
         "max_tokens": body.get("max_output_tokens"),
-        "tools": [_chat_tool(tool) for tool in tools] or None,
-        "tool_choice": choice,
+        "tools": tools.specs or None,
+        "tool_choice": choice if tools.tools else None,
         "reasoning_effort": reasoning.get("effort"),
         "response_format": _response_format(body.get("text") or {}),
         "user": body.get("user"),
+        "verbosity": (body.get("text") or {}).get("verbosity"),
         **_logprobs(body),
     }
     return {**fields, **{name: value for name, value in given.items() if value is not None}}
 
 
-def _echo(body: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, Any]:
+def _echo(body: dict[str, Any]) -> dict[str, Any]:
     echo = {name: usual if body.get(name) is None else body[name] for name, usual in REPEATED.items()}
-    echo["tools"] = [{"description": None, "parameters": None, "strict": None, **tool} for tool in tools]
+    echo["tools"] = [{**UNSAID, **tool} if tool["type"] == "function" else tool for tool in body.get("tools") or ()]
     echo["text"] = {**REPEATED["text"], **echo["text"]}
     reasoning = body.get("reasoning") or {}
     echo["reasoning"] = {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")}
@@ -183,42 +188,15 @@ def _check_kind(value: Any, kinds: tuple[type, ...], name: str) -> None:
         raise RequestError(f"{name} has to be {NAMES[kinds[-1]]}.", param=name)
 
 
-def _tools(tools: Any) -> list[dict[str, Any]]:
-    if tools is None:
-        return []
-    if not isinstance(tools, list):
-        raise RequestError("tools has to be a list.", param="tools")
-    for index, tool in enumerate(tools):
-        where = f"tools[{index}]"
-        kind = tool.get("type") if isinstance(tool, dict) else None
-        if kind != "function":
-            raise RequestError(
-                f"{where} is of the type {str(kind)[:60]!r}, which elbowroom does not run. Send tools of the type "
-                "function, and give others to an agent in elbowroom's settings.",
-                param=f"{where}.type",
-                code="unsupported_tool",
-            )
-        if not isinstance(tool.get("name"), str) or not tool["name"]:
-            raise RequestError(f"{where} needs a name.", param=f"{where}.name")
-        for name, wanted in (("parameters", dict), ("description", str), ("strict", bool)):
-            _check_kind(tool.get(name), (wanted,), f"{where}.{name}")
-    return tools
-
-
-def _chat_tool(tool: dict[str, Any]) -> dict[str, Any]:
-    names = ("name", "description", "parameters", "strict")
-    return {"type": "function", "function": {name: tool[name] for name in names if tool.get(name) is not None}}
-
-
-def _tool_choice(choice: Any) -> Any:
+def _tool_choice(choice: Any, tools: Toolset) -> Any:
     """Return the tool choice in the form of a chat; for allowed tools, also their names."""
     match choice:
         case None | "auto" | "none" | "required":
             return choice
-        case {"type": "function", "name": str() as name}:
-            return {"type": "function", "function": {"name": name}}
-        case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list() as tools}:
-            return mode, [tool.get("name") for tool in tools if isinstance(tool, dict)]
+        case {"type": "function" | "custom", "name": str()} | {"type": "local_shell" | "apply_patch"}:
+            return {"type": "function", "function": {"name": tools.name_of(choice)}}
+        case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list() as allowed}:
+            return mode, [tool.get("name") or tool.get("type") for tool in allowed if isinstance(tool, dict)]
         case _:
             pass
     raise RequestError(

@@ -11,15 +11,22 @@ from elbowroom.context.seam import notice_line
 from elbowroom.errors import ContextOverflow, ElbowroomError, TooManyRequests, UpstreamBusy
 from elbowroom.providers.base import ReasoningDelta, TextDelta
 from elbowroom.server.encode import comment, to_json
+from elbowroom.server.responses.tools import CALLS, Toolset
+from elbowroom.server.responses.tools import PREFIXES as CALL_PREFIXES
 from elbowroom.settings.model import Notices
 
 Event = tuple[str, dict[str, Any]]
 """The type of an event of a stream, and its fields but for the sequence number."""
 Kind = Literal["message", "reasoning"]
-PREFIXES: Final = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
+PREFIXES: Final = {"message": "msg", "reasoning": "rs"}
 TEXTS: Final = {"message": "output_text", "reasoning": "reasoning_text"}
 RESPONSE: Final = "resp_"
 TURN: Final = "turn_"
+GROWS: Final[Mapping[str, tuple[str, str]]] = {
+    "function_call": ("arguments", "function_call_arguments"),
+    "custom_tool_call": ("input", "custom_tool_call_input"),
+}
+"""The calls whose text comes in events of its own: the field with the text, and the name of the events."""
 INCOMPLETE: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Why a response is incomplete, by the finish_reason of the chat."""
 
@@ -30,8 +37,9 @@ class OutputItems:
     Only the last item is open; `done` holds the closed ones.
     """
 
-    def __init__(self, response_id: str) -> None:
+    def __init__(self, response_id: str, tools: Toolset | None = None) -> None:
         self._key = response_id.partition("_")[2]
+        self._tools = tools or Toolset()
         self._open: Kind | None = None
         self._text: list[str] = []
         self._logprobs: list[dict[str, Any]] = []
@@ -96,13 +104,19 @@ class OutputItems:
         yield "response.content_part.added", {**self._place(), "content_index": 0, "part": part}
 
     def _call(self, call: ToolCall) -> Iterator[Event]:
-        head = {"id": self._id("function_call"), "type": "function_call", "call_id": call.id, "name": call.name}
-        place = {"item_id": head["id"], "output_index": len(self.done)}
-        item = {**head, "arguments": call.arguments, "status": "completed"}
-        added = {**head, "arguments": "", "status": "in_progress"}
+        kind = self._tools.kind_of(call)
+        item = self._tools.item_of(call, f"{CALL_PREFIXES[kind]}_{self._key}_{len(self.done)}")
+        place = {"item_id": item["id"], "output_index": len(self.done)}
+        if kind != "custom":  # whose items have no status
+            item["status"] = "completed"
+        grows = GROWS.get(item["type"])
+        added = {**item, **({"status": "in_progress"} if "status" in item else {}), **({grows[0]: ""} if grows else {})}
         yield "response.output_item.added", {"output_index": len(self.done), "item": added}
-        yield "response.function_call_arguments.delta", {**place, "delta": call.arguments}
-        yield "response.function_call_arguments.done", {**place, "name": call.name, "arguments": call.arguments}
+        if grows is not None:
+            field, event = grows
+            named = {"name": item["name"]} if kind == "function" else {}
+            yield f"response.{event}.delta", {**place, "delta": item[field]}
+            yield f"response.{event}.done", {**place, **named, field: item[field]}
         yield "response.output_item.done", {"output_index": len(self.done), "item": item}
         self.done.append(item)
 
@@ -151,12 +165,15 @@ def turn_of(response_id: str) -> str:
 
 
 class ResponseEncoder:
-    """Encodes one answer: `echo` holds the request's fields to repeat, `notices` the form of notices.
+    """Encodes one answer: `echo` holds the request's fields to repeat, `notices` the form of notices, `tools` those of
+    the request.
 
     Its id is a random one unless `began` names the turn, by which the response can be found later.
     """
 
-    def __init__(self, model: str, echo: Mapping[str, Any], notices: Notices = "auto") -> None:
+    def __init__(
+        self, model: str, echo: Mapping[str, Any], notices: Notices = "auto", tools: Toolset | None = None
+    ) -> None:
         self._model = model
         self._echo = echo
         self._notices = notices
@@ -164,13 +181,14 @@ class ResponseEncoder:
         self._written = 0
         self._words_of = -1
         self._before_words = ""
+        self._tools = tools
         self.id = RESPONSE + secrets.token_hex(12)
-        self._items = OutputItems(self.id)
+        self._items = OutputItems(self.id, tools)
 
     def began(self, turn: str) -> None:
         """Take the id of the turn that answers; call it before the first event."""
         self.id = response_id_of(turn)
-        self._items = OutputItems(self.id)
+        self._items = OutputItems(self.id, self._tools)
 
     def events(self, events: Sequence[AnswerEvent]) -> bytes:
         """Return the frames for these events; none where the client is not to see them."""
@@ -209,7 +227,7 @@ class ResponseEncoder:
         if answer.is_interrupted:
             response = self._described("cancelled")
             if not answer.tool_calls:  # those that were not handed out are never to be run
-                response["output"] = [item for item in response["output"] if item["type"] != "function_call"]
+                response["output"] = [item for item in response["output"] if item["type"] not in CALLS]
         elif reason := INCOMPLETE.get(answer.finish_reason):
             response = {**self._described("incomplete"), "incomplete_details": {"reason": reason}}
         else:
@@ -241,9 +259,40 @@ class ResponseEncoder:
         return f'{self._before_words}{encode_basestring_ascii(text)},"sequence_number":{self._written - 1}}}\n\n'
 
     def _frame(self, kind: str, fields: Mapping[str, Any]) -> str:
-        data = to_json({"type": kind, **fields, "sequence_number": self._written})
         self._written += 1
-        return f"event: {kind}\ndata: {data}\n\n"
+        return _frame(kind, fields, self._written - 1)
+
+
+class KeptEncoder:
+    """Encodes the events of a kept response of which a client has had those up to the number `after`.
+
+    Its numbers are not those of its first stream, whose words came in more pieces. Whatever number a client names, the
+    last event comes, which has the whole response.
+    """
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+        self._told = 0
+
+    def events(self, events: Sequence[Event]) -> bytes:
+        """Return the frames of the events that the client has not had."""
+        numbered = enumerate(events, self._told)
+        frames = [_frame(kind, fields, number) for number, (kind, fields) in numbered if number > self._after]
+        self._told += len(events)
+        return "".join(frames).encode("ascii")
+
+    def end(self, response: Mapping[str, Any]) -> bytes:
+        """Return the last frame."""
+        return _frame("response.completed", {"response": response}, max(self._told, self._after + 1)).encode("ascii")
+
+    def failure(self, error: ElbowroomError) -> bytes:
+        """Return the frame of an error."""
+        why = {"code": error.code, "message": error.message, "param": error.param}
+        return _frame("error", why, max(self._told, self._after + 1)).encode("ascii")
+
+
+def _frame(kind: str, fields: Mapping[str, Any], number: int) -> str:
+    return f"event: {kind}\ndata: {to_json({'type': kind, **fields, 'sequence_number': number})}\n\n"
 
 
 def described(

@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from elbowroom.context.transcript import Message, calls_of, parts_of, text_of
 from elbowroom.errors import RequestError
+from elbowroom.server.encode import THOUGHTS
+from elbowroom.server.responses.tools import CALLS, OUTPUTS, call_of, text_in
 
 Item = Mapping[str, Any]
 TEXT_PARTS: Final = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 """The key under which each kind of part has its text."""
 ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
-THOUGHTS: Final = "reasoning_content"
-"""The field of a chat message for the assistant's thoughts, for servers that know it."""
 BETWEEN_ANSWERS: Final = "\n\n"
 NOT_SENT_ON: Final[Mapping[str, str]] = {
     "input_file": "A local model does not read files: put the file's text into an input_text part.",
@@ -35,6 +36,33 @@ def messages_of(value: Any) -> list[dict[str, Any]]:
             raise RequestError(f"{where} has to be an object.", param=where)
         chat.add(item, where)
     return chat.joined()
+
+
+def items_of(message: Message, key: str) -> list[dict[str, Any]]:
+    """Return a client's message of a chat as items; `key` becomes a part of their ids."""
+    if message.get("role") == "tool":
+        result = {"call_id": message.get("tool_call_id"), "output": text_of(message), "status": "completed"}
+        return [{"id": f"fco_{key}", "type": "function_call_output", **result}]
+    role, parts = message.get("role"), [part for part in parts_of(message.get("content")) if isinstance(part, Mapping)]
+    said = {"role": role, "content": [_item_part(part, role) for part in parts], "status": "completed"}
+    calls = [_item_of_call(call, f"{key}{number}") for number, call in enumerate(calls_of(message))]
+    return [{"id": f"msg_{key}", "type": "message", **said}, *calls] if parts or not calls else calls
+
+
+def _item_of_call(call: Mapping[str, Any], key: str) -> dict[str, Any]:
+    function = call["function"]
+    called = {"call_id": call.get("id"), "name": function["name"], "arguments": function["arguments"]}
+    return {"id": f"fc_{key}", "type": "function_call", **called, "status": "completed"}
+
+
+def _item_part(part: Mapping[str, Any], role: Any) -> dict[str, Any]:
+    if role == "assistant":
+        return {"type": "output_text", "text": str(part.get("text", "")), "annotations": [], "logprobs": []}
+    if part.get("type") != "image_url":
+        return {"type": "input_text", "text": str(part.get("text", ""))}
+    image = part.get("image_url")
+    url = image if isinstance(image, Mapping) else {"url": image}
+    return {"type": "input_image", "image_url": url.get("url"), "detail": url.get("detail") or "auto"}
 
 
 def references_in(value: Any) -> list[str]:
@@ -90,16 +118,16 @@ class _Chat:
         match kind := _kind(item):
             case "message":
                 self._add_message(item, where)
-            case "function_call":
+            case str() if kind in CALLS:
                 self._add_call(item, where)
-            case "function_call_output":
+            case str() if kind in OUTPUTS:
                 self._add_result(item, where)
             case "reasoning":
                 self._thoughts += _thoughts(item)
             case _:
                 raise RequestError(
                     f"{where} is of the type {str(kind)[:60]!r}, which elbowroom does not take. It takes message, "
-                    "function_call, function_call_output, reasoning and item_reference: leave the others out.",
+                    "calls and results of tools, reasoning and item_reference: leave the others out.",
                     param=f"{where}.type",
                 )
 
@@ -132,16 +160,20 @@ class _Chat:
         self._said_in = said_in
 
     def _add_call(self, item: Item, where: str) -> None:
-        function = {name: _text(item, name, where) for name in ("name", "arguments")}
-        call = {"id": _text(item, "call_id", where), "type": "function", "function": function}
+        name, arguments = call_of(item, where)
+        function = {"name": name, "arguments": arguments}
+        call = {"id": _call_id(item, where), "type": "function", "function": function}
         self._answer().setdefault("tool_calls", []).append(call)
 
     def _add_result(self, item: Item, where: str) -> None:
         self._thoughts.clear()
-        parts = _parts(item.get("output"), f"{where}.output")
+        output = item.get("output")
+        if output is None and item.get("type") == "apply_patch_call_output":
+            output = str(item.get("status"))
+        parts = _parts(output, f"{where}.output")
         is_text = all(part["type"] == "text" for part in parts)
         content = "\n".join(part["text"] for part in parts) if is_text else parts
-        self.messages.append({"role": "tool", "tool_call_id": _text(item, "call_id", where), "content": content})
+        self.messages.append({"role": "tool", "tool_call_id": _call_id(item, where), "content": content})
 
     def _answer(self) -> dict[str, Any]:
         """Return the assistant's message that is being put together; it gets the thoughts before it."""
@@ -160,6 +192,13 @@ class _Chat:
             if message["role"] == "assistant":
                 message |= {name: "".join(message[name]) for name in ("content", THOUGHTS) if name in message}
         return self.messages
+
+
+def _call_id(item: Item, where: str) -> str:
+    """Return the id of the call that an item makes or answers; old clients give a shell's as the id of the item."""
+    if str(item.get("type")).startswith("local_shell") and "call_id" not in item:
+        return text_in(item, "id", where)
+    return text_in(item, "call_id", where)
 
 
 def answer_of_item(item_id: Any) -> str:
@@ -197,7 +236,7 @@ def _parts(content: Any, where: str) -> list[dict[str, Any]]:
 def _part(part: Any, where: str) -> dict[str, Any]:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if isinstance(kind, str) and kind in TEXT_PARTS:
-        return {"type": "text", "text": _text(part, TEXT_PARTS[kind], where)}
+        return {"type": "text", "text": text_in(part, TEXT_PARTS[kind], where)}
     if kind == "input_image":
         return _image(part, where)
     why = NOT_SENT_ON.get(kind, "It has to be input_text or input_image.") if isinstance(kind, str) else ""
@@ -214,10 +253,3 @@ def _image(part: Item, where: str) -> dict[str, Any]:
         )
     detail = part.get("detail")
     return {"type": "image_url", "image_url": {"url": url, **({"detail": detail} if isinstance(detail, str) else {})}}
-
-
-def _text(item: Item, name: str, where: str) -> str:
-    value = item.get(name)
-    if not isinstance(value, str):
-        raise RequestError(f"{where}.{name} has to be a text.", param=f"{where}.{name}")
-    return value

@@ -1,162 +1,37 @@
 """`/v1/responses`: OpenAI's newer API over the same answers as chats; kept responses are read from their turns."""
 
-import asyncio
-import time
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.answer import Answer, AnswerEvent, Sink, ToolCall, assistant_message
+from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink
 from elbowroom.agents.answering import answer, is_turn
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.turn import RunSettings, Shared
-from elbowroom.context.branch import ConversationTree, Node
-from elbowroom.context.conversation import Conversation, KeptMessage
-from elbowroom.context.transcript import Message, calls_of, text_of
 from elbowroom.errors import NotFound, RequestError
-from elbowroom.providers.base import ReasoningDelta, TextDelta
 from elbowroom.server.chat import counted, name_conversation
-from elbowroom.server.encode import to_json
+from elbowroom.server.encode import THOUGHTS, to_json
 from elbowroom.server.event_stream import EventStream
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import keeper_of, read_json, with_caller
-from elbowroom.server.responses.body import NOTHING_REPEATED, ResponsesRequest, parse_responses_request
-from elbowroom.server.responses.encode import RESPONSE, OutputItems, ResponseEncoder, described, response_id_of, turn_of
-from elbowroom.server.responses.input import THOUGHTS, answer_of_item, messages_of, references_in, resolved
+from elbowroom.server.responses.body import ResponsesRequest, parse_responses_request
+from elbowroom.server.responses.encode import RESPONSE, Event, KeptEncoder, ResponseEncoder, turn_of
+from elbowroom.server.responses.input import answer_of_item, messages_of, references_in, resolved
+from elbowroom.server.responses.kept import KeptResponse, find_response, find_responses, unkept
 from elbowroom.server.state import SHARED, catalog_of, run_settings_of
 
+NOBODY_RUNS: Final = "The model is not told of tools that only OpenAI's servers run: {}."
 MOST_REFERRED: Final = 1_000
 """How many responses a request's references may belong to: each is looked up by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptResponse:
-    """A response that is kept as a turn of its conversation, `node` of the `tree`."""
-
-    conversation: Conversation
-    tree: ConversationTree
-    node: Node
-    is_running: bool
-
-    @property
-    def id(self) -> str:
-        """Return the id of the response."""
-        return response_id_of(self.node.last.turn)
-
-    @property
-    def name(self) -> str:
-        """Return the name by which the next request finds the conversation."""
-        row = self.conversation.row
-        return row.name or row.id
-
-    @property
-    def is_last(self) -> bool:
-        """Tell whether nothing was said after it."""
-        return not self.tree.goes_on_after(self.node)
-
-    @property
-    def is_alone(self) -> bool:
-        """Tell whether its conversation has no other answer."""
-        return {kept.turn for kept in self.conversation.messages} <= {"", self.node.last.turn}
-
-    def history(self) -> list[Message]:
-        """Return the messages up to it, as the client has them, without the `instructions` that were sent."""
-        branch = self.tree.branch_to(self.node, with_unfinished=False)
-        messages: list[Message] = []
-        for turn, said in groupby(branch, key=lambda kept: kept.turn):
-            sent = list(said)
-            messages += [_answer(sent)] if turn else [kept.message for kept in sent if not _instructs(kept)]
-        return messages
-
-    def items(self) -> list[dict[str, Any]]:
-        """Return its output items."""
-        items = OutputItems(self.id)
-        for event in _said(self.node.messages):
-            for _ in items.take(event):
-                pass
-        for _ in items.close():
-            pass
-        return items.done
-
-    def described(self) -> dict[str, Any]:
-        """Return the response without the fields that only its request had."""
-        first = self.node.messages[0]
-        status = "in_progress" if self.is_running else "cancelled" if self.node.is_unfinished else "completed"
-        known = described(self.id, first.agent, int(first.at), status, self.items())
-        return {**known, **NOTHING_REPEATED, "previous_response_id": self._previous(), "store": True}
-
-    def _previous(self) -> str | None:
-        branch = self.tree.branch_to(self.node, with_unfinished=False)
-        turns = [kept.turn for kept in branch if kept.turn and kept.turn != self.node.last.turn]
-        return response_id_of(turns[-1]) if turns else None
-
-
-async def find_response(shared: Shared, owner: str, response_id: str) -> KeptResponse | None:
-    """Return the owner's response with this id; None where there is none, or it has said nothing yet."""
-    found = await find_responses(shared, owner, [response_id])
-    return found[0] if found else None
-
-
-async def find_responses(shared: Shared, owner: str, response_ids: Iterable[str]) -> list[KeptResponse]:
-    """Return the owner's responses with these ids as far as they have said something; read a conversation once."""
-    kept, found = shared.store.conversations, list[KeptResponse]()
-    read: dict[str, tuple[Conversation, ConversationTree]] = {}
-    for turn in map(turn_of, response_ids):
-        is_running = shared.running.is_running(owner, turn)
-        holder = await kept.holder(owner, turn)
-        if holder is not None and holder not in read and (conversation := await kept.read(owner, holder)) is not None:
-            read[holder] = conversation, await asyncio.to_thread(ConversationTree.of, conversation.messages)
-        if holder is not None and holder in read:
-            conversation, tree = read[holder]
-            nodes = (node for node in tree.nodes if node.last.turn == turn)
-            found += [KeptResponse(conversation, tree, node, is_running) for node in nodes]
-    return found
-
-
-def unkept(response_id: str, status: str) -> dict[str, Any]:
-    """Return a response that is not kept, with its status."""
-    return {**described(response_id, "", int(time.time()), status, ()), **NOTHING_REPEATED, "store": False}
-
-
-def _instructs(kept: KeptMessage) -> bool:
-    """Tell whether this was sent as `instructions`; a system message of an `input` is a list of parts."""
-    return kept.message.get("role") == "system" and isinstance(kept.message.get("content"), str)
-
-
-def _answer(said: Sequence[KeptMessage]) -> Message:
-    """Return a turn as the client's one message of it, with its thoughts where its calls wait for results."""
-    texts = [event.text for event in _said(said) if isinstance(event, TextDelta)]
-    message = assistant_message("".join(texts), _client_calls(said))
-    thoughts = [kept.reasoning for kept in said if kept.reasoning]
-    return {**message, THOUGHTS: thoughts[-1]} if thoughts and "tool_calls" in message else message
-
-
-def _said(said: Sequence[KeptMessage]) -> Iterator[AnswerEvent]:
-    """Yield what a client was shown of a turn, whose replies are kept as the model gave them."""
-    shown = Answer()
-    for kept in said:
-        if kept.message.get("role") == "assistant":
-            shown.begin_step()
-            if kept.reasoning:
-                yield shown.take(ReasoningDelta(kept.reasoning))
-            if text := text_of(kept.message):
-                yield shown.take(TextDelta(text))
-    yield from _client_calls(said)
-
-
-def _client_calls(said: Sequence[KeptMessage]) -> list[ToolCall]:
-    """Return the calls that the client has to answer: those without a result in a complete turn."""
-    if any(kept.status != "complete" for kept in said):
-        return []
-    answered = {kept.message.get("tool_call_id") for kept in said if kept.message.get("role") == "tool"}
-    calls = [call for kept in said for call in calls_of(kept.message) if call.get("id") not in answered]
-    return [ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
+STREAMS: Final = frozenset({"true", "True", "1"})
+MOST_EVENTS: Final = 10_000_000
+USUAL_ITEMS: Final = 20
+MOST_ITEMS: Final = 100
 
 
 def add_response_routes(app: web.Application, base: str, end: str) -> None:
@@ -165,6 +40,7 @@ def add_response_routes(app: web.Application, base: str, end: str) -> None:
     app.router.add_post(f"{base}responses{end}", create_response)
     app.router.add_post(f"{base}responses/input_tokens{end}", count_response)
     app.router.add_get(f"{one}{end}", show_response)
+    app.router.add_get(f"{one}/input_items{end}", list_input_items)
     app.router.add_delete(f"{one}{end}", delete_response)
     app.router.add_post(f"{one}/cancel{end}", cancel_response)
 
@@ -242,7 +118,22 @@ async def _answered(
         encoder.began(turn.id)
         name_conversation(headers, turn)
 
-    return await answer(asked.target, asked.chat, settings, sink, begun, keeps=asked.request.stores)
+    told = _telling_what_is_left_out(asked, sink)
+    return await answer(asked.target, asked.chat, settings, told, begun, keeps=asked.request.stores)
+
+
+def _telling_what_is_left_out(asked: Asked, sink: Sink) -> Sink:
+    """Return a sink that tells, in the first answer of a conversation, which tools the model does not get."""
+    left_out = asked.request.tools.left_out
+    if not left_out or any(message["role"] == "assistant" for message in asked.chat.messages):
+        return sink
+    untold = [Notice("left out", NOBODY_RUNS.format(", ".join(left_out)))]
+
+    async def telling(events: Sequence[AnswerEvent]) -> None:
+        first = [untold.pop()] if untold else []
+        await sink([*first, *events])
+
+    return telling
 
 
 async def count_response(request: web.Request) -> web.Response:
@@ -251,14 +142,63 @@ async def count_response(request: web.Request) -> web.Response:
     return await counted(request, asked.target, asked.chat)
 
 
-async def show_response(request: web.Request) -> web.Response:
-    """Show a response that is kept, or that is being given."""
+async def show_response(request: web.Request) -> web.StreamResponse:
+    """Show a response that is kept, or that is being given; with `stream` as the events that it had."""
     response_id = request.match_info["id"]
     is_running = request.app[SHARED].running.is_running(keeper_of(request), turn_of(response_id))
     kept = await find_response(request.app[SHARED], keeper_of(request), response_id)
     if kept is None and not is_running:
         raise _unknown(response_id)
+    if request.query.get("stream") in STREAMS:
+        encoder = KeptEncoder(_whole_number(request, "starting_after", -1, 0, MOST_EVENTS))
+        return await EventStream(request, response_id).answer(encoder, partial(_retold, request, response_id))
     return web.json_response(kept.described() if kept else unkept(response_id, "in_progress"), dumps=to_json)
+
+
+async def _retold(
+    request: web.Request, response_id: str, sink: Callable[[Sequence[Event]], Awaitable[None]]
+) -> dict[str, Any]:
+    """Hand the events of a response to the sink once it has ended, and return it."""
+    owner, shared = keeper_of(request), request.app[SHARED]
+    await shared.running.turn_ended(owner, turn_of(response_id))
+    kept = await find_response(shared, owner, response_id)
+    if kept is None:
+        raise _unknown(response_id)
+    response = kept.described()
+    begun = {**response, "status": "in_progress", "output": []}
+    await sink([(kind, {"response": begun}) for kind in ("response.created", "response.in_progress")])
+    await sink(list(kept.events()))
+    return response
+
+
+async def list_input_items(request: web.Request) -> web.Response:
+    """List the items to which a response is the answer, those of earlier turns too, page by page."""
+    kept = await find_response(request.app[SHARED], keeper_of(request), request.match_info["id"])
+    if kept is None:
+        raise _unknown(request.match_info["id"])
+    items, order = kept.input_items(), request.query.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise RequestError(f"order has to be asc or desc, not {order[:40]!r}.", param="order")
+    if order == "desc":
+        items.reverse()
+    if after := request.query.get("after"):
+        places = [place for place, item in enumerate(items) if item["id"] == after]
+        if not places:
+            raise RequestError(f"after has to be the id of an input item, not {after[:40]!r}.", param="after")
+        items = items[places[0] + 1 :]
+    page = items[: _whole_number(request, "limit", USUAL_ITEMS, 1, MOST_ITEMS)]
+    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+    listed = {"object": "list", "data": page, **ends, "has_more": len(page) < len(items)}
+    return web.json_response(listed, dumps=to_json)
+
+
+def _whole_number(request: web.Request, name: str, usual: int, least: int, most: int) -> int:
+    given = request.query.get(name)
+    if given is None:
+        return usual
+    if not (given.isascii() and given.isdigit() and len(given) <= len(str(most)) and least <= int(given) <= most):
+        raise RequestError(f"{name} has to be a whole number from {least} to {most}, not {given[:40]!r}.", param=name)
+    return int(given)
 
 
 async def delete_response(request: web.Request) -> web.Response:
@@ -293,7 +233,9 @@ async def cancel_response(request: web.Request) -> web.Response:
 
 def _encoder(settings: RunSettings, asked: Asked) -> ResponseEncoder:
     is_kept = asked.is_kept and settings.shared.recording.conversations is not None
-    return ResponseEncoder(asked.chat.model, {**asked.request.echo, "store": is_kept}, settings.compaction.notices)
+    return ResponseEncoder(
+        asked.chat.model, {**asked.request.echo, "store": is_kept}, settings.compaction.notices, asked.request.tools
+    )
 
 
 async def _asked(request: web.Request) -> Asked:

@@ -1,0 +1,232 @@
+"""Turns the `system` and the `messages` of an Anthropic request into the messages of a chat."""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from elbowroom.errors import RequestError
+from elbowroom.server.encode import THOUGHTS
+
+Block = Mapping[str, Any]
+Part = dict[str, Any]
+BILLING: Final = "x-anthropic-billing-header:"
+"""How a line begins that Claude Code puts before its system prompt, and that may change with every request."""
+HIDDEN_THOUGHTS: Final = "elbowroom:"
+"""How the signature of a block begins that carries thoughts which the client wants to keep but not to show."""
+ROLES: Final = frozenset({"user", "assistant", "system"})
+SILENT: Final = frozenset({"redacted_thinking", "fallback", "container_upload"})
+"""Blocks without words for a local model."""
+FAILED: Final = "Error: "
+ALREADY_FAILED: Final = ("error", "<tool_use_error>")
+
+
+def chat_messages(system: Any, messages: Any) -> list[dict[str, Any]]:
+    """Return the chat of a request; raises RequestError that names the field and what belongs there."""
+    if not isinstance(messages, list) or not messages:
+        raise RequestError("messages has to be a list with at least one message.", param="messages")
+    chat = [{"role": "system", "content": text}] if (text := system_text(system, "system")) else []
+    for index, message in enumerate(messages):
+        chat += _chat_of(message, f"messages[{index}]")
+    return chat
+
+
+def system_text(system: Any, where: str) -> str:
+    """Return a system prompt, a text or a list of text blocks, without the line that only an invoice needs."""
+    texts = [system] if isinstance(system, str) else [] if system is None else _texts(system, where)
+    kept = [_without_billing(text) for text in texts]
+    return "\n\n".join(text for text in kept if text)
+
+
+def _without_billing(text: str) -> str:
+    return text.partition("\n")[2].lstrip("\n") if text.startswith(BILLING) else text
+
+
+def _texts(blocks: Any, where: str) -> list[str]:
+    return [_text(block, "text", at) for at, block in _numbered(blocks, where) if _kind(block) == "text"]
+
+
+def _chat_of(message: Any, where: str) -> list[dict[str, Any]]:
+    if not isinstance(message, Mapping):
+        raise RequestError(f"{where} has to be an object.", param=where)
+    role, content = message.get("role"), message.get("content")
+    if role not in ROLES:
+        raise RequestError(f"{where}.role has to be user or assistant.", param=f"{where}.role")
+    if role == "system":
+        text = system_text(content, f"{where}.content")
+        return [{"role": "system", "content": text}] if text else []
+    if isinstance(content, str):
+        return [{"role": role, "content": content}]
+    blocks = list(_numbered(content, f"{where}.content"))
+    return [_said(blocks)] if role == "assistant" else list(_sent(blocks))
+
+
+def _numbered(blocks: Any, where: str) -> Iterator[tuple[str, Block]]:
+    if not isinstance(blocks, list):
+        raise RequestError(f"{where} has to be a text or a list of blocks.", param=where)
+    for index, block in enumerate(blocks):
+        at = f"{where}[{index}]"
+        if not isinstance(block, Mapping):
+            raise RequestError(f"{at} has to be an object.", param=at)
+        yield at, block
+
+
+def _said(blocks: Sequence[tuple[str, Block]]) -> dict[str, Any]:
+    """Return an assistant's blocks as one message of a chat."""
+    texts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    thoughts: list[str] = []
+    for where, block in blocks:
+        match _kind(block):
+            case "tool_use":
+                calls.append(_call(block, where))
+            case "thinking":
+                thoughts.append(_thought(block))
+            case _:
+                texts += [part["text"] for part in _parts(where, block) if part["type"] == "text"]
+    said: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
+    if calls:
+        said["tool_calls"] = calls
+    if whole := "".join(thoughts):
+        said[THOUGHTS] = whole
+    return said
+
+
+def _sent(blocks: Sequence[tuple[str, Block]]) -> Iterator[dict[str, Any]]:
+    """Yield a user's blocks: a message for each result of a tool, and then one for all the rest."""
+    rest: list[Part] = []
+    for where, block in blocks:
+        if _kind(block) == "tool_result":
+            yield _result(block, where)
+        else:
+            rest += _parts(where, block)
+    if rest:
+        yield {"role": "user", "content": _content(rest)}
+
+
+def _call(block: Block, where: str) -> dict[str, Any]:
+    given = block.get("input")
+    # Models write their arguments with a space after each colon and comma; so does this.
+    arguments = given if isinstance(given, str) else json.dumps({} if given is None else given, ensure_ascii=False)
+    function = {"name": _text(block, "name", where), "arguments": arguments}
+    return {"id": _text(block, "id", where), "type": "function", "function": function}
+
+
+def _result(block: Block, where: str) -> dict[str, Any]:
+    content = block.get("content")
+    parts: list[Part] = []
+    if isinstance(content, str):
+        parts = [{"type": "text", "text": content}]
+    elif content is not None:
+        for at, inner in _numbered(content, f"{where}.content"):
+            parts += _parts(at, inner)
+    if block.get("is_error") is True:
+        parts = _marked_as_failed(parts)
+    return {"role": "tool", "tool_call_id": _text(block, "tool_use_id", where), "content": _content(parts)}
+
+
+def _marked_as_failed(parts: list[Part]) -> list[Part]:
+    """Return the parts of a failed call's result, which say so; a chat has no other way to tell it."""
+    first = parts[0].get("text", "") if parts else ""
+    if first.lstrip().lower().startswith(ALREADY_FAILED):
+        return parts
+    if parts and parts[0]["type"] == "text":
+        return [{"type": "text", "text": FAILED + first}, *parts[1:]]
+    return [{"type": "text", "text": FAILED.strip()}, *parts]
+
+
+def _content(parts: list[Part]) -> str | list[Part]:
+    """Return parts as the content of a message: as one text where nothing but text is among them."""
+    if all(part["type"] == "text" for part in parts):
+        return "\n".join(part["text"] for part in parts)
+    return parts
+
+
+def _parts(where: str, block: Block) -> list[Part]:
+    """Return what a block says or shows; what no local model can read is named, so that the model knows of it."""
+    match _kind(block):
+        case "text":
+            return [{"type": "text", "text": _text(block, "text", where)}]
+        case "image":
+            return [_image(block, where)]
+        case "document":
+            return _document(block, where)
+        case "search_result":
+            return _found(block, where)
+        case "tool_reference":
+            return [{"type": "text", "text": f"[Tool: {block.get('tool_name')}]"}]
+        case kind if kind in SILENT:
+            return []
+        case kind:
+            return [{"type": "text", "text": f"[A block of the type {kind[:60]!r}, which is not shown here.]"}]
+
+
+def _image(block: Block, where: str) -> Part:
+    match block.get("source"):
+        case {"type": "base64", "media_type": str() as kind, "data": str() as data}:
+            return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}
+        case {"type": "url", "url": str() as url}:
+            return {"type": "image_url", "image_url": {"url": url}}
+        case _:
+            pass
+    raise RequestError(
+        f"{where}.source has to be an image in base64 with its media_type, or a url; elbowroom has no files to which "
+        "file_id could refer.",
+        param=f"{where}.source",
+    )
+
+
+def _document(block: Block, where: str) -> list[Part]:
+    """Return the text of a document; of one in a form that no local model reads, only its name."""
+    title = block.get("title") if isinstance(block.get("title"), str) else ""
+    heading = [{"type": "text", "text": f"Document: {title}"}] if title else []
+    match block.get("source"):
+        case {"type": "text", "data": str() as text}:
+            return [*heading, {"type": "text", "text": text}]
+        case {"type": "content", "content": str() as text}:
+            return [*heading, {"type": "text", "text": text}]
+        case {"type": "content", "content": list() as blocks}:
+            inner = [part for at, each in _numbered(blocks, f"{where}.source.content") for part in _parts(at, each)]
+            return [*heading, *inner]
+        case source:
+            kind = source.get("media_type") or source.get("type") if isinstance(source, Mapping) else None
+            named = f"{title!r} " if title else ""
+            said = f"[The document {named}({kind or 'of an unknown kind'}) cannot be read here: ask for its text.]"
+            return [{"type": "text", "text": said}]
+
+
+def _found(block: Block, where: str) -> list[Part]:
+    heading = f"{block.get('title') or 'Search result'} ({block.get('source') or 'no source'})"
+    content = block.get("content")
+    inner = [part for at, each in _numbered(content, f"{where}.content") for part in _parts(at, each)]
+    return [{"type": "text", "text": heading}, *inner]
+
+
+def signature_of(thoughts: str) -> str:
+    """Return a signature from which `chat_messages` reads the thoughts of a block that shows none."""
+    return HIDDEN_THOUGHTS + base64.b64encode(thoughts.encode("utf-8", "surrogatepass")).decode("ascii")
+
+
+def _thought(block: Block) -> str:
+    shown, signature = block.get("thinking"), block.get("signature")
+    if isinstance(shown, str) and shown:
+        return shown
+    if not isinstance(signature, str) or not signature.startswith(HIDDEN_THOUGHTS):
+        return ""
+    try:
+        return base64.b64decode(signature.removeprefix(HIDDEN_THOUGHTS), validate=True).decode("utf-8", "surrogatepass")
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+def _kind(block: Block) -> str:
+    kind = block.get("type")
+    return kind if isinstance(kind, str) else "text" if "text" in block else ""
+
+
+def _text(block: Block, name: str, where: str) -> str:
+    value = block.get(name)
+    if not isinstance(value, str):
+        raise RequestError(f"{where}.{name} has to be a text.", param=f"{where}.{name}")
+    return value

@@ -1,0 +1,219 @@
+"""Parses the body of `POST /v1/messages` into a chat request."""
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from elbowroom.agents.request import ChatRequest, parse_chat_request
+from elbowroom.errors import RequestError
+from elbowroom.server.messages.blocks import chat_messages
+
+log = logging.getLogger(__name__)
+Thinking = Literal["shown", "omitted", "off"]
+"""What the client gets of the model's thoughts: their words, a block without words, or nothing."""
+SAMPLING: Final = ("temperature", "top_p", "top_k")
+READ: Final = frozenset(
+    {
+        "max_tokens",
+        "messages",
+        "metadata",
+        "model",
+        "output_config",
+        "output_format",
+        "stop_sequences",
+        "stream",
+        "system",
+        "thinking",
+        "tool_choice",
+        "tools",
+        *SAMPLING,
+    }
+)
+MEANINGLESS: Final = frozenset({"betas", "cache_control", "context_management", "diagnostics", "service_tier"})
+"""Fields that every request of some clients has, and that change nothing of a local model's answer."""
+EFFORTS: Final[Mapping[str, str]] = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+"""The efforts of Anthropic's models, and those that chat templates know."""
+SESSION: Final = re.compile(r"_session_(?P<id>[0-9A-Za-z-]{8,})$")
+TEXT: Final = {"type": "string"}
+NUMBER: Final = {"type": "integer"}
+KNOWN_TOOLS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "bash": (
+        "Runs a command in a shell that stays open between calls.",
+        {"command": TEXT, "restart": {"type": "boolean"}},
+    ),
+    "text_editor": (
+        "Views and edits files: view (optionally with view_range), create, str_replace, insert.",
+        {
+            "command": {"type": "string", "enum": ["view", "create", "str_replace", "insert"]},
+            "path": TEXT,
+            "view_range": {"type": "array", "items": NUMBER},
+            "file_text": TEXT,
+            "old_str": TEXT,
+            "new_str": TEXT,
+            "insert_line": NUMBER,
+            "insert_text": TEXT,
+        },
+    ),
+    "memory": (
+        "Keeps notes in files below /memories that later conversations can read.",
+        {
+            "command": {"type": "string", "enum": ["view", "create", "str_replace", "insert", "delete", "rename"]},
+            "path": TEXT,
+            "view_range": {"type": "array", "items": NUMBER},
+            "file_text": TEXT,
+            "old_str": TEXT,
+            "new_str": TEXT,
+            "insert_line": NUMBER,
+            "insert_text": TEXT,
+            "old_path": TEXT,
+            "new_path": TEXT,
+        },
+    ),
+}
+"""Tools that the client runs and Anthropic's models know without a schema: what each does, and its arguments."""
+VERSIONED: Final = re.compile(r"(?P<kind>[a-z_]+)_20[0-9]{6}")
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesRequest:
+    """A parsed body: the chat that it means, what is wanted of thoughts, and the client's name for the session."""
+
+    chat: ChatRequest
+    thinking: Thinking
+    session: str
+
+
+def parse_messages_request(body: Any) -> MessagesRequest:
+    """Check a parsed body and take it apart; what is not known is left out, with a line in the log.
+
+    Raises RequestError that names the field and what belongs there.
+    """
+    if not isinstance(body, dict):
+        raise RequestError("The body has to be a JSON object with model, max_tokens and messages.")
+    if unknown := sorted(set(body) - READ - MEANINGLESS):
+        log.info("Fields of a request to /v1/messages that mean nothing here: %s", ", ".join(unknown)[:200])
+    fields = {name: body[name] for name in SAMPLING if body.get(name) is not None}
+    fields |= _limits(body) | _tools(body) | _effort(body) | _format(body)
+    chat = parse_chat_request(
+        {
+            "model": body.get("model"),
+            "messages": chat_messages(body.get("system"), body.get("messages")),
+            "stream": body.get("stream"),
+            **fields,
+        }
+    )
+    return MessagesRequest(chat, _thinking(body), _session(body))
+
+
+def _limits(body: Mapping[str, Any]) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    if (most := body.get("max_tokens")) is not None:
+        if type(most) is not int or most < 1:
+            raise RequestError("max_tokens has to be a whole number above 0.", param="max_tokens")
+        limits["max_tokens"] = most
+    stops = body.get("stop_sequences")
+    if stops:
+        if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
+            raise RequestError("stop_sequences has to be a list of texts.", param="stop_sequences")
+        limits["stop"] = stops
+    return limits
+
+
+def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
+    tools = body.get("tools")
+    if not tools:
+        return {}
+    if not isinstance(tools, list):
+        raise RequestError("tools has to be a list.", param="tools")
+    known = [spec for index, tool in enumerate(tools) if (spec := _tool(tool, f"tools[{index}]")) is not None]
+    choice = body.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("type") == "tool":
+        known = [spec for spec in known if spec["function"]["name"] == choice.get("name")] or known
+    return {"tools": known, **_choice(choice)} if known else {}
+
+
+def _tool(tool: Any, where: str) -> dict[str, Any] | None:
+    """Return a tool as a chat lists it; None for a tool that Anthropic's servers would run."""
+    if not isinstance(tool, dict) or not isinstance(name := tool.get("name", tool.get("type")), str) or not name:
+        raise RequestError(f"{where} needs a name.", param=f"{where}.name")
+    kind = tool.get("type") or "custom"
+    if kind == "custom":
+        schema = tool.get("input_schema")
+        if schema is not None and not isinstance(schema, dict):
+            raise RequestError(f"{where}.input_schema has to be an object.", param=f"{where}.input_schema")
+        return _function(name, tool.get("description"), schema or {"type": "object", "properties": {}})
+    versioned = VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
+    if versioned is None or versioned["kind"] not in KNOWN_TOOLS:
+        log.info("The tool %.60r of the type %.60r runs at Anthropic only; the model is not told of it.", name, kind)
+        return None
+    description, properties = KNOWN_TOOLS[versioned["kind"]]
+    return _function(name, description, {"type": "object", "properties": dict(properties)})
+
+
+def _function(name: str, description: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
+    described = {"description": description} if isinstance(description, str) and description else {}
+    return {"type": "function", "function": {"name": name, **described, "parameters": schema}}
+
+
+def _choice(choice: Any) -> dict[str, Any]:
+    one_at_a_time = isinstance(choice, dict) and choice.get("disable_parallel_tool_use") is True
+    limits = {"parallel_tool_calls": False} if one_at_a_time else {}
+    match choice:
+        case None | {"type": "auto"}:
+            return limits
+        case {"type": "any"} | {"type": "tool", "name": str()}:  # the one named is then the only one offered
+            return {"tool_choice": "required", **limits}
+        case {"type": "none"}:
+            return {"tool_choice": "none", **limits}
+        case _:
+            pass
+    raise RequestError("tool_choice.type has to be auto, any, none, or tool with a name.", param="tool_choice")
+
+
+def _effort(body: Mapping[str, Any]) -> dict[str, Any]:
+    match body.get("thinking"), body.get("output_config"):
+        case {"type": "disabled"}, _:
+            return {}
+        case _, {"effort": str() as effort} if effort in EFFORTS:
+            return {"reasoning_effort": EFFORTS[effort]}
+        case _:
+            return {}
+
+
+def _format(body: Mapping[str, Any]) -> dict[str, Any]:
+    config = body.get("output_config")
+    wanted = config.get("format") if isinstance(config, dict) else None
+    match wanted or body.get("output_format"):
+        case {"type": "json_schema", "schema": dict() as schema}:
+            return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}}
+        case _:
+            return {}
+
+
+def _thinking(body: Mapping[str, Any]) -> Thinking:
+    match body.get("thinking"):
+        case {"type": "enabled" | "adaptive", "display": "omitted"}:
+            return "omitted"
+        case {"type": "enabled" | "adaptive"}:
+            return "shown"
+        case _:
+            return "off"
+
+
+def _session(body: Mapping[str, Any]) -> str:
+    """Return the session that `metadata.user_id` names, as Claude Code writes it there; empty without one."""
+    metadata = body.get("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, dict) else None
+    if not isinstance(user, str):
+        return ""
+    if found := SESSION.search(user):
+        return found["id"]
+    try:
+        named = json.loads(user)
+    except (ValueError, RecursionError):
+        return ""
+    session = named.get("session_id") if isinstance(named, dict) else None
+    return session if isinstance(session, str) else ""

@@ -1,0 +1,203 @@
+"""Encodes an answer for clients of Anthropic's Messages API: as one object, and as the events of a stream."""
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from json.encoder import encode_basestring_ascii
+from typing import Any, Final, Literal
+
+from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Notice, ToolCall
+from elbowroom.context.seam import notice_line
+from elbowroom.errors import ElbowroomError
+from elbowroom.providers.base import ReasoningDelta, TextDelta
+from elbowroom.server.encode import comment, to_json
+from elbowroom.server.messages.blocks import signature_of
+from elbowroom.server.messages.body import Thinking
+from elbowroom.settings.model import Notices
+
+Kind = Literal["text", "thinking"]
+PING: Final = 'event: ping\ndata: {"type":"ping"}\n\n'
+STOP_REASONS: Final[Mapping[str, str]] = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+}
+"""Anthropic's reasons, by the finish_reason of a chat."""
+
+
+class MessageEncoder:
+    """Encodes one answer as blocks of text, thoughts and calls; `thinking` chooses what is shown of thoughts.
+
+    `notices` chooses how the person learns what happens beside the answer: as comments of the stream, which clients
+    pass over, or as lines of the text. `blocks` holds those that have ended, as the whole answer shows them.
+    """
+
+    def __init__(self, model: str, thinking: Thinking = "shown", notices: Notices = "auto") -> None:
+        self._thinking = thinking
+        self._notices = notices
+        self._open: Kind | None = None
+        self._said: list[str] = []
+        self._before_words = ""
+        self._has_begun = False
+        self._has_pinged = False
+        self.blocks: list[dict[str, Any]] = []
+        self._head = {
+            "id": f"msg_{secrets.token_hex(12)}",
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+        }
+
+    def events(self, events: Sequence[AnswerEvent]) -> bytes:
+        """Return the frames for these events; none where the client is not to see them."""
+        frames = "".join(map(self._event, events))
+        return self._after_beginning(frames) if frames else b""
+
+    def end(self, answer: Answer) -> bytes:
+        """Return the last frames: the end of the open block, the stop reason with the usage, and the end."""
+        closing = self._close()
+        delta = {"stop_reason": stop_reason_of(answer), "stop_sequence": None}
+        last = self._frame("message_delta", {"delta": delta, "usage": usage_of(answer.usage)})
+        return self._after_beginning(closing + last + self._frame("message_stop", {}))
+
+    def failure(self, error: ElbowroomError) -> bytes:
+        """Return the last frame of a stream that has failed."""
+        return self._after_beginning(f"event: error\ndata: {to_json(error.as_anthropic())}\n\n")
+
+    def keep_alive(self) -> bytes:
+        """Return a frame that fills a silence."""
+        return self._after_beginning(PING)
+
+    def whole(self, answer: Answer) -> dict[str, Any]:
+        """Return the whole answer as one message; calls that were not handed out are never to be run."""
+        self._close()
+        handed_out = {call.id for call in answer.tool_calls}
+        content = [block for block in self.blocks if block["type"] != "tool_use" or block["id"] in handed_out]
+        ended = {"stop_reason": stop_reason_of(answer), "stop_sequence": None, "usage": usage_of(answer.usage)}
+        return {**self._head, "content": content, **ended}
+
+    def _after_beginning(self, frames: str) -> bytes:
+        beginning = "" if self._has_begun else self._beginning()
+        self._has_begun = True
+        return (beginning + frames).encode("ascii")
+
+    def _beginning(self) -> str:
+        """Return the first event; what was read is told at the end, when it is known."""
+        empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage_of(None)}
+        return self._frame("message_start", {"message": {**self._head, **empty}})
+
+    def _event(self, event: AnswerEvent) -> str:
+        match event:
+            case TextDelta():
+                return self._grow("text", event.text)
+            case ReasoningDelta():
+                return "" if self._thinking == "off" else self._think(event.text)
+            case ToolCall():
+                return self._close() + self._call(event)
+            case Notice():
+                return self._notice(event)
+
+    def _notice(self, notice: Notice) -> str:
+        if self._notices == "content":
+            return "" if notice.is_status_only else self._grow("text", notice_line(notice.text))
+        return comment(notice.text) if self._notices in ("auto", "comment") else ""
+
+    def _grow(self, kind: Kind, text: str) -> str:
+        opening = "" if self._open == kind else self._close() + self._begin(kind)
+        self._said.append(text)
+        return f"{opening}{self._before_words}{encode_basestring_ascii(text)}}}}}\n\n"
+
+    def _think(self, text: str) -> str:
+        """Return the frames of thoughts; where these are not to be shown, only the beginning of their block."""
+        if self._open != "thinking":
+            text = text.removeprefix(BETWEEN_STEPS)  # what parts it from earlier thoughts is the block's beginning
+        if self._thinking == "shown":
+            return self._grow("thinking", text)
+        opening = "" if self._open == "thinking" else self._close() + self._begin("thinking")
+        self._said.append(text)
+        return opening
+
+    def _begin(self, kind: Kind) -> str:
+        self._open = kind
+        index, block = len(self.blocks), {"type": kind, kind: ""}
+        if kind == "thinking":
+            block["signature"] = ""
+        frame = self._frame("content_block_start", {"index": index, "content_block": block})
+        self._before_words = (
+            f'event: content_block_delta\ndata: {{"type":"content_block_delta","index":{index},'
+            f'"delta":{{"type":"{kind}_delta","{kind}":'
+        )
+        ping, self._has_pinged = "" if self._has_pinged else PING, True
+        return frame + ping
+
+    def _close(self) -> str:
+        """Return the frames that end the open block, if there is one."""
+        if self._open is None:
+            return ""
+        index, whole, frames = len(self.blocks), "".join(self._said), ""
+        block: dict[str, Any] = {"type": self._open, self._open: whole}
+        if self._open == "thinking":
+            block = self._thought(whole)
+            delta = {"type": "signature_delta", "signature": block["signature"]}
+            frames = self._frame("content_block_delta", {"index": index, "delta": delta})
+        self.blocks.append(block)
+        self._open, self._said = None, []
+        return frames + self._frame("content_block_stop", {"index": index})
+
+    def _thought(self, whole: str) -> dict[str, Any]:
+        is_shown = self._thinking == "shown"
+        signature = signature_of("" if is_shown else whole)
+        return {"type": "thinking", "thinking": whole if is_shown else "", "signature": signature}
+
+    def _call(self, call: ToolCall) -> str:
+        index, block = len(self.blocks), {"type": "tool_use", "id": call.id, "name": call.name}
+        arguments, given = _object(call.arguments)
+        delta = {"type": "input_json_delta", "partial_json": arguments}
+        self.blocks.append({**block, "input": given})
+        return (
+            self._frame("content_block_start", {"index": index, "content_block": {**block, "input": {}}})
+            + self._frame("content_block_delta", {"index": index, "delta": delta})
+            + self._frame("content_block_stop", {"index": index})
+        )
+
+    def _frame(self, kind: str, fields: Mapping[str, Any]) -> str:
+        return f"event: {kind}\ndata: {to_json({'type': kind, **fields})}\n\n"
+
+
+def _object(arguments: str) -> tuple[str, dict[str, Any]]:
+    """Return a call's arguments as JSON and as a value, an object in any case.
+
+    What is none stands in one, which the client's tool refuses in words that the model can read.
+    """
+    try:
+        given = json.loads(arguments)
+    except (ValueError, RecursionError):
+        given = None
+    if isinstance(given, dict):
+        return arguments, given
+    wrapped = {"arguments": arguments}
+    return to_json(wrapped), wrapped
+
+
+def stop_reason_of(answer: Answer) -> str:
+    """Return why an answer has ended, in Anthropic's words."""
+    return STOP_REASONS[answer.finish_reason]
+
+
+def usage_of(usage: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a chat's usage in Anthropic's form, which counts what came from the engine's cache apart."""
+    read, written = _tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens")
+    cached = min(read, _tokens((usage or {}).get("prompt_tokens_details"), "cached_tokens"))
+    found = {
+        "input_tokens": read - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": written,
+    }
+    return {**found, "elbowroom": usage["elbowroom"]} if usage and "elbowroom" in usage else found
+
+
+def _tokens(usage: Any, name: str) -> int:
+    value = usage.get(name) if isinstance(usage, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -1,0 +1,181 @@
+"""A kept response: it is read from the turn of its conversation."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import groupby
+from typing import Any
+
+from elbowroom.agents.answer import Answer, AnswerEvent, ToolCall, assistant_message
+from elbowroom.agents.turn import Shared
+from elbowroom.context.branch import ConversationTree, Node
+from elbowroom.context.conversation import Conversation, KeptMessage
+from elbowroom.context.transcript import Message, calls_of, text_of
+from elbowroom.providers.base import ReasoningDelta, TextDelta
+from elbowroom.server.encode import THOUGHTS
+from elbowroom.server.responses.body import NOTHING_REPEATED
+from elbowroom.server.responses.encode import Event, OutputItems, described, response_id_of, turn_of
+from elbowroom.server.responses.input import items_of
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResponse:
+    """A response that is kept as a turn of its conversation, `node` of the `tree`."""
+
+    conversation: Conversation
+    tree: ConversationTree
+    node: Node
+    is_running: bool
+
+    @property
+    def id(self) -> str:
+        """Return the id of the response."""
+        return response_id_of(self.node.last.turn)
+
+    @property
+    def name(self) -> str:
+        """Return the name by which the next request finds the conversation."""
+        row = self.conversation.row
+        return row.name or row.id
+
+    @property
+    def is_last(self) -> bool:
+        """Tell whether nothing was said after it."""
+        return not self.tree.goes_on_after(self.node)
+
+    @property
+    def is_alone(self) -> bool:
+        """Tell whether its conversation has no other answer."""
+        return {kept.turn for kept in self.conversation.messages} <= {"", self.node.last.turn}
+
+    def history(self) -> list[Message]:
+        """Return the messages up to it, as the client has them, without the `instructions` that were sent."""
+        branch = self.tree.branch_to(self.node, with_unfinished=False)
+        messages: list[Message] = []
+        for turn, said in groupby(branch, key=lambda kept: kept.turn):
+            sent = list(said)
+            messages += [_answer(sent)] if turn else [kept.message for kept in sent if not _instructs(kept)]
+        return messages
+
+    def items(self) -> list[dict[str, Any]]:
+        """Return its output items."""
+        items = OutputItems(self.id)
+        for _ in _told(items, self.node.messages):
+            pass
+        return items.done
+
+    def events(self) -> Iterator[Event]:
+        """Yield the events of its output items, each of which comes in one piece."""
+        return _told(OutputItems(self.id), self.node.messages)
+
+    def input_items(self) -> list[dict[str, Any]]:
+        """Return what was said before it as items, the oldest first, without the `instructions` that were sent."""
+        items: list[dict[str, Any]] = []
+        branch = self.tree.branch_to(self.node, with_unfinished=False)
+        for turn, said in groupby(branch, key=lambda kept: kept.turn):
+            if turn == self.node.last.turn:
+                continue
+            sent = list(said)
+            if turn:
+                output = OutputItems(response_id_of(turn))
+                for _ in _told(output, sent):
+                    pass
+                items += output.done
+            else:
+                clients = (kept for kept in sent if not _instructs(kept))
+                items += [item for kept in clients for item in items_of(kept.message, _item_key(kept))]
+        return items
+
+    def described(self) -> dict[str, Any]:
+        """Return the response without the fields that only its request had."""
+        first = self.node.messages[0]
+        status = "in_progress" if self.is_running else "cancelled" if self.node.is_unfinished else "completed"
+        known = described(self.id, first.agent, int(first.at), status, self.items())
+        return {**known, **NOTHING_REPEATED, "previous_response_id": self._previous(), "store": True}
+
+    def _previous(self) -> str | None:
+        branch = self.tree.branch_to(self.node, with_unfinished=False)
+        turns = [kept.turn for kept in branch if kept.turn and kept.turn != self.node.last.turn]
+        return response_id_of(turns[-1]) if turns else None
+
+
+async def find_response(shared: Shared, owner: str, response_id: str) -> KeptResponse | None:
+    """Return the owner's response with this id; None where there is none, or it has said nothing yet."""
+    found = await find_responses(shared, owner, [response_id])
+    return found[0] if found else None
+
+
+async def find_responses(shared: Shared, owner: str, response_ids: Iterable[str]) -> list[KeptResponse]:
+    """Return the owner's responses with these ids as far as they have said something; read a conversation once.
+
+    Raises StoreOpening.
+    """
+    kept, found = shared.store.conversations, list[KeptResponse]()
+    read: dict[str, tuple[Conversation, ConversationTree]] = {}
+    turns = list(map(turn_of, response_ids))
+    if turns:
+        await shared.store.ready()
+    for turn in turns:
+        is_running = shared.running.is_running(owner, turn)
+        holder = await kept.holder(owner, turn)
+        if holder is not None and holder not in read and (conversation := await kept.read(owner, holder)) is not None:
+            read[holder] = conversation, await asyncio.to_thread(ConversationTree.of, conversation.messages)
+        if holder is not None and holder in read:
+            conversation, tree = read[holder]
+            nodes = (node for node in tree.nodes if node.last.turn == turn)
+            found += [KeptResponse(conversation, tree, node, is_running) for node in nodes]
+    return found
+
+
+def unkept(response_id: str, status: str) -> dict[str, Any]:
+    """Return a response that is not kept, with its status."""
+    return {**described(response_id, "", int(time.time()), status, ()), **NOTHING_REPEATED, "store": False}
+
+
+def _told(items: OutputItems, said: Sequence[KeptMessage]) -> Iterator[Event]:
+    """Yield the events of what was said, and close the items."""
+    for event in _said(said):
+        yield from items.take(event)
+    yield from items.close()
+
+
+def _item_key(kept: KeptMessage) -> str:
+    """Return what tells a client's message from others; without an underscore, which ids of answers have."""
+    return blake2b(kept.id.encode(), digest_size=12).hexdigest()
+
+
+def _instructs(kept: KeptMessage) -> bool:
+    """Tell whether this was sent as `instructions`; a system message of an `input` is a list of parts."""
+    return kept.message.get("role") == "system" and isinstance(kept.message.get("content"), str)
+
+
+def _answer(said: Sequence[KeptMessage]) -> Message:
+    """Return a turn as the client's one message of it, with its thoughts where its calls wait for results."""
+    texts = [event.text for event in _said(said) if isinstance(event, TextDelta)]
+    message = assistant_message("".join(texts), _client_calls(said))
+    thoughts = [kept.reasoning for kept in said if kept.reasoning]
+    return {**message, THOUGHTS: thoughts[-1]} if thoughts and "tool_calls" in message else message
+
+
+def _said(said: Sequence[KeptMessage]) -> Iterator[AnswerEvent]:
+    """Yield what a client was shown of a turn, whose replies are kept as the model gave them."""
+    shown = Answer()
+    for kept in said:
+        if kept.message.get("role") == "assistant":
+            shown.begin_step()
+            if kept.reasoning:
+                yield shown.take(ReasoningDelta(kept.reasoning))
+            if text := text_of(kept.message):
+                yield shown.take(TextDelta(text))
+    yield from _client_calls(said)
+
+
+def _client_calls(said: Sequence[KeptMessage]) -> list[ToolCall]:
+    """Return the calls that the client has to answer: those without a result in a complete turn."""
+    if any(kept.status != "complete" for kept in said):
+        return []
+    answered = {kept.message.get("tool_call_id") for kept in said if kept.message.get("role") == "tool"}
+    calls = [call for kept in said for call in calls_of(kept.message) if call.get("id") not in answered]
+    return [ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]

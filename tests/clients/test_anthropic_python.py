@@ -1,0 +1,246 @@
+"""The `anthropic` Python client on `/v1/messages`; the client checks each answer against its own types."""
+
+import json
+from collections.abc import AsyncIterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import pytest
+from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
+from anthropic.types import Message, MessageParam, ToolParam
+from chatting import MODEL, RAW_MODEL, elbowroom_with_studio
+from serving import Served
+from small_window import history, orders_of, small_window, turns_of
+
+from elbowroom.demo import Error, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall
+
+Trio = tuple[AsyncAnthropic, SimulatedLMStudio, Served]
+MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
+HELLO: list[MessageParam] = [{"role": "user", "content": "Hello"}]
+READ_NOTE: ToolParam = {
+    "name": "read_note",
+    "description": "Reads a note.",
+    "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+}
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+
+
+def client_of(served: Served) -> AsyncAnthropic:
+    """Return a client that asks once, and raises where an answer does not have the form that it expects."""
+    http = DefaultAsyncHttpxClient(trust_env=False)  # a proxy of this machine is no part of the test
+    return AsyncAnthropic(
+        base_url=served.url, api_key="none", max_retries=0, http_client=http, _strict_response_validation=True
+    )
+
+
+@pytest.fixture
+async def trio(tmp_path: Path) -> AsyncIterator[Trio]:
+    """Run elbowroom in front of a simulated LM Studio with a model that sees, and a client."""
+    vision = SimulatedModel(MODEL, type="vlm", loaded_context_length=32_768)
+    async with elbowroom_with_studio(tmp_path, model=vision) as (served, studio), client_of(served) as client:
+        yield client, studio, served
+
+
+@MODELS
+async def test_whole(trio: Trio, model: str) -> None:
+    """Without streaming, the message comes whole, with its thoughts and the usage of what was sent."""
+    client, studio, _ = trio
+    studio.enqueue(Script(Reasoning("Hm."), "One two three."))
+    answer = await client.messages.create(
+        model=model, max_tokens=16_000, messages=HELLO, system="Be short.", thinking={"type": "adaptive"}
+    )
+    assert [block.type for block in answer.content] == ["thinking", "text"]
+    assert (answer.content[1].text, answer.stop_reason, answer.model) == ("One two three.", "end_turn", model)  # type: ignore[union-attr]
+    assert answer.usage.input_tokens == studio.chats[0].prompt_tokens
+    assert answer.usage.output_tokens > 0
+    sent = studio.chats[0].body["messages"]
+    assert "Be short." in sent[0]["content"]
+    assert sent[-1] == {"role": "user", "content": "Hello"}
+
+
+@MODELS
+async def test_stream(trio: Trio, model: str) -> None:
+    """A stream gives each block from its beginning to its end; what it adds up to is the message."""
+    client, studio, _ = trio
+    studio.enqueue(Script(Reasoning("Hm hm."), "One two.", ToolCall("read_note", {"path": "ä"})))
+    async with client.messages.stream(
+        model=model,
+        max_tokens=100,
+        messages=HELLO,
+        tools=[READ_NOTE],
+        thinking={"type": "enabled", "budget_tokens": 1024},
+    ) as stream:
+        kinds = [event.type async for event in stream]
+        answer = await stream.get_final_message()
+    assert (kinds[0], kinds[-1]) == ("message_start", "message_stop")
+    assert [block.type for block in answer.content] == ["thinking", "text", "tool_use"]
+    assert answer.content[0].thinking == "Hm hm."  # type: ignore[union-attr]
+    assert answer.content[2].input == {"path": "ä"}  # type: ignore[union-attr]
+    assert answer.stop_reason == "tool_use"
+    assert answer.usage.input_tokens == studio.chats[0].prompt_tokens
+
+
+async def test_sequence_on_the_wire(trio: Trio) -> None:
+    """The events come in Anthropic's order, each with its name, with a ping after the first block has begun."""
+    _, studio, served = trio
+    studio.enqueue(Script("Hi.", ToolCall("read_note", {"path": "a"})))
+    body = {"model": "writer", "max_tokens": 90, "stream": True, "messages": HELLO, "tools": [READ_NOTE]}
+    async with served.http.post(f"{served.url}/v1/messages?beta=true", json=body) as response:
+        frames = [frame for frame in (await response.text()).split("\n\n") if frame and not frame.startswith(":")]
+        assert response.headers["request-id"] == response.headers["X-Request-ID"]
+    names = [frame.split("\n")[0].removeprefix("event: ") for frame in frames]
+    assert names == [json.loads(frame.split("\ndata: ")[1])["type"] for frame in frames]
+    block = ["content_block_start", "content_block_delta", "content_block_stop"]
+    text = ["content_block_start", "ping", "content_block_delta", "content_block_stop"]
+    assert [name for name, _ in groupby(names)] == ["message_start", *text, *block, "message_delta", "message_stop"]
+
+
+@MODELS
+async def test_tools_loop(trio: Trio, model: str) -> None:
+    """A call goes on with its result; a failed one's says so, and the thoughts before it come back to the model."""
+    client, studio, _ = trio
+    studio.enqueue(Script(Reasoning("Look."), "Looking.", ToolCall("read_note", {"path": "a"})), "It is gone.")
+    asked = {"model": model, "max_tokens": 100, "tools": [READ_NOTE]}
+    hidden: Any = {"type": "adaptive", "display": "omitted"}
+    first: Message = await client.messages.create(messages=HELLO, thinking=hidden, **asked)  # type: ignore[call-overload]
+    assert first.content[0].thinking == ""  # type: ignore[union-attr]
+    [call] = [block for block in first.content if block.type == "tool_use"]
+    result: Any = {"type": "tool_result", "tool_use_id": call.id, "is_error": True, "content": "no such note"}
+    said: Any = [block.model_dump(exclude_none=True) for block in first.content]
+    again: list[Any] = [*HELLO, {"role": "assistant", "content": said}, {"role": "user", "content": [result]}]
+    second = await client.messages.create(messages=again, thinking=hidden, **asked)  # type: ignore[call-overload]
+    assert second.content[0].text == "It is gone."
+    *_, calling, answered = studio.chats[1].body["messages"]
+    assert calling["tool_calls"][0]["function"] == {"name": "read_note", "arguments": '{"path": "a"}'}
+    assert calling["reasoning_content"] == "Look."
+    assert (answered["role"], answered["content"]) == ("tool", "Error: no such note")
+
+
+async def test_what_is_read(trio: Trio) -> None:
+    """Images, documents and a system message in the middle reach the model; a line for an invoice does not."""
+    client, studio, _ = trio
+    studio.enqueue("Seen.")
+    content: Any = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}},
+        {"type": "document", "title": "a.txt", "source": {"type": "text", "media_type": "text/plain", "data": "Oats."}},
+        {
+            "type": "document",
+            "title": "b.pdf",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": ""},
+        },
+    ]
+    system: Any = [
+        {"type": "text", "text": "x-anthropic-billing-header: cc_version=1; cch=abc;"},
+        {"type": "text", "text": "Be short.", "cache_control": {"type": "ephemeral"}},
+    ]
+    messages: Any = [{"role": "user", "content": content}, {"role": "system", "content": "Stay calm."}]
+    await client.messages.create(model=RAW_MODEL, max_tokens=9, system=system, messages=messages)
+    sent = json.dumps(studio.chats[0].body["messages"])
+    for text in ("Be short.", "Stay calm.", "Oats.", "b.pdf", f"data:image/png;base64,{PIXEL}"):
+        assert text in sent
+    assert "billing" not in sent
+
+
+async def test_choices_and_limits(trio: Trio) -> None:
+    """Choices of tools, limits and formats reach the model in the form that its server knows."""
+    client, studio, _ = trio
+    studio.enqueue("Yes.", "No.")
+    await client.messages.create(
+        model=RAW_MODEL,
+        max_tokens=9,
+        messages=HELLO,
+        tools=[
+            READ_NOTE,
+            {"type": "bash_20250124", "name": "bash"},
+            {"type": "web_search_20250305", "name": "web_search"},
+        ],
+        tool_choice={"type": "any", "disable_parallel_tool_use": True},
+        stop_sequences=["END"],
+        extra_body={"top_k": 5, "temperature": 0.5},
+    )
+    sent = studio.chats[0].body
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["read_note", "bash"]
+    assert (sent["tool_choice"], sent["parallel_tool_calls"]) == ("required", False)
+    assert (sent["max_tokens"], sent["stop"], sent["top_k"], sent["temperature"]) == (9, ["END"], 5, 0.5)
+    named: Any = {"type": "tool", "name": "read_note"}
+    both: Any = [READ_NOTE, {**READ_NOTE, "name": "list_notes"}]
+    await client.messages.create(model=RAW_MODEL, max_tokens=9, messages=HELLO, tools=both, tool_choice=named)
+    sent = studio.chats[1].body
+    assert sent["tool_choice"] == "required"
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["read_note"]
+
+
+@MODELS
+async def test_count(trio: Trio, model: str) -> None:
+    """The count is what the engine reads afterwards, to the token."""
+    client, studio, _ = trio
+    fields: dict[str, Any] = {"model": model, "messages": HELLO, "system": "Be short.", "tools": [READ_NOTE]}
+    counted = await client.messages.count_tokens(**fields)
+    await client.messages.create(max_tokens=9, **fields)
+    assert counted.input_tokens == studio.chats[0].prompt_tokens
+
+
+async def test_models(trio: Trio) -> None:
+    """Anthropic's clients get the list in their form, page by page, with the window that is loaded."""
+    client, _, _ = trio
+    first = await client.models.list(limit=1)
+    assert [model.id for model in first.data] == ["writer"]
+    rest = await first.get_next_page()
+    assert [(model.id, model.max_input_tokens) for model in rest.data] == [(RAW_MODEL, 32_768)]
+    assert not rest.has_more
+    one = await client.models.retrieve(RAW_MODEL)
+    assert (one.id, one.type) == (RAW_MODEL, "model")
+
+
+async def test_errors(trio: Trio) -> None:
+    """Errors have Anthropic's form, before the first word and after it."""
+    client, studio, served = trio
+    with pytest.raises(anthropic.NotFoundError) as missing:
+        await client.messages.create(model="nobody", max_tokens=9, messages=HELLO)
+    assert missing.value.type == "not_found_error"
+    wrong: Any = [{"role": "tool", "content": "x"}]
+    with pytest.raises(anthropic.BadRequestError, match=r"messages\[0\]\.role"):
+        await client.messages.create(model="writer", max_tokens=9, messages=wrong)
+    studio.enqueue(Script("One.", Error("the model has crashed")))
+    with pytest.raises(anthropic.APIStatusError, match="crashed"):
+        async with client.messages.stream(model=RAW_MODEL, max_tokens=9, messages=HELLO) as stream:
+            await stream.get_final_message()
+    async with served.http.head(f"{served.url}/api/hello") as response:
+        assert response.status == 200
+
+
+async def test_session_is_a_conversation(trio: Trio) -> None:
+    """Two requests of one session are one conversation, by its header or by `metadata.user_id`."""
+    client, _, served = trio
+    user = json.dumps({"device_id": "d", "session_id": "5f3c"})
+    names = {"X-Claude-Code-Session-Id": "5f3c"}
+    await client.messages.create(model="writer", max_tokens=9, messages=HELLO, extra_headers=names)
+    await client.messages.create(
+        model="writer",
+        max_tokens=9,
+        messages=[{"role": "user", "content": "Compact"}],
+        metadata={"user_id": user},
+    )
+    async with served.http.get(f"{served.url}/v1/conversations") as response:
+        [conversation] = (await response.json())["data"]
+    assert conversation["name"] == "5f3c"
+
+
+async def test_compaction(tmp_path: Path) -> None:
+    """A long conversation is compacted as a chat's is; the client sees nothing but the answer."""
+    system, *messages = history(12)
+    async with small_window(tmp_path) as (served, studio), client_of(served) as client:
+        answer = await client.messages.create(
+            model="writer",
+            max_tokens=50,
+            system=system["content"],
+            messages=messages,  # type: ignore[arg-type]
+        )
+        assert orders_of(studio)
+        [turn] = turns_of(studio)
+        assert turn.prompt_tokens is not None
+        assert turn.prompt_tokens < 1000
+        assert answer.usage.input_tokens == turn.prompt_tokens
