@@ -1,4 +1,4 @@
-"""The command line: serve, demo, count, config, autostart, status, memories, doctor."""
+"""The command line: serve, demo, count, config, autostart, status, memories, connect, doctor."""
 
 import argparse
 import asyncio
@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from elbowroom import __version__
+from elbowroom.connect.command import add_connect
 from elbowroom.doctor.command import add_doctor
 from elbowroom.errors import ElbowroomError, WrongSettings
 from elbowroom.logs.set_up import log_to_terminal, logging_to_file
@@ -112,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     autostart.set_defaults(run=_autostart)
     add_status(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_memories(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
+    add_connect(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_doctor(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     return parser
 

@@ -15,6 +15,7 @@
     │   ├── UnsupportedMediaType       415
     │   └── ContextOverflow            400 context_length_exceeded, with the numbers
     ├── TooManyRequests                429 queue_full, with Retry-After
+    ├── StoreOpening                   503 store_opening, with Retry-After
     └── UpstreamError                  502 upstream_error
         ├── UpstreamUnreachable        503 no server listens at the address
         ├── UpstreamRejected           the upstream's own 4xx status, with its own words
@@ -67,6 +68,11 @@ class ElbowroomError(Exception):
         """Return the error object of Anthropic's API: `{"type": "error", "error": {type, message}}`."""
         kind = ANTHROPIC_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
         return {"type": "error", "error": {"type": kind, "message": self.message}}
+
+
+def is_panic(error: BaseException) -> bool:
+    """Tell whether an error is a panic of a library written in Rust, which is no Exception."""
+    return type(error).__name__ == "PanicException"
 
 
 class SettingsError(ElbowroomError):
@@ -205,6 +211,20 @@ class TooManyRequests(ElbowroomError):
         self.retry_after = retry_after
 
 
+class StoreOpening(ElbowroomError):
+    """What is kept cannot be told yet, for the database is being opened; `retry_after` is in seconds."""
+
+    status = 503
+    code = "store_opening"
+    retry_after = 2
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The database of conversations is still being opened, so what is kept cannot be told yet. Ask again in "
+            f"{self.retry_after} s."
+        )
+
+
 class UpstreamError(ElbowroomError):
     """The server that runs the model failed."""
 
@@ -231,11 +251,11 @@ class UpstreamRejected(UpstreamError):
 
 
 class UpstreamBusy(UpstreamError):
-    """The upstream takes no more requests just now; `retry_after` is its Retry-After header, unchanged."""
+    """The upstream takes no more requests just now; `retry_after` is in how many seconds to ask again."""
 
     code = "upstream_busy"
 
-    def __init__(self, message: str, *, status: int = 503, retry_after: str | None = None) -> None:
+    def __init__(self, message: str, *, status: int = 503, retry_after: int | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after

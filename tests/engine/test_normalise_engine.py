@@ -9,7 +9,8 @@ from engine_rendering import demands_of_engine, rendered
 from random_histories import TOOLS, Json, some_histories, words_in
 
 from elbowroom.context.templates.demands import TemplateDemands
-from elbowroom.context.templates.normalise import normalise, repair
+from elbowroom.context.templates.normalise import normalise
+from elbowroom.context.templates.repair import repair
 
 if TYPE_CHECKING:
     from llama_server import LlamaServer

@@ -14,7 +14,7 @@ from shared_state import bare_shared
 from elbowroom.agents.prompt.counters import HistoryCounters
 from elbowroom.agents.turn.pruner import Conversation, PruningAgent
 from elbowroom.context.compaction.order import PrunerFailed
-from elbowroom.context.templates.normalise import repair
+from elbowroom.context.templates.repair import repair
 from elbowroom.errors import ContextOverflow, UpstreamRejected
 from elbowroom.providers.lmstudio.provider import LMStudio
 from elbowroom.tokens.file_counter import CountingTools

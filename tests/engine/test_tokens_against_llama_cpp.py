@@ -4,10 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from llama_server import LlamaServer, Options
 from tiny_gguf import write_model
-from tokenizing_server import same_ids_as_llama_cpp
+from tokenizing_server import same_ids_as_llama_cpp, tokenize
 from vocabularies import Vocabulary
 from vocabulary_kinds import byte_level, gemma4, sentencepiece, wordpiece
+
+from elbowroom.tokens.files.gguf import read_gguf_header
+from elbowroom.tokens.files.gguf_tokenizer import build_tokenizer
 
 pytest.importorskip("xllamacpp", reason="xllamacpp has no build for this system")
 
@@ -47,3 +51,16 @@ async def test_wordpiece_matches_llama_cpp(tmp_path: Path) -> None:
     """BERT's WordPiece gives the engine's ids, combining marks of Indic scripts and Hangul apart."""
     write_model(tmp_path / "model.gguf", wordpiece(), "")
     await same_ids_as_llama_cpp(tmp_path / "model.gguf", tmp_path, without={"odd", "code"})
+
+
+@pytest.mark.parametrize("length", [10_000, 1_000_000])
+async def test_long_runs_match_llama_cpp(length: int, tmp_path: Path) -> None:
+    """Runs of white space that our library cannot split in one go are cut as the engine cuts them."""
+    path = tmp_path / "model.gguf"
+    write_model(path, byte_level("qwen2"), "")
+    tokenizer = build_tokenizer(read_gguf_header(path))
+    with LlamaServer(path, tmp_path, Options(context_length=256)) as server:
+        for character in (" ", "\t", "\u00a0", "\u3000"):
+            for end in ("x", "", "\nx"):
+                text = f"x{character * length}{end}"
+                assert tokenizer.count(text) == len(await tokenize(server, text)), (character, end)

@@ -1,12 +1,13 @@
 """An answer that alone is longer than the window: its beginning is compacted, and its text stays whole."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agent_teams import notices_of
-from chatting import RAW_MODEL, chunks_of, finish_of, stream_bytes
+from chatting import RAW_MODEL, calls_of, chunks_of, finish_of, stream_bytes
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from scripted_pruner import rest_of
@@ -14,8 +15,10 @@ from scripted_pruner import text_of as content_of
 from serving import Served, text_of
 from small_window import small_window, turns_of
 
-from elbowroom.demo import SimulatedTokenizer
+from elbowroom.demo import Script, SimulatedTokenizer, ToolCall
 from elbowroom.logs.formats import FIELDS
+
+LONGEST_LINE = 95  # characters that Open WebUI shows of a status
 
 TOKENIZER = SimulatedTokenizer()
 QUESTION = "Say all the words."
@@ -121,8 +124,9 @@ async def test_limit_of_restarts_is_named_with_what_could_still_be_freed(
         chunks = chunks_of(await stream_bytes(served, BODY))
     assert finish_of(chunks) == "length"
     told = [notice for _, notice in notices_of(chunks)][-1]
-    assert f"the limit of {most} restart{'' if most == 1 else 's'} is reached (compaction.max_restarts)" in told
-    [freed] = (int(found) for found in re.findall(r"About ([\d,]+) tokens could still be freed", told))
+    assert told.startswith(f"The answer ends here: ask it to go on, or raise max_restarts ({most}).")
+    assert len(told) <= LONGEST_LINE
+    [freed] = (int(found) for found in re.findall(r"([\d,]+) of 1,024 tokens can go", told))
     assert freed > 1024 // 4
     lines = [record for record in caplog.records if ": restart " in record.getMessage()]
     restarts = [getattr(record, FIELDS) for record in lines]
@@ -134,3 +138,20 @@ async def test_limit_of_restarts_is_named_with_what_could_still_be_freed(
     for line, each, prompt in zip(lines, restarts, prompts, strict=True):
         assert f"restart {each['restart']} of {most}" in line.getMessage()
         assert each["before"] > 0.9 * 1024 > each["after"] <= (prompt or 0)
+
+
+async def test_whole_call_before_the_end_of_the_window_stays(tmp_path: Path) -> None:
+    """Where the limit of restarts ends an answer within its second call, the client gets the first one alone."""
+    first = ToolCall("note", {"text": "calm sea"})
+    second = ToolCall("note", {"text": long_text(4000, ".\n")})
+    tools = [{"type": "function", "function": {"name": "note", "parameters": {"type": "object", "properties": {}}}}]
+    body = {**BODY, "tools": tools}
+    async with small_window(
+        tmp_path, lambda body: Script("I note it.", first, second), window=1024, compaction="max_restarts = 0"
+    ) as (served, _):
+        chunks = chunks_of(await stream_bytes(served, body))
+        async with served.http.post(served.chat_url, json=body) as response:
+            [choice] = (await response.json())["choices"]
+    assert "the limit of 0 restarts is reached" in [notice for _, notice in notices_of(chunks)][-1]
+    for calls in (calls_of(chunks), [call["function"] for call in choice["message"]["tool_calls"]]):
+        assert [json.loads(call["arguments"]) for call in calls] == [{"text": "calm sea"}]

@@ -1,10 +1,11 @@
 """Behind an answer that has passed the trigger the conversation is compacted, so that the next turn need not wait."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
-from chatting import RAW_MODEL, eventually
+from chatting import RAW_MODEL, eventually, stream_bytes
 from scripted_pruner import is_prune_order
 from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
 
@@ -48,6 +49,21 @@ async def test_the_next_turn_finds_it_done(tmp_path: Path) -> None:
         sent = turns_of(studio)[-1].body["messages"]
     assert sent[:-1] == warm["messages"][:-1]
     assert len(sent) < len(first)
+
+
+async def test_the_person_is_told_with_the_next_turn(tmp_path: Path) -> None:
+    """What was summarised while nobody waited is one line above the next answer, with its sizes, and no more later."""
+    messages = history(NEARLY_FULL)
+    async with small_window(tmp_path, lambda body: LONG_ANSWER, window=WINDOW, timing=QUICK) as (served, studio):
+        _, answer = await ask_whole(served, body_of(messages))
+        await eventually(lambda: len(turns_of(studio)) == 2, "the engine has not read what was compacted")
+        for told in (1, 0):
+            messages = after(messages, answer["choices"][0]["message"]["content"])
+            stream = (await stream_bytes(served, body_of(messages))).decode()
+            found = re.findall(r"Earlier part summarised while you read: ([\d,]+) to ([\d,]+) tokens", stream)
+            assert len(found) == told
+            for before, size in found:
+                assert int(size.replace(",", "")) < int(before.replace(",", ""))
 
 
 async def test_a_turn_in_between_waits_for_it(tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from chatting import RAW_MODEL, eventually
-from small_window import ask_whole, history, orders_of, small_window, turns_of
+from small_window import SYSTEM, ask_whole, history, orders_of, small_window, turns_of
 
 from elbowroom.demo import Script
 from elbowroom.server.state import SHARED, Timing
 
 LONG_ANSWER = " ".join(["The ferry left at noon and came back in the evening."] * 20)
+QUICK = Timing(quiet=0.02)
 
 
 async def test_an_empty_answer_to_the_warm_up_is_no_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -20,11 +21,33 @@ async def test_an_empty_answer_to_the_warm_up_is_no_failure(tmp_path: Path, capl
     def model(body: dict[str, Any]) -> Script | str:
         return Script() if body.get("max_tokens") == 1 else LONG_ANSWER
 
-    timing = Timing(quiet=0.02)
     caplog.set_level(logging.INFO)
-    async with small_window(tmp_path, model, window=4096, timing=timing) as (served, studio):
+    async with small_window(tmp_path, model, window=4096, timing=QUICK) as (served, studio):
         await ask_whole(served, {"model": RAW_MODEL, "messages": history(31)})
         await eventually(lambda: len(turns_of(studio)) == 2, "no warm-up")
         await eventually(lambda: not served.app[SHARED].background._jobs, "it never ends")
     assert len(orders_of(studio)) == 1
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_answers_that_fill_the_window_are_followed_by_one_compaction(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It aims at what the next turn needs: that one asks no pruning agent, and begins with the answer just read."""
+    caplog.set_level("INFO", logger="elbowroom")
+    says = " ".join(f"Ferry {number} left at noon and came back in the evening." for number in range(115))
+    messages: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
+    async with small_window(tmp_path, lambda body: says, window=4096, timing=QUICK) as (served, studio):
+        for number in range(2):
+            messages.append({"role": "user", "content": f"Tell me of all ferries of day {number}."})
+            status, answer = await ask_whole(served, {"model": RAW_MODEL, "messages": messages})
+            assert (status, answer["choices"][0]["finish_reason"]) == (200, "stop")
+            messages.append(answer["choices"][0]["message"])
+        await eventually(lambda: turns_of(studio)[-1].body["max_tokens"] == 1, "nothing is compacted")
+        [order] = orders_of(studio)
+        messages.append({"role": "user", "content": "And what of the day after?"})
+        await ask_whole(served, {"model": RAW_MODEL, "messages": messages})
+        assert orders_of(studio) == [order]
+        sent = turns_of(studio)[-1].body["messages"]
+    assert [message["content"] for message in sent[-3:]] == [message["content"] for message in messages[-3:]]
+    assert not [record for record in caplog.records if "too large" in record.getMessage()]

@@ -79,6 +79,26 @@ async def test_upstream_down(tmp_path: Path) -> None:
         assert rows["writer"]["state"] == "unavailable"
 
 
+async def test_models_that_were_seen_stay_listed(tmp_path: Path) -> None:
+    """While LM Studio is down, its models stay in the list and say so, also after a restart; a request says what to do.
+
+    A client that no longer finds the model of a chat moves the chat to another.
+    """
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.residency.models["vectors"] = SimulatedModel("vectors", type="embedding")
+        there, base_url = await listed(served), studio.base_url
+    async with serve(tmp_path, settings_for(base_url, agents=AGENT)) as served:
+        rows = await listed(served)
+        assert list(rows) == list(there) == ["writer", RAW_MODEL]
+        assert [row["name"] for row in rows.values()] == ["The Writer", f"{there[RAW_MODEL]['name']} (not reachable)"]
+        assert {row["state"] for row in rows.values()} == {"unavailable"}
+        for model in (MODEL, RAW_MODEL, "writer"):
+            body = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
+            async with served.http.post(served.chat_url, json=body) as response:
+                assert response.status == 503
+                assert "Start its server: in LM Studio" in (await response.json())["error"]["message"]
+
+
 async def test_agent_whose_model_is_gone(tmp_path: Path) -> None:
     """An agent whose model is not on the disk is listed as unavailable, and asking it names what there is."""
     agents = '[[agents]]\nid = "lost"\nmodel = "deleted-model"\n'

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chatting import AGENT, MODEL, RAW_MODEL, eventually
+from chatting import AGENT, MODEL, RAW_MODEL, eventually, stream_bytes
 from long_conversations import Conversation, conversation
 from patient_counting import wait_for_counts
 from request_checks import assert_fits, assert_paired, assert_pinned, is_shortened
 from scripted_pruner import KnowsByHeart, is_prune_order, listed_groups, text_of, valid_plan
 from serving import Served, serve, settings_for
+from watched_stream import statuses_of
 
+from elbowroom.agents.admission import pool
+from elbowroom.agents.turn import pruner as pruning
 from elbowroom.demo import (
     Cut,
     Error,
@@ -99,11 +102,14 @@ UNUSABLE: dict[str, Prune] = {
 
 
 @asynccontextmanager
-async def asked_to_prune(folder: Path, prune: Prune) -> AsyncIterator[tuple[Served, SimulatedLMStudio, KnowsByHeart]]:
+async def asked_to_prune(
+    folder: Path, prune: Prune, compaction: str = ""
+) -> AsyncIterator[tuple[Served, SimulatedLMStudio, KnowsByHeart]]:
     """Run elbowroom in front of a model that knows the conversation, and prunes it in this way."""
     script = KnowsByHeart(TALK, prune)
     studio = SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=WINDOW)], on_request=script)
-    async with studio, serve(folder, settings_for(studio.base_url, agents=AGENT)) as served:
+    tables = f"[compaction]\n{compaction}\n{AGENT}"
+    async with studio, serve(folder, settings_for(studio.base_url, agents=tables)) as served:
         yield served, studio, script
         await eventually(lambda: studio.open_requests == 0, "requests are left open upstream")
 
@@ -124,6 +130,12 @@ async def ask(served: Served, number: int, model: str = RAW_MODEL) -> None:
         answer = await response.json()
         assert response.status == 200, answer
         assert answer["choices"][0]["message"]["content"] == TALK.exchanges[number - 1].reply
+
+
+async def statuses(served: Served, number: int) -> list[str]:
+    """Send the request of this number with a stream; return what the person is told beside the answer."""
+    body = {"model": RAW_MODEL, "messages": history(TALK, number), "stream": True}
+    return [str(status["description"]) for status in statuses_of(await stream_bytes(served, body))]
 
 
 def check_turns(studio: SimulatedLMStudio, numbers: list[int]) -> None:
@@ -202,6 +214,30 @@ async def test_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: s
         async with asyncio.timeout(60):
             await ask(served, ASKED_FROM)
         check_turns(studio, [ASKED_FROM])
+
+
+async def test_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that sends nothing though its prompt should have been read is asked only once, and the person is told."""
+    monkeypatch.setattr(pruning, "SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(pool, "DEFAULT_RATE", 1e6)
+    never = asyncio.Event()
+    async with asked_to_prune(tmp_path, lambda body: Script(WaitFor(never))) as (served, studio, script):
+        told = await statuses(served, ASKED_FROM)
+        check_turns(studio, [ASKED_FROM])
+        assert len(script.orders) == 1
+        assert told[-1].endswith("; by code: the pruning agent sent nothing)")
+
+
+async def test_slow(tmp_path: Path) -> None:
+    """A person waits for a pruning agent as long as the settings say, however much it writes."""
+    never = asyncio.Event()
+    slow = Script('{"retain": "the log is', WaitFor(never))
+    most = "max_pruning_seconds = 1"
+    async with asked_to_prune(tmp_path, lambda body: slow, most) as (served, studio, script):
+        told = await statuses(served, ASKED_FROM)
+        check_turns(studio, [ASKED_FROM])
+        assert len(script.orders) == 1
+        assert told[-1].endswith("; by code: the pruning agent took too long)")
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])

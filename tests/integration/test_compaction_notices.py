@@ -161,10 +161,11 @@ async def test_tight_window(tmp_path: Path) -> None:
     """Where tools take most of the window, the first message tells which, and what to do; later ones do not."""
     async with small_window(tmp_path) as (served, _):
         first = {"model": RAW_MODEL, "messages": history(0), "tools": LARGE_TOOLS}
-        [notice] = statuses(chunks_of(await stream_bytes(served, first)))
-        words = notice["event"]["data"]["description"]
-        assert notice["elbowroom"]["kind"] == "tight"
-        assert notice["event"]["data"]["done"] is True
+        told = statuses(chunks_of(await stream_bytes(served, first)))
+        assert [notice["elbowroom"]["kind"] for notice in told] == ["tight", "tight"]
+        assert {notice["event"]["data"]["done"] for notice in told} == {True}
+        words, line = (notice["event"]["data"]["description"] for notice in told)
+        assert line.startswith("Switch tools off in the client: ")
         assert "of this model's 1000 tokens" in words
         assert "6 tools (the largest: tool_" in words
         assert "larger context length" in words
@@ -184,7 +185,8 @@ async def test_tools_larger_than_the_window(tmp_path: Path, *, stream: bool) -> 
         assert status == 400
         assert answer["error"]["code"] == "context_length_exceeded"
         message = answer["error"]["message"]
-        assert message.startswith("This model's maximum context length is 1000 tokens.")
+        assert message.startswith("Load the model with a larger context length, switch tools off in the client")
+        assert "This model's maximum context length is 1000 tokens" in message
         assert "7 tools (the largest: huge_tool " in message
         assert "switch tools off" in message
         assert studio.chats == []

@@ -160,6 +160,36 @@ async def test_messages_of_every_shape(message: dict[str, Any]) -> None:
         assert await rpc.render(MODEL, [message], ())
 
 
+async def test_equal_pieces_of_a_prompt_are_asked_for_once() -> None:
+    """A long history of the same words takes a few calls, and no task for each message."""
+    async with loaded() as studio, rpc_to(studio.base_url) as rpc:
+        counter = RpcCounter(rpc, MODEL)
+        messages = [{"role": "user", "content": "a"}] * 3000
+        once = await counter.count_chat(messages[:1], (), {})
+        both = await counter.count_chat(messages[:2], (), {})
+        before = len(studio.rpc_calls)
+        tasks = set[asyncio.Task[Any]]()
+        asyncio.get_running_loop().set_task_factory(lambda loop, coro, **k: _noted(tasks, loop, coro, **k))
+        many = await counter.count_chat(messages, (), {})
+        assert many.tokens == once.tokens + 2999 * (both.tokens - once.tokens)
+        assert len(studio.rpc_calls) - before < 10
+        assert len(tasks) < 200
+
+
+def _noted(tasks: set[asyncio.Task[Any]], loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> Any:
+    task = asyncio.Task(work, loop=loop, **options)
+    tasks.add(task)
+    return task
+
+
+async def test_what_no_window_holds_is_not_sent() -> None:
+    """A prompt of millions of letters is left to the next way of counting: sending it would hold up the loop."""
+    async with loaded() as studio, rpc_to(studio.base_url) as rpc:
+        with pytest.raises(CannotCount, match=r"4,000,001 characters is too long"):
+            await RpcCounter(rpc, MODEL).count_chat([{"role": "user", "content": "a" * 4_000_001}], (), {})
+        assert not studio.rpc_calls
+
+
 async def test_a_model_that_is_not_loaded_is_not_loaded() -> None:
     """Counting names loaded models only: the answer is an error, and nothing is loaded for it."""
     async with SimulatedLMStudio([SimulatedModel(MODEL)]) as studio, rpc_to(studio.base_url) as rpc:

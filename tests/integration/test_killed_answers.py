@@ -137,3 +137,35 @@ async def test_killed_in_mid_stream(tmp_path: Path) -> None:
             assert answer["status"] == "interrupted"
             assert answer["message"]["content"]
             assert words.startswith(answer["message"]["content"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", ["writer", RAW_MODEL])
+async def test_killed_and_asked_on(tmp_path: Path, model: str) -> None:
+    """A client that has lost the answer sends two questions in a row: the model reads what was said between them.
+
+    The person is told once where it is.
+    """
+    async with SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=32_768)]) as studio:
+        words = f"{'word ' * 100}last"
+        body = {"model": model, "messages": [QUESTION], "stream": True}
+        async with serving(tmp_path, studio, AGENT) as (program, address, http):
+            studio.enqueue(Script(words, WaitFor(asyncio.Event())))
+            response = await http.post(f"{address}/v1/chat/completions", json=body, headers=NAMED)
+            await said_until(response, len(words))
+            await in_file(tmp_path, "last")
+            await program.end(signal.SIGKILL)
+        async with serving(tmp_path, studio, AGENT) as (_, address, http):
+            await kept_at(address, http)
+            on = {"role": "user", "content": "Go on."}
+            lost = {"role": "assistant", "content": words}
+            again = [QUESTION, on]
+            for told in (1, 0):
+                async with http.post(
+                    f"{address}/v1/chat/completions", json={**body, "messages": again}, headers=NAMED
+                ) as response:
+                    stream = await response.text()
+                assert stream.count("The answer that broke off is kept: 101 words") == told
+                sent = [one for one in studio.chats[-1].body["messages"] if one["role"] != "system"]
+                assert sent == [QUESTION, lost, *again[1:]]
+                again += [{"role": "assistant", "content": "Fine."}, {"role": "user", "content": "And then?"}]

@@ -12,6 +12,8 @@ import pytest
 from fake_upstream import FakeUpstream, completion, fake_upstream, says
 from serving import Served, serve, settings_for
 
+from elbowroom.server import chat as chat_routes
+
 JSON = {"Content-Type": "application/json"}
 CHAT = "/v1/chat/completions"
 
@@ -164,6 +166,40 @@ async def test_bodies_of_many_values_hold_nobody_up(served: Served, value: bytes
     done.set()
     await asking
     assert longest < 1.0
+
+
+@pytest.mark.parametrize(
+    ("field", "item", "most"), [("messages", {"role": "user", "content": "a"}, 20_000), ("tools", {"type": "x"}, 2_000)]
+)
+async def test_more_messages_or_tools_than_any_window_holds_are_a_413(
+    served: Served, upstream: FakeUpstream, field: str, item: dict[str, Any], most: int
+) -> None:
+    """The sentence names how many there are and how many may be; one less goes upstream."""
+    answer: Any = None
+    for count, expected in ((most, 200), (most + 1, 413)):
+        body = {"model": "openai/m", "messages": [{"role": "user", "content": "Hi"}], field: [item] * count}
+        status, answer = await post(served, json.dumps(body).encode())
+        assert status == expected
+    assert answer["error"]["message"] == f"The request has {most + 1:,} {field}: elbowroom takes at most {most:,}."
+    assert answer["error"]["param"] == field
+    assert len(upstream.asked) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_panic_of_a_library_is_a_500_with_a_sentence(
+    served: Served, monkeypatch: pytest.MonkeyPatch, *, stream: bool
+) -> None:
+    """A panic is no Exception, and used to end the connection without an answer."""
+    panic = type("PanicException", (BaseException,), {})
+
+    async def panics(*_: object, **__: object) -> None:
+        raise panic("StackOverflow")
+
+    monkeypatch.setattr(chat_routes, "answer", panics)
+    monkeypatch.setattr(chat_routes, "relay", panics)
+    status, answer = await post(served, chat(f'"stream": {str(stream).lower()}'))
+    assert status == 500
+    assert "elbowroom made a mistake" in answer["error"]["message"]
 
 
 async def test_numbers_arrive_as_they_were(served: Served, upstream: FakeUpstream) -> None:

@@ -18,6 +18,7 @@ from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.context.conversation import Conversation
 from elbowroom.demo import Cut, Error, Reasoning, Reply, Script, SimulatedLMStudio, ToolCall, WaitFor
 from elbowroom.demo.journal import RecordedRequest
+from elbowroom.server.state import SHARED
 
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 SYSTEM = {"role": "system", "content": "Be kind."}
@@ -191,6 +192,7 @@ async def test_a_client_that_leaves_in_a_tool(tmp_path: Path) -> None:
 async def test_an_engine_that_fails_in_mid_stream(tmp_path: Path, model: str, end: Error | Cut) -> None:
     """The words that the client has got are kept, as interrupted."""
     async with tooled(tmp_path) as (served, studio):
+        await served.app[SHARED].store.ready()  # words that wait for it to open are lost when the connection breaks
         studio.enqueue(Script("The first words.", end))
         received = await stream_bytes(served, chat_body("Go.", model=model))
         assert b"error" in received

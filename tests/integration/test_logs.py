@@ -315,6 +315,23 @@ async def test_polling_leaves_no_lines(served: Served, tmp_path: Path) -> None:
     assert requests(tmp_path) == []
 
 
+async def test_what_the_page_reads_leaves_no_lines_and_what_it_changes_does(served: Served, tmp_path: Path) -> None:
+    """Who looks at the log on the page sees others' requests, and the page's failures and changes."""
+    own = {"Sec-Fetch-Site": "same-origin"}
+    for path in ("/", "/page/app.js", "/api/settings", "/api/agents", "/v1/conversations?q=tides"):
+        async with served.http.get(served.url + path, headers=own) as response:
+            assert response.status == 200
+    assert requests(tmp_path) == []
+    change = {"compaction": {"retain_last_turns": 2}}
+    async with served.http.patch(served.url + "/api/settings", json=change, headers=own) as response:
+        assert response.status == 200
+    async with served.http.get(served.url + "/v1/conversations/none", headers=own) as response:
+        assert response.status == 404
+    async with served.http.get(served.url + "/api/settings") as response:
+        assert response.status == 200
+    assert [line["method"] for line in requests(tmp_path)] == ["PATCH", "GET", "GET"]
+
+
 SPOKEN = """
 import logging
 from elbowroom.logs.set_up import log_to_terminal

@@ -8,7 +8,8 @@ from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
-from mcp_sample import SCRIPT, Sample, program
+from mcp_large_server import large_server_on_http
+from mcp_sample import SCRIPT, Sample, http_server, program
 
 from elbowroom.agents.tools.mcp import lines
 from elbowroom.errors import ElbowroomError
@@ -35,6 +36,24 @@ async def test_a_result_that_is_too_large_is_refused(
             assert (large.text, large.is_error) == (REFUSED.format(1), True)
     finally:
         await sample.servers.aclose()
+
+
+@pytest.mark.parametrize("events", [False, True])
+async def test_a_result_over_http_that_is_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, events: bool
+) -> None:
+    """The model reads the same words, and the connection goes on: what is smaller is whole, before and after."""
+    monkeypatch.setattr(lines, "LARGEST_MESSAGE", 1024 * 1024)
+    async with large_server_on_http(events=events) as url:
+        sample = Sample.of(tmp_path, http_server("large", url))
+        try:
+            for _ in range(2):
+                small = await sample.call("large", "fetch", megabytes=0.75)
+                assert (len(small.text) // 1024, small.is_error) == (767, False)
+                large = await sample.call("large", "fetch", megabytes=3)
+                assert (large.text, large.is_error) == (REFUSED.format(1), True)
+        finally:
+            await sample.servers.aclose()
 
 
 async def test_a_message_without_end_ends_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

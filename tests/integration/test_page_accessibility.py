@@ -18,7 +18,9 @@ from elbowroom.server.state import SHARED
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 browser = chromium.browser
 VIEWS = (
+    "home",
     "conversations",
+    "conversations?q=garden",
     "agents",
     "agents/gardener",
     "agents/+new",
@@ -52,7 +54,7 @@ async def views(page: Page) -> AsyncIterator[str]:
         yield view
     await go(page, "conversations")
     await page.get_by_role("link", name=GARDEN).click()
-    await page.wait_for_selector(".timeline .freed")
+    await page.wait_for_selector(".divider .freed")
     await unfold(page)
     await page.wait_for_selector(".originals .message")
     yield "a conversation"
@@ -76,6 +78,7 @@ async def test_errors_and_dialogs_keep_nobody_out(served: Served, browser: Brows
     """Nor does axe-core find anything where a value was refused, or a question is asked."""
     async with opened(browser, f"{served.url}/#/agents/gardener") as page:
         await page.evaluate(AXE)
+        await page.get_by_text("More settings").click()
         await page.get_by_label("Most model calls per request").fill("none")
         await page.keyboard.press("Enter")
         await page.wait_for_selector("[aria-invalid]")

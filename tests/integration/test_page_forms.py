@@ -13,6 +13,7 @@ from serving import Served, serve, settings_for
 
 from elbowroom.demo import SimulatedLMStudio
 from elbowroom.settings.model import Settings
+from elbowroom.settings.references import VAULT_READERS
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 browser = chromium.browser
@@ -42,29 +43,29 @@ async def test_pruning_agent_chosen_on_the_page_does_the_next_compaction(tmp_pat
 
 async def test_wrong_value_shows_its_error_beside_the_field(tmp_path: Path, browser: Browser) -> None:
     """The message stands at the field and is tied to it, the focus is there, and nothing that was typed is lost."""
-    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/agents") as page:
+    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/settings") as page:
         before = served.settings.read_bytes()
-        field, other = page.get_by_label("Compact from"), page.get_by_label("Turns kept word for word")
+        field, other = page.get_by_label("Keep for"), page.get_by_label("Most space")
         await other.fill("4")
-        await field.fill("0.99")
+        await field.fill("36501")
         await field.press("Enter")
         await expect(field).to_have_attribute("aria-invalid", "true")
         await expect(field).to_be_focused()
         described = (await field.get_attribute("aria-describedby") or "").split()
-        assert "0.88" in await page.locator(f"#{described[-1]}").inner_text()
-        await expect(field).to_have_value("0.99")
+        assert "36500" in await page.locator(f"#{described[-1]}").inner_text()
+        await expect(field).to_have_value("36501")
         await expect(other).to_have_value("4")
         assert served.settings.read_bytes() == before
         await field.fill("many")
         await field.press("Enter")
         await expect(page.locator(f"#{described[-1]}")).to_contain_text("number")
-        await field.fill("0.7")
+        await field.fill("7")
         await field.press("Enter")
         await expect(page.locator("#toast")).to_contain_text("Saved")
         await expect(page.locator("[aria-invalid]")).to_have_count(0)
         written = served.settings.read_text(encoding="utf-8")
-        assert "threshold_ratio = 0.7" in written
-        assert "retain_last_turns = 4" in written
+        assert "retention_days = 7" in written
+        assert "max_gb = 4" in written
 
 
 async def test_agent_is_made_changed_switched_off_and_deleted(tmp_path: Path, browser: Browser) -> None:
@@ -72,13 +73,12 @@ async def test_agent_is_made_changed_switched_off_and_deleted(tmp_path: Path, br
     async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/agents/+new") as page:
         await page.get_by_label("Name", exact=True).fill("My Poet")
         await expect(page.get_by_label("ID", exact=True)).to_have_value("my-poet")
+        models = page.get_by_role("radiogroup", name="Model")
+        await expect(models).to_contain_text(f"{QWEN}loadedwindow 8,192up to 32,768qwen2")
+        await page.get_by_label("Another model").last.fill(" ")
         await page.get_by_role("button", name="Create agent").click()
-        model = page.get_by_label("Model", exact=True)
-        await expect(model).to_have_attribute("aria-invalid", "true")
-        assert QWEN in await page.locator(f"#{await model.get_attribute('list')} option").evaluate_all(
-            "options => options.map((option) => option.value)"
-        )
-        await model.fill(QWEN)
+        await expect(models).to_have_attribute("aria-invalid", "true")
+        await models.get_by_role("radio", name=QWEN).check()
         await page.get_by_label("Instructions").fill("You answer in rhymes.\nAlways.")
         await page.get_by_label("tool_output_cache", exact=True).check()
         await page.get_by_label("Archivist (archivist)").first.check()
@@ -94,6 +94,7 @@ async def test_agent_is_made_changed_switched_off_and_deleted(tmp_path: Path, br
         assert "my-poet" not in await models_of(served)
 
         await page.get_by_role("link", name="My Poet").click()
+        await page.get_by_text("More settings").click()
         await page.get_by_label("Most model calls per request").fill("7")
         await page.get_by_role("button", name="Save").click()
         await expect(page.locator("#toast")).to_contain_text("Saved")
@@ -113,7 +114,7 @@ async def test_a_new_agent_with_a_model_that_nobody_has_is_asked_about(tmp_path:
     """The nearest model is named before the agent is made; it is made only where the person wants it all the same."""
     async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/agents/+new") as page:
         await page.get_by_label("Name", exact=True).fill("My Poet")
-        await page.get_by_label("Model", exact=True).fill(f"{QWEN}x")
+        await page.get_by_label("Another model").last.fill(f"{QWEN}x")
         await page.get_by_role("button", name="Create agent").click()
         dialog = page.get_by_role("dialog")
         await expect(dialog).to_contain_text(f"did you mean {QWEN}?")
@@ -123,6 +124,71 @@ async def test_a_new_agent_with_a_model_that_nobody_has_is_asked_about(tmp_path:
         await dialog.get_by_role("button", name="Create all the same").click()
         await expect(page.get_by_role("link", name="My Poet")).to_be_visible()
         await expect(page.locator(".card", has_text="My Poet")).to_contain_text("has no model")
+
+
+async def test_an_agent_is_copied_exported_imported_and_tried(tmp_path: Path, browser: Browser) -> None:
+    """A copy and a file make the same agent again, and the page shows how it answers a first message."""
+    tools = "tools = [\"tool_output_cache\"]\nsampling = { temperature = 0.5, grammar = '5' }\n"
+    agents = f'[[agents]]\nid = "odd"\nmodel = "{QWEN}"\ninstructions = "Be odd."\n{tools}'
+    async with lived_in(tmp_path, talks=[], more=agents) as (served, _):
+        async with opened(browser, f"{served.url}/#/agents/odd") as page:
+            await page.get_by_label("Message").fill("Say hello, please.")
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.get_by_role("group", name="Answer")).to_contain_text("Hello, how nice to see you!")
+            await expect(page.get_by_text("Nothing of it is kept.")).to_be_visible()
+            async with page.expect_download() as saving:
+                await page.get_by_role("button", name="Export").click()
+            await page.get_by_role("link", name="Duplicate").click()
+            await expect(page.get_by_label("ID", exact=True)).to_have_value("odd-copy")
+            await page.get_by_role("button", name="Create agent").click()
+            await page.locator("input[type=file]").set_input_files(await (await saving.value).path())
+            await expect(page.get_by_label("ID", exact=True)).to_have_value("odd-2")
+            await page.get_by_role("button", name="Create agent").click()
+            await expect(page.get_by_role("switch", name="odd-2")).to_be_visible()
+        written = {row["id"]: row for row in tomllib.loads(served.settings.read_text(encoding="utf-8"))["agents"]}
+        own = {key: value for key, value in written["odd"].items() if key != "id"}
+        for copy in ("odd-copy", "odd-2"):
+            assert own.items() <= written[copy].items()
+        async with served.http.get(f"{served.url}/v1/conversations") as response:
+            assert (await response.json())["data"] == []
+
+
+async def test_vault_tools_are_chosen_by_what_an_agent_may_do(tmp_path: Path, browser: Browser) -> None:
+    """Reading means all tools that change nothing, writing all of them; single tools can still be chosen."""
+    more = f"[vault]\npath = '{tmp_path}'\nwrite = true\n"
+    async with lived_in(tmp_path, talks=[], more=more) as (served, _):
+        async with opened(browser, f"{served.url}/#/agents") as page:
+            for choice, expected in (("Read", VAULT_READERS), ("Read and write", ("vault",)), ("No access", ())):
+                await go(page, "agents/writer")
+                await page.get_by_role("radio", name=choice, exact=True).check()
+                await page.get_by_role("button", name="Save").click()
+                await expect(page.get_by_role("heading", name="Agents", exact=True)).to_be_visible()
+                [writer] = [agent for agent in await agents_of(served) if agent["id"] == "writer"]
+                assert writer["tools"] == [*expected]
+            await go(page, "agents/writer")
+            await page.get_by_text("Single vault tools").click()
+            await page.get_by_label("vault.read", exact=True).check()
+            await expect(page.get_by_role("radio", name="Single tools")).to_be_checked()
+
+
+async def test_settings_are_found_by_their_words_and_a_slider_moves_the_mark(tmp_path: Path, browser: Browser) -> None:
+    """The search leaves the settings with these words; the threshold is a mark on a gauge, which the keyboard moves."""
+    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/settings/server") as page:
+        await expect(page.get_by_role("heading", name="Server", exact=True)).to_be_focused()
+        await expect(page.locator(".panel h2").first).to_have_text("Compaction")
+        await expect(page.locator(".panel h2").last).to_have_text("Server")
+        await page.get_by_role("searchbox").fill("most continuations")
+        await expect(page.locator("[data-key]:visible")).to_have_count(1)
+        await page.get_by_role("searchbox").fill("no such thing")
+        await expect(page.get_by_text("No such setting")).to_be_visible()
+        await page.get_by_role("searchbox").fill("compact from")
+        slider = page.get_by_role("slider", name="Compact from")
+        await slider.press("ArrowLeft")
+        await slider.press("ArrowLeft")
+        await expect(slider).to_have_attribute("aria-valuetext", "78 % of the window")
+        await page.locator("form.dirty").get_by_role("button", name="Save").click()
+        await expect(page.locator("#toast")).to_contain_text("Saved")
+        assert "threshold_ratio = 0.78" in served.settings.read_text(encoding="utf-8")
 
 
 async def agents_of(served: Served) -> list[dict[str, object]]:
@@ -176,7 +242,7 @@ async def test_value_of_the_environment_is_locked(tmp_path: Path, browser: Brows
     """It is shown, cannot be changed, and says where it comes from."""
     settings = settings_for("http://127.0.0.1:9")
     async with serve(tmp_path, settings, environ={"ELBOWROOM_COMPACTION__NOTICES": "event"}) as served:
-        async with opened(browser, f"{served.url}/#/agents") as page:
+        async with opened(browser, f"{served.url}/#/settings") as page:
             field = page.get_by_label("Notices")
             await expect(field).to_be_disabled()
             await expect(field).to_have_value("event")
@@ -291,11 +357,12 @@ async def test_what_was_not_touched_is_not_written(tmp_path: Path, browser: Brow
     """Line breaks and blanks that a control cannot show, and a text like a number, stay as a person wrote them."""
     async with serve(tmp_path, settings_for("http://127.0.0.1:9", agents=ODD)) as served:
         before = tomllib.loads(served.settings.read_text(encoding="utf-8"))
-        async with opened(browser, f"{served.url}/#/agents") as page:
+        async with opened(browser, f"{served.url}/#/settings") as page:
             await page.get_by_label("Turns kept word for word").fill("4")
             await page.locator("form.dirty").get_by_role("button", name="Save").click()
             await expect(page.locator("#toast")).to_contain_text("Saved")
             await go(page, "agents/odd")
+            await page.get_by_text("More settings").click()
             await page.get_by_label("Most model calls per request").fill("7")
             await page.get_by_role("button", name="Save").click()
             await expect(page.get_by_role("heading", name="Agents", exact=True)).to_be_visible()

@@ -1,6 +1,8 @@
 """The page in a real browser: what happens is seen there, by everybody, and what was said stays text."""
 
 import asyncio
+import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from serving import serve, settings_for
 from small_window import small_window
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
+from elbowroom.logs.set_up import logging_to_file
 from elbowroom.server.state import SHARED
+from elbowroom.settings.live import LiveSettings
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 browser = chromium.browser
@@ -60,19 +64,60 @@ async def wait_for_fill(page: Page, least: int, most: int) -> None:
     assert now[0] == pytest.approx(now[1], abs=0.02)
 
 
+async def test_three_steps_tick_themselves_and_each_loaded_model_tells_its_room(
+    tmp_path: Path, browser: Browser
+) -> None:
+    """A new installation is led to its first chat; from then on the first view tells how many turns are left."""
+    async with SimulatedLMStudio([SimulatedModel(QWEN, loaded_context_length=4096)]) as studio:
+        async with serve(tmp_path, settings_for(studio.base_url)) as served:
+            async with opened(browser, served.url) as page:
+                steps = page.get_by_role("region", name="Three steps").get_by_role("listitem")
+                await expect(steps.filter(has_text=", done")).to_have_count(1)
+                await expect(page.get_by_role("region", name=QWEN)).to_contain_text("All free")
+                agent = {"id": "writer", "model": QWEN}
+                async with served.http.post(f"{served.url}/api/agents", json=agent) as response:
+                    assert response.status == 201
+                await expect(page.locator(".step.done")).to_have_count(2)
+                await served.chat("writer", "How long is a tide?")
+                await expect(page.locator(".step.done")).to_have_count(3)
+                model = page.get_by_role("region", name=QWEN)
+                await expect(model).to_contain_text(re.compile("About .* turns left"))
+                await expect(model.get_by_role("meter")).to_have_attribute("aria-valuemax", "4096")
+                await expect(page.get_by_role("list", name="Last used")).to_contain_text("without a chat id")
+                await expect(page.get_by_role("region", name="Saved")).to_contain_text("Nothing had to be compacted")
+
+
+async def test_log_is_followed_filtered_and_unfolded(
+    tmp_path: Path, browser: Browser, caplog: pytest.LogCaptureFixture
+) -> None:
+    """New lines come by themselves without the page's own, and a line shows all its fields."""
+    caplog.set_level(logging.INFO)
+    async with lived_in(tmp_path, talks=[]) as (served, _):
+        environ = {"ELBOWROOM_DATA_DIR": str(tmp_path)}
+        with logging_to_file(LiveSettings(served.settings, environ, {}).current(), environ):
+            async with opened(browser, f"{served.url}/#/logs") as page:
+                await served.chat("writer", "Hello")
+                line = page.locator(".log li").filter(has_text="writer")
+                await line.click()
+                await expect(line.get_by_text("tokens_out")).to_be_visible()
+                await expect(page.locator(".log li").filter(has_text="/api/")).to_have_count(0)
+                await page.get_by_label("Level").select_option("warning")
+                await expect(line).to_have_count(0)
+
+
 async def test_compactions_and_originals_are_shown(tmp_path: Path, browser: Browser) -> None:
     """A conversation's compactions stand in a row with sizes, way, time and summary, the originals one click away."""
     async with lived_in(tmp_path, talks=[LONG_TALK]) as (served, _):
         async with opened(browser, f"{served.url}/#/conversations") as page:
             await page.get_by_role("link", name="What grows in bed 0?").click()
-            entry = page.locator(".timeline > li").first
+            entry = page.locator(".divider").first
+            await expect(entry).to_contain_text("Compacted here")
             await expect(entry).to_contain_text("tokens freed")
             await expect(entry).to_contain_text("by the pruning agent")
             await entry.get_by_text("The summary that stands for it").click()
             await expect(entry.locator(".summary")).to_contain_text("frost ends about 10 May")
             await entry.get_by_text("The originals, word for word").click()
             await expect(entry.locator(".message").first).to_contain_text("What grows in bed 0?")
-            await expect(page.locator(".divider").first).to_contain_text("Compacted here")
             async with page.expect_download() as saving:
                 await page.get_by_role("button", name="Export Markdown").click()
             assert "What grows in bed 0?" in (await (await saving.value).path()).read_text(encoding="utf-8")
@@ -95,7 +140,7 @@ async def test_hostile_text_stays_text(tmp_path: Path, browser: Browser) -> None
             await expect(page.locator("h1")).to_contain_text("<img src=x")
             assert await page.title() != "owned"
             await go(page, "models")
-            await expect(page.locator("table")).to_contain_text("onerror")
+            await expect(page.locator(".models")).to_contain_text("onerror")
             assert await page.locator("main img, main script").count() == 0
 
 
@@ -123,6 +168,7 @@ async def test_odd_calls_of_a_client_do_not_hide_its_conversation(tmp_path: Path
             await page.get_by_role("link", name="First?").click()
             await page.get_by_text("Called").click()
             await expect(page.get_by_text('{"onclick":"x","hidden":true}')).to_be_visible()
+            await expect(page.locator(".call .result-body")).to_contain_text("done")
             await expect(page.get_by_text("Second?", exact=True)).to_be_visible()
 
 
@@ -144,6 +190,7 @@ async def test_the_whole_of_a_cut_result_is_one_click_away(tmp_path: Path, brows
             assert response.status == 200
         async with opened(browser, f"{served.url}/#/conversations") as page:
             await page.get_by_role("link", name="How was it?").click()
+            await page.get_by_text("Called look").click()
             await page.get_by_role("button", name="Show the full output").click()
             await expect(page.get_by_text("4500: all was well")).to_be_visible()
 
@@ -176,8 +223,7 @@ async def test_everything_can_be_done_with_the_keyboard(tmp_path: Path, browser:
         await expect(page.get_by_role("heading", name="New agent")).to_be_focused()
         await tab_to(page, "Name")
         await keys.type("Typist")
-        await tab_to(page, "Model")
-        await keys.type(MODEL)
+        await tab_to(page, MODEL)
         await keys.press("Enter")
         await expect(page.get_by_role("link", name="Typist")).to_be_visible()
         await tab_to(page, "Typist is offered to clients")

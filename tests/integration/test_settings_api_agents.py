@@ -54,6 +54,45 @@ async def test_an_agent_from_its_beginning_to_its_end(tmp_path: Path) -> None:
         assert served.settings.read_text(encoding="utf-8").strip() == before.strip()
 
 
+FULL = r"""
+[[agents]]
+id = "full"
+name = "Ünder"
+model = "tiny"
+instructions = "One\r\nTwo \"quoted\" \\ \u0001"
+tools = ["tool_output_cache"]
+max_turns = 7
+sampling = { temperature = 0.5, stop = ["a", "b"], grammar = "5" }
+vault = { include = ["Garden"] }
+"""
+
+
+async def test_an_agent_goes_into_a_file_and_comes_back(tmp_path: Path) -> None:
+    """Its file has what differs from the usual, as a settings file would have it, and makes the same again."""
+    async with serve(tmp_path, settings_for(NOBODY, agents=FULL)) as served:
+        [given] = in_file(served)["agents"]
+        async with served.http.get(f"{served.url}/api/agents/full/toml") as response:
+            assert response.content_disposition is not None
+            assert (response.status, response.content_disposition.filename) == (200, "full.toml")
+            text = await response.text()
+        status, read = await ask(served, "POST", "/api/agents/toml", {"toml": text})
+        assert (status, {**read, "vault": {"include": read["vault"]["include"]}}) == (200, given)
+        before = (await ask(served, "GET", "/api/agents"))[1]["data"][0]
+        assert (await ask(served, "DELETE", "/api/agents/full"))[0] == 204
+        assert await ask(served, "POST", "/api/agents", read) == (201, before)
+        assert (await ask(served, "GET", "/api/agents/none/toml"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no toml", "[[agents]]\n[[agents]]\n", "agents = [1]", "[server]\nport = 1", None]
+)
+async def test_a_file_without_one_agent_is_refused_in_words(tmp_path: Path, text: str | None) -> None:
+    """Nothing else is taken for an agent."""
+    async with serve(tmp_path, settings_for(NOBODY)) as served:
+        status, answer = await ask(served, "POST", "/api/agents/toml", {"toml": text})
+        assert (status, answer["error"]["param"]) == (400, "toml")
+
+
 async def test_a_model_that_no_provider_has_is_warned_of_with_the_nearest(tmp_path: Path) -> None:
     """Before the agent is made, when it is made, and in the list; one whose model is there has no problem."""
     async with SimulatedLMStudio() as studio, serve(tmp_path, settings_for(studio.base_url, agents=WRITER)) as served:

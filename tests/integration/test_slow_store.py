@@ -9,12 +9,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientResponse
 from chatting import RAW_MODEL, chunks_of, elbowroom_with_studio, eventually
 from read_conversations import all_kept, kept_of, told
 from serving import Served, text_of
 
 from elbowroom.server.state import SHARED
+from elbowroom.store.base import StoreUnavailable
+from elbowroom.store.conversations import LATEST_SECONDS
+from elbowroom.store.sql import SqlStore
 from elbowroom.store.sql.database import Database
+from elbowroom.store.write_behind import Patience
+
+OPENING = "The database of conversations is still being opened, so what is kept cannot be told yet. Ask again in 2 s."
+ROUTES = (
+    ("GET", "/v1/conversations"),
+    ("GET", "/v1/conversations?q=number"),
+    ("GET", "/v1/conversations/{id}"),
+    ("GET", "/v1/conversations/{id}/messages"),
+    ("GET", "/v1/conversations/{id}/messages/unknown"),
+    ("GET", "/v1/conversations/{id}/export"),
+    ("GET", "/v1/conversations/{id}/queue"),
+    ("POST", "/v1/conversations/{id}/cancel"),
+    ("DELETE", "/v1/conversations/{id}"),
+    ("GET", "/v1/responses/resp_1"),
+    ("DELETE", "/v1/responses/resp_1"),
+    ("POST", "/v1/responses"),
+    ("GET", "/v1/tool_outputs/unknown"),
+    ("GET", "/api/memories"),
+    ("DELETE", "/api/memories/unknown"),
+)
+"""What tells of something that is kept."""
 
 HISTORY = [
     {"role": "user", "content": "Say a number."},
@@ -72,6 +97,7 @@ async def test_a_store_that_opens_late(tmp_path: Path, monkeypatch: pytest.Monke
         [before] = await all_kept(served)
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         studio.enqueue("Two.")
+        served.app[SHARED].store._behind._patience = Patience(first_words=0.05)
         with blocked(monkeypatch) as waiting:
             assert await ask(served, HISTORY) == (None, "Two.")
             assert waiting() == 1  # it is being opened, and nothing else was asked
@@ -89,6 +115,7 @@ async def test_a_name_is_enough_while_the_store_opens(tmp_path: Path, monkeypatc
         await kept_of(served)
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         studio.enqueue("Two.")
+        served.app[SHARED].store._behind._patience = Patience(first_words=0.05)
         with blocked(monkeypatch):
             assert await ask(served, HISTORY, **named) == (first, "Two.")
         assert told(await kept_of(served)) == TOLD
@@ -109,3 +136,59 @@ async def test_no_question_stands_before_the_upstream(tmp_path: Path, monkeypatc
             assert (bool(found), said) == (True, "Two.")
             assert waiting() <= 1  # what was said is being written
         assert index.misses == misses
+
+
+async def test_nothing_false_is_told_while_the_store_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept is no empty list and was not deleted: whoever asks waits, reads why, and asks again."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue("One.")
+        conversation, _ = await ask(served, HISTORY[:1])
+
+    async def tell(served: Served, method: str, route: str) -> ClientResponse:
+        body = {"model": RAW_MODEL, "input": "a", "previous_response_id": "resp_1"} if "responses" in route else {}
+        url, sent = served.url + route.format(id=conversation), body if method == "POST" else None
+        async with served.http.request(method, url, json=sent) as response:
+            await response.read()
+            return response
+
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        served.app[SHARED].store._behind._patience = Patience(opening=0.01, asking=0.01)
+        with blocked(monkeypatch):
+            for method, route in ROUTES:
+                response = await tell(served, method, route)
+                assert (response.status, response.headers.get("Retry-After")) == (503, "2"), route
+                told = (await response.json())["error"]
+                assert (told["code"], told["message"]) == ("store_opening", OPENING)
+        served.app[SHARED].store._behind._patience = Patience()
+        assert [(await tell(served, method, route)).status for method, route in ROUTES[:3]] == [200, 200, 200]
+        assert (await tell(served, *ROUTES[8])).status == 200
+        assert (await tell(served, *ROUTES[2])).status == 404
+
+
+async def test_a_store_that_cannot_be_opened_is_not_waited_for(tmp_path: Path) -> None:
+    """Then what was said since the start is all that can be told, and it is told at once."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        store = served.app[SHARED].store
+        store._behind._begin = _fails
+        studio.enqueue("One.")
+        conversation, _ = await ask(served, HISTORY[:1])
+        async with served.http.get(f"{served.url}/v1/conversations") as response:
+            assert [row["id"] for row in (await response.json())["data"]] == [conversation]
+
+
+async def _fails() -> SqlStore:
+    raise StoreUnavailable("there is no room for a database")
+
+
+async def test_the_first_words_wait_until_they_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right after a start nothing is shown that is not written in time: the file is opened while the model begins."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue("One.")
+        with blocked(monkeypatch) as waiting:
+            asking = asyncio.create_task(ask(served, HISTORY[:1]))
+            await eventually(waiting, "the store is not opened")
+            await eventually(lambda: studio.chats and not studio.open_requests, "the model has not answered")
+            done, _ = await asyncio.wait([asking], timeout=0.1)
+            assert not done
+        await asking
+        assert served.app[SHARED].store.lag < LATEST_SECONDS

@@ -25,13 +25,14 @@ from small_window import WINDOW, ask_whole, history, small_window
 from task_prompts import FOOT, HEAD, TITLE, title_body, title_order, told
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.task import MARK
+from elbowroom.agents.task_history import MARK
 from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Reply, Script, SimulatedLMStudio, SimulatedModel
 from elbowroom.demo.overflow import wording
 
 TASK = {"X-Elbowroom-Task": "title_generation"}
 CHAT = {"X-Elbowroom-Task": ""}
+WHOLE = 'task_history = "whole"'
 INSTRUCTIONS = "You help with notes."
 EVERYONE = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 
@@ -65,8 +66,8 @@ async def ask_with(served: Served, body: dict[str, Any], headers: dict[str, str]
 
 @EVERYONE
 async def test_the_title_of_a_long_chat(tmp_path: Path, model: str) -> None:
-    """A history that fills the window several times is cut in its middle; the order around it stays to the letter."""
-    async with small_window(tmp_path, names_it) as (served, studio):
+    """Where all is wanted, a history that fills the window several times is cut in its middle; the order stays."""
+    async with small_window(tmp_path, names_it, server=WHOLE) as (served, studio):
         status, answer = await ask_whole(served, title_body(60, model=model))
         assert status == 200, answer
         assert answer["choices"][0]["message"]["content"] == TITLE
@@ -88,8 +89,8 @@ async def test_the_title_of_a_long_chat(tmp_path: Path, model: str) -> None:
 
 @EVERYONE
 async def test_what_fits_goes_as_it_is(tmp_path: Path, model: str) -> None:
-    """Nothing is left out where it need not be, not even where a chat of this length would be compacted."""
-    async with small_window(tmp_path, names_it) as (served, studio):
+    """Where all is wanted, nothing that fits is left out, not even where a chat of this length would be compacted."""
+    async with small_window(tmp_path, names_it, server=WHOLE) as (served, studio):
         body = title_body(10, model=model)
         assert (await ask_whole(served, body))[0] == 200
         [chat] = studio.chats
@@ -97,6 +98,32 @@ async def test_what_fits_goes_as_it_is(tmp_path: Path, model: str) -> None:
         assert chat.counted_tokens + WINDOW // 4 > WINDOW * 0.8
         assert chat.body["messages"] == body["messages"]
         assert chat.body["max_tokens"] == WINDOW - chat.counted_tokens
+
+
+@EVERYONE
+async def test_a_title_is_made_from_the_ends(tmp_path: Path, model: str) -> None:
+    """It gets the first and the last exchange, long texts by their ends, and the order around them to the letter."""
+    async with small_window(tmp_path, names_it, window=8192) as (served, studio):
+        long = f"\nUSER: {'Sail! ' * 1000}\nASSISTANT: Aye."
+        for told_now, expected in (
+            (told(60), f"{told(1)}\n{MARK.lstrip()}USER: {told(60).rpartition('USER: ')[2]}"),
+            (told(2), told(2)),
+            (
+                long,
+                f"\nUSER: {'Sail! ' * 1000}"[:801] + MARK + f"\nUSER: {'Sail! ' * 1000}\n"[-400:] + "ASSISTANT: Aye.",
+            ),
+        ):
+            body = {**title_body(1, model=model), "messages": [{"role": "user", "content": title_order(told_now)}]}
+            assert (await ask_whole(served, body))[0] == 200
+            assert content_of(studio.chats[-1].body["messages"][-1]) == title_order(expected)
+
+
+async def test_what_a_chat_waits_for_gets_all_of_it(tmp_path: Path) -> None:
+    """Search queries are about all that was said: nothing is left out that fits."""
+    async with small_window(tmp_path, names_it, window=8192) as (served, studio):
+        body = title_body(10)
+        await ask_with(served, body, {"X-Elbowroom-Task": "query_generation"})
+        assert studio.chats[-1].body["messages"] == body["messages"]
 
 
 async def test_without_a_limit_of_the_client_the_reserve_is_one(tmp_path: Path) -> None:
@@ -124,7 +151,7 @@ async def test_an_agent_answers_without_its_instructions_and_tools(tmp_path: Pat
 
 async def test_a_streamed_task(tmp_path: Path) -> None:
     """The header marks a task whatever its form; in a stream, too, there is no notice."""
-    async with small_window(tmp_path, names_it) as (served, studio):
+    async with small_window(tmp_path, names_it, server=WHOLE) as (served, studio):
         body = title_body(60, stream_options={"include_usage": True})
         chunks = chunks_of(await stream_bytes(served, body, **TASK))
         assert text_of(chunks) == TITLE
@@ -177,7 +204,7 @@ async def test_an_engine_with_a_smaller_window_than_it_said(tmp_path: Path) -> N
         sizes.append(len(content_of(body["messages"][0])))
         return TITLE if len(sizes) > 1 else Script(Reply(400, {"error": wording("C", 900, smaller, "qwen2")}))
 
-    async with small_window(tmp_path, has_less_room) as (served, studio):
+    async with small_window(tmp_path, has_less_room, server=WHOLE) as (served, studio):
         status, answer = await ask_whole(served, title_body(60))
         assert status == 200, answer
         assert answer["choices"][0]["message"]["content"] == TITLE

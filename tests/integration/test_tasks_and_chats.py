@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from chatting import AGENT, MODEL, RAW_MODEL, chat_body, chunks_of, elbowroom_with_studio, eventually, stream_bytes
 from serving import Served, text_of
+from small_window import ANSWER, small_window
 from task_prompts import TITLE, title_body
 from watched_stream import watched
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
+from elbowroom.server.state import Timing
 
 Body = dict[str, Any]
 TITLES = {"X-Elbowroom-Task": "title_generation", "X-Conversation-Id": "chat-1"}
@@ -129,3 +131,28 @@ async def test_a_person_who_leaves_takes_the_title_along(tmp_path: Path) -> None
         ended.set()
         assert await chat == "Yes."
         assert titles_of(studio) <= 2, "it is asked for again and again"
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+async def test_the_chat_is_read_again_after_a_title(tmp_path: Path, slots: int) -> None:
+    """Where the engine has one slot, the title took the chat out of its cache: it is put back while nobody waits."""
+    async with small_window(tmp_path, slots=slots, timing=Timing(quiet=0.02)) as (served, studio):
+        asked = chat_body("Which pier?", model=RAW_MODEL)
+        assert await ask(served, asked, CHAT) == ANSWER
+        for _ in range(2):  # the second waits longer than the reading would
+            await ask(served, title_body(2, model=RAW_MODEL), TITLES)
+        await eventually(lambda: slots > 1 or len(studio.chats) == 5, "the engine does not read the chat again")
+        warm = [chat.body for chat in studio.chats if chat.body["max_tokens"] == 1]
+        assert len(warm) == (2 if slots == 1 else 0)
+        for body in warm:
+            assert body["messages"][:-1] == [*asked["messages"], {"role": "assistant", "content": ANSWER}]
+
+
+async def test_a_new_chat_is_not_pushed_out_by_the_old(tmp_path: Path) -> None:
+    """A message that comes before the engine has read the chat again takes its place: nothing is read after it."""
+    async with small_window(tmp_path, slots=1, timing=Timing(quiet=0.1)) as (served, studio):
+        await ask(served, chat_body("Which pier?", model=RAW_MODEL), CHAT)
+        await ask(served, title_body(2, model=RAW_MODEL), TITLES)
+        await ask(served, chat_body("And which ferry?", model=RAW_MODEL), OTHER_CHAT)
+        await ask(served, title_body(2, model=RAW_MODEL), TITLES)
+        assert [is_title(chat.body) for chat in studio.chats[:4]] == [False, True, False, True]

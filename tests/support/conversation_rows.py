@@ -60,7 +60,7 @@ def _rows(one: Stored) -> dict[str, list[dict[str, Any]]]:
     texts = dict.fromkeys(("name", "agent", "title"), '""')
     turn = f"{one.id},turn"
     used = {"created": 0.0, "updated": one.updated}
-    plain = {"turn": turn, "key": None, "parent": "", "fields": "{}", "status": "complete", "at": 0.0}
+    plain = {"turn": turn, "key": None, "parent": "", "fields": "{}", "status": "complete", "at": one.updated}
     names = [f"{one.id},{number}" for number in range(one.messages)]
     part = {"position": 0, "kind": "text", "status": "complete", "content": "x" * one.characters}
     ended = {"parent": "", "key": "", "agent": '""', "status": "complete", "began": 0.0, "has_more": False}

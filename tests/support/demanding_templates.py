@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from demands_by_rendering import Render
 from template_chats import rendered
 
-from elbowroom.context.templates.demands import ASK, CALLS, RESULT, TOOL
 from elbowroom.tokens.templates.template import ChatTemplate
 
 if TYPE_CHECKING:
@@ -69,18 +68,29 @@ TEMPLATES: Final[dict[str, tuple[str, set[str]]]] = {
     "nothing demanded": (PLAIN, set()),
     "roles alternate around calls": (
         alternating(f"{SPOKEN} and message.role != 'tool' and not message.tool_calls"),
-        {"roles_alternate", "user_first", "user_needed", "one_answer_at_end"},
+        {"roles_alternate", "user_first", "user_needed", "no_answer_alone", "one_answer_at_end"},
     ),
     "roles alternate, calls and results too": (
         alternating(f"{SPOKEN} and not (message.role == 'tool' and before.role == 'tool')"),
-        {"roles_alternate", "calls_take_turns", "user_first", "user_needed", "one_answer_at_end"},
+        {
+            "roles_alternate",
+            "calls_take_turns",
+            "user_first",
+            "user_before_calls",
+            "user_needed",
+            "no_answer_alone",
+            "one_answer_at_end",
+        },
     ),
     "roles alternate, no tools": (
         refusing("message.role == 'tool'", alternating(SPOKEN)),
-        {"roles_alternate", "user_first", "user_needed", "results_as_text", "one_answer_at_end"},
+        {"roles_alternate", "user_first", "user_needed", "no_answer_alone", "results_as_text", "one_answer_at_end"},
     ),
-    "user first": (refusing(f"message.role == 'assistant' and {NO_USER_YET}"), {"user_first", "user_needed"}),
-    "a user needed": (refusing(NO_USER), {"user_needed"}),
+    "user first": (
+        refusing(f"message.role == 'assistant' and {NO_USER_YET}"),
+        {"user_first", "user_before_calls", "user_needed", "no_answer_alone"},
+    ),
+    "a user needed": (refusing(NO_USER), {"user_needed", "no_answer_alone"}),
     "one answer at the end": (
         refusing("loop.last and message.role == 'assistant' and before.role == 'assistant'"),
         {"one_answer_at_end"},
@@ -121,7 +131,7 @@ TEMPLATES: Final[dict[str, tuple[str, set[str]]]] = {
     "parts written out": (plain_but("text(message.content)", "(message.content or '')"), {"text_content_only"}),
     "only the first part shown": (plain_but("in content or []", "in (content or [])[:1]"), {"text_content_only"}),
     "tools ignored": (plain_but("in tools or []", "in []"), set()),
-    "calls lost": (plain_but("in message.tool_calls or []", "in []"), set()),
+    "calls lost": (plain_but("in message.tool_calls or []", "in []"), {"results_as_text"}),
     "text beside calls lost": (
         plain_but("text(message.content)", "('' if message.tool_calls else text(message.content))"),
         {"drops_text_beside_calls"},
@@ -138,12 +148,6 @@ def render_with(source: str) -> Render:
         return rendered(template, [with_objects(message) for message in messages], tools)
 
     return render
-
-
-def drops_calls(render: Render) -> bool:
-    """Tell whether a template shows no calls of a history, or none beside text; `normalise` cannot help that."""
-    histories = ([ASK, {**CALLS, "content": content}, RESULT] for content in ("", "RemarkWord"))
-    return any("SubjectWord" not in render(messages, (TOOL,)) for messages in histories)
 
 
 def with_objects(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import event
+from standing_clock import DAY, Clock
 
 from elbowroom.context.ledger import Entry
 from elbowroom.context.transcript import Message
@@ -37,15 +38,24 @@ connection.close()
 
 @asynccontextmanager
 async def sql_store(
-    path: Path | None, limits: Limits | None = None, clock: Callable[[], float] = time.time
+    path: Path | None, limits: Limits | None = None, clock: Clock | None = None
 ) -> AsyncIterator[SqlStore]:
     """Open a store's file, or one in memory, let it go back within its limits, and close it again."""
-    store = await SqlStore.open(path, limits, clock)
+    store = await SqlStore.open(path, limits, clock.watched() if clock else None)
     try:
         await finished(store)
         yield store
     finally:
         await store.aclose()
+
+
+@asynccontextmanager
+async def store_after_a_day(path: Path, limits: Limits, clock: Clock) -> AsyncIterator[SqlStore]:
+    """Open a store's file, let a day of running pass so that it trusts the clock, and the limits be applied."""
+    async with sql_store(path, limits, clock) as store:
+        clock.now += DAY
+        await store._apply_limits()
+        yield store
 
 
 async def finished(store: SqlStore) -> None:

@@ -2,7 +2,11 @@
 
 import json
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
+
+from aiohttp import web
 
 MEGABYTE = 1024 * 1024
 SCHEMA = {"type": "object", "properties": {"megabytes": {"type": "number"}, "id_comes_last": {"type": "boolean"}}}
@@ -21,6 +25,30 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         text = "a line of text\n" * int(parameters["arguments"]["megabytes"] * MEGABYTE / 15)
         return {"result": {"content": [{"type": "text", "text": text}]}}
     return {"error": {"code": -32601, "message": "Method not found"}}
+
+
+@asynccontextmanager
+async def large_server_on_http(*, events: bool) -> AsyncIterator[str]:
+    """Serve the same over HTTP, each answer as an event or as JSON; yield the address."""
+
+    async def post(request: web.Request) -> web.Response:
+        asked = await request.json()
+        if "id" not in asked:
+            return web.Response(status=202)
+        reply = json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer(asked)})
+        if events:
+            return web.Response(text=f"event: message\ndata: {reply}\n\n", content_type="text/event-stream")
+        return web.Response(text=reply, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_post("/mcp", post)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    finally:
+        await runner.cleanup()
 
 
 if __name__ == "__main__":

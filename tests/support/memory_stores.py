@@ -1,6 +1,5 @@
 """Each kind of rows in a database in memory that is asked without threads, for tests of other rooms."""
 
-import time
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
@@ -11,6 +10,7 @@ from sqlalchemy import Connection
 from elbowroom.context.conversation import Known
 from elbowroom.store.base import LIMITS_IN_MEMORY
 from elbowroom.store.changes import Deleted, KeptChange, TurnDeleted
+from elbowroom.store.clock import WatchedClock
 from elbowroom.store.outputs import WriteBehindToolOutputs
 from elbowroom.store.rows import WriteBehindLedger, WriteBehindMemories
 from elbowroom.store.sql import SqlStore
@@ -111,6 +111,6 @@ class MemoryLedgerRows(WriteBehindLedger):
 
 def _store() -> WriteBehindStore:
     async def begin() -> SqlStore:
-        return SqlStore(InlineDatabase(), LIMITS_IN_MEMORY, time.time)
+        return SqlStore(InlineDatabase(), LIMITS_IN_MEMORY, WatchedClock())
 
     return WriteBehindStore("memory", begin)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 Json = dict[str, Any]
 
@@ -46,18 +43,6 @@ always_the_same = settings(max_examples=60, derandomize=True, database=None, dea
 def words_in(*texts: object) -> set[str]:
     """Return the words that `histories` wrote into these texts, messages or lists of them."""
     return {word for text in texts for word in WORD.findall(json.dumps(text, ensure_ascii=False))}
-
-
-def words_shown(messages: Iterable[Mapping[str, Any]], *, calls: bool = True, beside_calls: bool = True) -> set[str]:
-    """Return the words of messages; on request without those in arguments of calls, or in the text beside calls."""
-    words: set[str] = set()
-    for message in messages:
-        called = message.get("tool_calls")
-        if calls or not called:
-            words |= words_in(called)
-        if beside_calls or not called:
-            words |= words_in(message["content"])
-    return words
 
 
 def some_histories(count: int, *, sound: bool = False) -> list[list[Json]]:

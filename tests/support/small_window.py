@@ -34,6 +34,7 @@ async def small_window(
     model: Model = answers,
     *,
     window: int = WINDOW,
+    slots: int = 4,
     compaction: str = "",
     server: str = "",
     agents: str = AGENT,
@@ -50,7 +51,7 @@ async def small_window(
     def says(body: Body) -> Script | str:
         return prune(body) if is_prune_order(body) else model(body)
 
-    loaded = SimulatedModel(MODEL, loaded_context_length=window)
+    loaded = SimulatedModel(MODEL, loaded_context_length=window, parallel=slots)
     async with SimulatedLMStudio([loaded], on_request=says) as studio:
         tables = f"[compaction]\n{compaction}\n{agents}"
         settings = settings_for(studio.base_url, agents=tables, server=server, provider=provider)

@@ -1,5 +1,7 @@
 """Compares tokenizers with llama.cpp's server, which tokenizes with a model's own file."""
 
+import io
+import json
 from collections.abc import Collection
 from pathlib import Path
 
@@ -29,10 +31,10 @@ async def same_ids_as_llama_cpp(path: Path, folder: Path, *, without: Collection
 
 async def tokenize(server: LlamaServer, text: str) -> list[int]:
     """Ask the server for the ids of a text, special tokens parsed and none added."""
-    body = {"content": text, "add_special": False, "parse_special": True}
+    body = io.BytesIO(json.dumps({"content": text, "add_special": False, "parse_special": True}).encode())
     async with (
         aiohttp.ClientSession() as client,
-        client.post(f"{server.base_url}/tokenize", json=body) as answer,
+        client.post(f"{server.base_url}/tokenize", data=body, headers={"Content-Type": "application/json"}) as answer,
     ):
         return list((await answer.json())["tokens"])
 

@@ -25,7 +25,7 @@ from elbowroom.context.budget import Budget
 from elbowroom.context.outputs.output import ref_to
 from elbowroom.context.outputs.stubs import ref_of
 from elbowroom.context.outputs.tiers import TierLimits, pruned
-from elbowroom.context.templates.normalise import repair
+from elbowroom.context.templates.repair import repair
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, text_of
 from elbowroom.settings.model import ToolOutputSettings
 

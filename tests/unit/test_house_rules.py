@@ -27,24 +27,26 @@ ROOMS = (
     "server",
     "autostart",
     "status",
+    "connect",
     "cli",
 )
 INSIDE = {
     "tokens": ("errors images anchoring | files templates | count worker | renderer | families | file_counter counter"),
     "providers": (
-        "base failures | upstream | stream renaming | pass_through | lmstudio | windows | openai_compatible | registry"
+        "base failures | upstream | stream renaming | pass_through | lmstudio | windows | openai_compatible "
+        "| seen registry"
     ),
     "context": (
         "transcript budget remote_images | canonical seam templates outputs conversation observations "
         "| ledger memories branch compaction | chains manager put_back"
     ),
     "store": (
-        "base | lock changes packed message_parts inspection | index | sql | write_behind "
+        "base | clock lock changes packed message_parts inspection | index | sql | write_behind "
         "| rows outputs stand_by | conversations | store"
     ),
     "agents": (
         "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp | prompt "
-        "| turn | offered task | run | answering dry_run"
+        "| turn | offered task_history | task | run | answering dry_run"
     ),
     "server": (
         "state encode | guard metrics | request middleware page models | event_stream | chat conversations "

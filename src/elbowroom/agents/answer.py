@@ -1,5 +1,6 @@
 """The answer to one request, over all steps of its run, and one reply of a model within it."""
 
+import asyncio
 import json
 import re
 import secrets
@@ -11,6 +12,7 @@ from typing import Any, Final, Literal
 from elbowroom.context.compaction import Progress
 from elbowroom.context.remote_images import ImageGuard
 from elbowroom.context.transcript import Message, text_of
+from elbowroom.errors import UpstreamError
 from elbowroom.providers.base import ReasoningDelta, TextDelta, ToolCallDelta
 
 Said = TextDelta | ReasoningDelta
@@ -125,6 +127,8 @@ class Notice:
         "remembered",
         "taken in",
         "left out",
+        "kept",
+        "images",
         "store",
         "results cut",
         "results shortened",
@@ -151,6 +155,15 @@ Sink = Callable[[Sequence[AnswerEvent]], Awaitable[None]]
 
 class ClientLeft(Exception):
     """The client has closed its connection, or has left its answer unread for too long; sinks raise it."""
+
+
+def read_failure(task: "asyncio.Task[Any]") -> None:
+    """Take note of how a task has ended that nobody waits for any more; as a callback of the task.
+
+    A client that leaves ends it by ClientLeft, say, which asyncio would else report as never retrieved.
+    """
+    if not task.cancelled():
+        task.exception()
 
 
 async def tell_nobody(events: Sequence[AnswerEvent]) -> None:
@@ -282,6 +295,12 @@ class _Growing:
         return "".join(self.pieces)
 
 
+NAMELESS: Final = (
+    "The model called a tool without saying which, so nothing was called. Ask again; if that happens often, the tool "
+    "format of the model's chat template does not fit the model."
+)
+
+
 class Reply:
     """What one model step says. Its tool calls are known once it has ended; they get ids, as the upstream's repeat.
 
@@ -299,16 +318,14 @@ class Reply:
         self.engine: dict[str, Any] = {}
 
     def add_call(self, delta: ToolCallDelta) -> None:
-        """Take a piece of a tool call; the pieces of several calls may come mixed."""
-        call = self._latest.get(delta.index)
-        if call is not None and self._continues(call, delta):
-            call.pieces.append(delta.arguments)
-        elif call is not None and self._completes_name(call, delta.name):
-            call.name += delta.name or ""
-            call.pieces.append(delta.arguments)
-        elif delta.name is not None:
-            self._latest[delta.index] = call = _Growing(delta.name, [delta.arguments])
+        """Take a piece of a tool call; the pieces of several calls may come mixed, and the name after arguments."""
+        call, name = self._latest.get(delta.index), delta.name or ""
+        if call is None or self._begins_another(call, delta):
+            self._latest[delta.index] = call = _Growing(name, [])
             self._growing.append(call)
+        elif not call.name or self._completes_name(call, name):
+            call.name += name
+        call.pieces.append(delta.arguments)
 
     def drop_calls(self) -> None:
         """Drop calls that were stopped before their end; the model makes them again."""
@@ -316,11 +333,15 @@ class Reply:
         self._latest.clear()
 
     def close_calls(self, *, was_cut: bool) -> list[ToolCall]:
-        """End the calls and return them; where the step `was_cut`, only those whose arguments are complete."""
+        """End the calls and return them; where the step `was_cut`, only those whose arguments are complete.
+
+        Raises UpstreamError where a call has stayed without a name.
+        """
+        whole = [call for call in self._growing if not was_cut or (call.name and _is_whole(call.arguments))]
+        if not all(call.name for call in whole):
+            raise UpstreamError(NAMELESS)
         self.tool_calls = [
-            ToolCall(self._new_id(), self._offered_name(call.name), call.arguments or "{}")
-            for call in self._growing
-            if not was_cut or _is_whole(call.arguments)
+            ToolCall(self._new_id(), self._offered_name(call.name), call.arguments or "{}") for call in whole
         ]
         return self.tool_calls
 
@@ -328,14 +349,14 @@ class Reply:
         """Return the text, and after `close_calls` the calls, as a message of the conversation."""
         return assistant_message("".join(self.text), self.tool_calls)
 
-    def _continues(self, call: _Growing, delta: ToolCallDelta) -> bool:
+    def _begins_another(self, call: _Growing, delta: ToolCallDelta) -> bool:
         # Some servers repeat the name in every piece, others give each of several calls the same index.
-        if delta.name is None:
-            return True
-        return delta.name == call.name and bool(delta.arguments) and not _is_whole(call.arguments)
+        if delta.name is None or not call.name or self._completes_name(call, delta.name):
+            return False
+        return delta.name != call.name or not delta.arguments or _is_whole(call.arguments)
 
-    def _completes_name(self, call: _Growing, more: str | None) -> bool:
-        if more is None or call.name in self._offered or call.arguments:
+    def _completes_name(self, call: _Growing, more: str) -> bool:
+        if not more or call.arguments or (call.name in self._offered and more in self._offered):
             return False
         return any(name.startswith(call.name + more) for name in self._offered)
 

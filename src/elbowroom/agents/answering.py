@@ -21,6 +21,7 @@ from elbowroom.context.seam import without_notices
 from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
+from elbowroom.store import Store
 
 Begun = Callable[[TurnRecorder], object]
 """Takes the recorder of a turn before the first word of the answer, and again once its conversation is found."""
@@ -59,6 +60,8 @@ async def answer(
                     await shared.admission.before_task(chat_key(target, request))
                 answer_beside = _relay_stream if target.is_relay else answer_task
                 return _noted(await answer_beside(target, request, sink, settings))
+        if keeps:
+            shared.store.open_soon()
         if target.agent is not None:
             _ = shared.sdk.begin()  # which takes a second; all that comes first takes some of it
         asked = await shared.recording.asked(target, request)
@@ -66,7 +69,8 @@ async def answer(
 
         def place() -> None:
             begun(recorder)
-            running.belongs_to(recorder.owner, recorder.conversation, request.caller.chat_id, recorder.id)
+            if not request.caller.is_temporary:
+                running.belongs_to(recorder.owner, recorder.conversation, request.caller.chat_id, recorder.id)
 
         recorder.tell(place)
         settings, is_whole = replace(settings, live=recorder, running=running), False
@@ -74,7 +78,9 @@ async def answer(
             with running.stoppable():
                 with _observed(target, request, shared.observations, running):
                     answerer = await _answerer(target, settings)
-                    await answerer(target, request, _watched(_named(sink, recorder), running), settings, said)
+                    await answerer(
+                        target, request, _watched(_named(sink, recorder, shared.store), running), settings, said
+                    )
                     await recorder.is_found()
                 is_whole = not said.is_interrupted
         finally:
@@ -172,7 +178,7 @@ async def _answerer(target: Target, settings: RunSettings) -> Answerer:
     return lambda target, request, sink, settings, said: run_agent(target, agent, request, sink, settings, said)
 
 
-def _named(sink: Sink, recorder: TurnRecorder) -> Sink:
+def _named(sink: Sink, recorder: TurnRecorder, store: Store) -> Sink:
     """Return a sink that waits a moment before its first events: these go out with the conversation's id."""
     has_waited = False
 
@@ -180,10 +186,11 @@ def _named(sink: Sink, recorder: TurnRecorder) -> Sink:
         nonlocal has_waited
         if not has_waited:
             has_waited = True
+            await store.ready_for_words()
             await recorder.is_found()
         await sink(events)
 
-    return sink if recorder.is_placed else sent
+    return sink if recorder.is_placed and not store.is_opening else sent
 
 
 def _watched(sink: Sink, running: RunningAnswer) -> Sink:

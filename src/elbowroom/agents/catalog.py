@@ -8,11 +8,13 @@ from typing import Any
 from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamTimeout, WindowUnknown
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.providers.lmstudio import find_model
+from elbowroom.providers.seen import SeenModel, SeenModels
 from elbowroom.settings.keys import did_you_mean
 from elbowroom.settings.model import AgentSettings
 
 MOST_NAMED = 20
 LISTING_SECONDS = 3.0
+NOT_REACHABLE = " (not reachable)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Target:
 class CatalogRow:
     """One model of `GET /v1/models`; `info` is None while its provider does not answer or lacks the model.
 
-    `model` is its id where its provider lists it.
+    `model` is its id where its provider lists it, or has listed it before.
     """
 
     id: str
@@ -45,11 +47,17 @@ class CatalogRow:
 
 
 class Catalog:
-    """The enabled agents and the providers' models at one moment."""
+    """The enabled agents and the providers' models at one moment.
 
-    def __init__(self, agents: Sequence[AgentSettings], providers: Mapping[str, Provider]) -> None:
+    While a provider does not answer, it has the models with which it was `seen` last.
+    """
+
+    def __init__(
+        self, agents: Sequence[AgentSettings], providers: Mapping[str, Provider], seen: SeenModels | None = None
+    ) -> None:
         self._agents = [agent for agent in agents if agent.enabled]
         self._providers = providers
+        self._seen = seen or SeenModels(None)
 
     async def resolve(self, name: str, *, embeds: bool = False) -> Target:
         """Return what the client's `model` names: an agent's id, its name, `<provider>/<model>`, or a model's own id.
@@ -72,7 +80,7 @@ class Catalog:
         Raises ModelNotFound with the list of models, or a provider's error where no provider answers.
         """
         listed = await self._listed()
-        rows = self._rows(listed, embeds=embeds)
+        rows = await self._rows(listed, embeds=embeds)
         agent = self._agent(name)
         meant = [row for row in rows if row.id == (agent.id if agent else name)] or _with_model(rows, name)
         if len(meant) == 1:
@@ -89,13 +97,17 @@ class Catalog:
 
     async def rows(self) -> list[CatalogRow]:
         """Return all models clients can name: agents first, then raw models as `<provider>/<model id>`."""
-        return self._rows(await self._listed())
+        return await self._rows(await self._listed())
 
     async def _listed(self) -> dict[str, Sequence[ModelInfo] | ElbowroomError]:
         found = await asyncio.gather(*(_models_or_failure(provider) for provider in self._providers.values()))
-        return dict(zip(self._providers, found, strict=True))
+        listed = dict(zip(self._providers, found, strict=True))
+        for provider_id, models in listed.items():
+            if not isinstance(models, ElbowroomError):
+                await self._seen.note(provider_id, models)
+        return listed
 
-    def _rows(
+    async def _rows(
         self, listed: Mapping[str, Sequence[ModelInfo] | ElbowroomError], *, embeds: bool = False
     ) -> list[CatalogRow]:
         models = {key: () if isinstance(found, ElbowroomError) else found for key, found in listed.items()}
@@ -105,12 +117,12 @@ class Catalog:
             )
             for agent in self._agents
         ]
-        for provider_id, infos in models.items():
-            rows += [
-                CatalogRow(f"{provider_id}/{info.id}", info.name, provider_id, info.id, info)
-                for info in infos
-                if embeds or info.kind != "embedding"
-            ]
+        for provider_id, found in listed.items():
+            is_silent = isinstance(found, ElbowroomError)
+            there: Sequence[ModelInfo | SeenModel] = (
+                await self._seen.of(provider_id) if is_silent else models[provider_id]
+            )
+            rows += [_raw_row(provider_id, model) for model in there if embeds or model.kind != "embedding"]
         return rows
 
     def _target(self, agent: AgentSettings) -> Target:
@@ -120,6 +132,13 @@ class Catalog:
         by_id = next((agent for agent in self._agents if agent.id == name), None)
         folded = name.casefold()
         return by_id or next((agent for agent in self._agents if agent.display_name.casefold() == folded), None)
+
+
+def _raw_row(provider_id: str, model: ModelInfo | SeenModel) -> CatalogRow:
+    """Return the row of a raw model; people see which one cannot be reached."""
+    info = model if isinstance(model, ModelInfo) else None
+    name = model.name if info else f"{model.name}{NOT_REACHABLE}"
+    return CatalogRow(f"{provider_id}/{model.id}", name, provider_id, model.id, info)
 
 
 async def _models_or_failure(provider: Provider) -> Sequence[ModelInfo] | ElbowroomError:

@@ -9,10 +9,11 @@ from typing import Any
 from elbowroom.agents.answer import tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.offered import offered_unasked
-from elbowroom.agents.prompt import prompt_size, step_body, with_instructions
+from elbowroom.agents.prompt import HistoryCounters, prompt_size, step_body, with_instructions
 from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.agents.turn import RunSettings, Turn
 from elbowroom.context.compaction import Compaction
+from elbowroom.context.seam import without_notices
 from elbowroom.errors import ModelNotFound, RequestError
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.lmstudio import find_model
@@ -27,21 +28,26 @@ class SizedRequest:
     window: int | None
 
 
-async def count_request(target: Target, request: ChatRequest, own_tools: Sequence[dict[str, Any]] = ()) -> SizedRequest:
-    """Count the prompt of a request, the agent's instructions and `own_tools` included.
+async def count_request(
+    target: Target,
+    request: ChatRequest,
+    own_tools: Sequence[dict[str, Any]] = (),
+    histories: HistoryCounters | None = None,
+) -> SizedRequest:
+    """Count the prompt of a request as it would be sent, the agent's instructions and `own_tools` included.
 
-    Raises ModelNotFound; loads no model.
+    `histories` are those of the server, which know templates already. Raises ModelNotFound; loads no model.
     """
     info = await _info_of(target)
-    instructions = target.agent.instructions if target.agent else None
+    agent = target.agent
+    tools = [*own_tools, *request.tools]
+    messages = with_instructions(without_notices(request.messages), agent.instructions if agent else None)
     body = step_body(
-        request,
-        target.model,
-        {},
-        with_instructions(request.messages, instructions),
-        [*own_tools, *request.tools],
-        step=1,
+        request, target.model, agent.sampling.as_request_fields() if agent else {}, messages, tools, step=1
     )
+    if target.provider.manages_context:
+        history = await (histories or HistoryCounters()).of(target.provider, info, body)
+        body["messages"] = history.normalised(messages)
     sized = await prompt_size(target.provider, info, body)
     return SizedRequest(sized.count, info.loaded_context)
 

@@ -284,7 +284,7 @@ class SettingsToolbox:
         loaded = self._current()
         settings = loaded.settings
         tools = self._vault_tools(agent, settings.vault)
-        if settings.memory.enabled:
+        if settings.memory.enabled and not caller.is_temporary:
             tools += memory_tools(agent.tools, self._memories, caller.owner, agent.id, time.time)
         return [*tools, *await self._mcp.tools(loaded, agent.mcp)]
 

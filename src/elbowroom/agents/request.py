@@ -4,13 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from elbowroom.errors import RequestError
+from elbowroom.errors import BodyTooLarge, RequestError
 
 KnownBy = Literal["name", "token", "nobody else", "nothing"]
 """How a caller is identified: by a user's name, by the server's token, as the only user there is, or not at all."""
+TEMPORARY: Final = ("temporary:", "local:")
+"""How the ids of chats begin that Open WebUI does not keep."""
 STRANGERS: Final = "\0strangers"
 """The owner of the conversations of all callers who are not identified; no client can send this name."""
 OWN_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
+MAX_MESSAGES: Final = 20_000
+MAX_TOOLS: Final = 2_000
+"""What is more than this would be worked on for minutes, and fits no window."""
 PLAIN: Final = 2
 """The keys of a message that has a role and a content, as nearly all do."""
 ROLES_WITHOUT_CONTENT = frozenset({"assistant"})
@@ -36,6 +41,11 @@ class Caller:
     def may_wait(self) -> bool:
         """Tell whether nobody waits for the answer, so that chats go first."""
         return self.is_task and not self.is_awaited
+
+    @property
+    def is_temporary(self) -> bool:
+        """Tell whether the client keeps nothing of the chat either."""
+        return self.chat_id.startswith(TEMPORARY)
 
     @property
     def may_have_hidden(self) -> bool:
@@ -88,7 +98,7 @@ class ChatRequest:
 def parse_chat_request(body: Any) -> ChatRequest:
     """Check a parsed body and take it apart.
 
-    Raises RequestError that names the field and what belongs there.
+    Raises RequestError that names the field and what belongs there, BodyTooLarge for too many messages or tools.
     """
     if not isinstance(body, dict):
         raise RequestError("The body has to be a JSON object with model and messages.")
@@ -140,10 +150,16 @@ def tool_name(tool: dict[str, Any]) -> str | None:
 def _checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:
     if not isinstance(messages, list) or not messages:
         raise RequestError("messages has to be a list with at least one message.", param="messages")
+    _check_number(messages, MAX_MESSAGES, "messages")
     for index, message in enumerate(messages):
         if not _is_plain(message):
             _check_message(message, f"messages[{index}]")
     return tuple(messages)
+
+
+def _check_number(items: list[Any], most: int, name: str) -> None:
+    if len(items) > most:
+        raise BodyTooLarge(f"The request has {len(items):,} {name}: elbowroom takes at most {most:,}.", param=name)
 
 
 def _is_plain(message: Any) -> bool:
@@ -201,6 +217,7 @@ def _checked_tools(tools: Any) -> tuple[dict[str, Any], ...]:
         return ()
     if not isinstance(tools, list):
         raise RequestError(f"tools has to be a list, not {_shown(tools)}.", param="tools")
+    _check_number(tools, MAX_TOOLS, "tools")
     for index, tool in enumerate(tools):
         where = f"tools[{index}]"
         if not isinstance(tool, dict):

@@ -2,8 +2,8 @@
 
 A task brings its whole order with it and wants an answer in a form that the client parses. The agent's instructions
 would speak against that form, its tools would lead away from it, and the SDK's Runner has nothing to do without them.
-The history in it is a copy of the conversation for this one request: it is neither compacted nor remembered. Where it
-is too long, its middle is left out.
+The history in it is a copy of the conversation for this one request: it is neither compacted nor remembered. Titles,
+tags and follow-up questions get its ends alone. Where it is still too long, its middle is left out.
 """
 
 import logging
@@ -16,6 +16,7 @@ from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import HistoryCounter, PromptSize, StepRequest
 from elbowroom.agents.request import ChatRequest, tool_name
+from elbowroom.agents.task_history import MARK, marked_history, with_ends_of_history
 from elbowroom.agents.tools import with_arranged_tools
 from elbowroom.agents.turn import ReplyStream, RunSettings, Shared, read_reply
 from elbowroom.context.budget import Budget
@@ -33,8 +34,6 @@ UNUSED_SHARE: Final = 50
 """A fitting prompt is long enough when it leaves less than one fiftieth of the window unused."""
 OF_CONVERSATIONS: Final = frozenset({"max_tokens", "max_completion_tokens", "n_predict", "stop"})
 """Sampling parameters of an agent that limit its answers in a conversation; a task has its own limit."""
-MARK: Final = "\n[… a part is left out here …]\n"
-HISTORY_BEGINS, HISTORY_ENDS = "<chat_history>", "</chat_history>"
 BEGINNING_KEPT: Final = 1000
 END_KEPT: Final = 500
 """Characters of a text that stay where nothing says which part of it is history."""
@@ -70,7 +69,7 @@ async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings
 async def _answer(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
     provider = target.provider
     shape = StepRequest(request, target.model, _defaults(target), None, request.tools, step=1)
-    messages = without_notices(request.messages)
+    messages = _as_needed(target, request, settings)
     info = await provider.ready(target.model)
     answer = Answer()
     stream = ReplyStream(answer, sink, [name for tool in request.tools if (name := tool_name(tool))], lambda name: True)
@@ -83,8 +82,21 @@ async def _answer(target: Target, request: ChatRequest, sink: Sink, settings: Ru
     budget = Budget(window, settings.compaction.threshold_ratio, shape.max_tokens)
     counter = await settings.shared.histories.of(provider, info, shape.body(()))
     priority = Priority.CHAT if request.caller.is_awaited else Priority.TASK
-    await TaskStep(shape, messages, provider, info, counter, stream, budget, settings.shared, priority).run()
+    try:
+        await TaskStep(shape, messages, provider, info, counter, stream, budget, settings.shared, priority).run()
+    finally:
+        if request.caller.may_wait:
+            settings.shared.background.read_again((provider.id, info.id))
     return answer
+
+
+def _as_needed(target: Target, request: ChatRequest, settings: RunSettings) -> list[Message]:
+    """Return the messages of a task; a title or tags need the ends of the conversation, unless all of it is wanted."""
+    messages = without_notices(request.messages)
+    is_short = settings.task_history == "ends" and not request.caller.is_awaited
+    if not (is_short and target.provider.manages_context):
+        return messages
+    return with_ends_of_history(messages)
 
 
 def _defaults(target: Target) -> Mapping[str, Any]:
@@ -223,8 +235,8 @@ class TaskStep:
         window = self.budget.window
         reserve = replace(self.budget, max_tokens=None).reserve(prompt.at_most)
         return ContextOverflow(
-            f"This model's maximum context length is {window} tokens. The task needs {prompt.at_most} without any "
-            f"history in it, and {reserve} for its answer. Load the model with a larger context length.",
+            f"Load the model with a larger context length. This model's maximum context length is {window} tokens. The "
+            f"task needs {prompt.at_most} without any history in it, and {reserve} for its answer.",
             window=window,
             prompt_tokens=prompt.at_most,
         )
@@ -293,7 +305,4 @@ def _cut(text: str, shown: int) -> str:
 
 def _middle(text: str) -> tuple[int, int]:
     """Return where a text may be cut, as start and end: its marked history, else all but its two ends."""
-    begins, ends = text.find(HISTORY_BEGINS), text.rfind(HISTORY_ENDS)
-    if 0 <= begins < ends:
-        return begins + len(HISTORY_BEGINS), ends
-    return BEGINNING_KEPT, max(BEGINNING_KEPT, len(text) - END_KEPT)
+    return marked_history(text) or (BEGINNING_KEPT, max(BEGINNING_KEPT, len(text) - END_KEPT))

@@ -23,8 +23,8 @@ from elbowroom.context.transcript import (
     parts_of,
     text_in,
     text_of,
-    whole_characters,
 )
+from elbowroom.providers.base import whole_characters
 
 LINE_END: Final = re.compile(r"\r\n|\r|\n")
 MARKS: Final = re.compile(r"([\\`*{}\[\]<>#|~$%=!&@]|(?<![^\W_])_|_(?![^\W_]))")

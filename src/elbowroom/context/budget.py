@@ -226,6 +226,11 @@ class FixedCost:
         return self.total / self.window
 
     @property
+    def has_many_of_agent(self) -> bool:
+        """Tell whether most of the tools' size is that of the agent's own."""
+        return 2 * sum(size for _, size in self.tools[: self.own]) > self.all_tools
+
+    @property
     def is_tight(self) -> bool:
         """Tell whether less than half of the window is left for the conversation."""
         return self.total > self.window // 2
@@ -234,24 +239,31 @@ class FixedCost:
 def notice_of(cost: FixedCost, *, slim_saves: int = 0) -> str | None:
     """Return what a person should read about a fixed cost above half the window; None below that.
 
-    `slim_saves` is the number of tokens that slim tools would save, 0 where they are slim already.
+    The advice comes first, then what takes the room, the largest part first. `slim_saves` is the number of tokens that
+    slim tools would save, 0 where they are slim already.
     """
     if not cost.is_tight:
         return None
     return (
-        f"{cost.total} of this model's {cost.window} tokens ({cost.share:.0%}) are taken before the conversation "
-        f"begins: {', '.join(items_of(cost))}. {_remedy(cost, slim_saves)}"
+        f"{_remedy(cost, slim_saves)} Before the conversation begins, {cost.total} of this model's {cost.window} "
+        f"tokens ({cost.share:.0%}) are taken: {', '.join(items_of(cost))}."
     )
+
+
+def short_notice_of(cost: FixedCost) -> str:
+    """Return the same in one line that a chat program shows whole."""
+    return f"{_best_way(cost)}: {cost.total:,} of {cost.window:,} tokens are taken before the chat begins."
 
 
 def refusal_of(cost: FixedCost, *, slim_saves: int = 0) -> str:
     """Return the error for a request that does not fit the window even without its history.
 
-    It begins in the words that clients look for. `slim_saves` is as in `notice_of`.
+    After the advice come the words that clients look for. `slim_saves` is as in `notice_of`.
     """
     return (
-        f"This model's maximum context length is {cost.window} tokens. The request needs {cost.prompt}, however "
-        f"short the conversation is made: {', '.join(items_of(cost, with_reply=False))}. {_remedy(cost, slim_saves)}"
+        f"{_remedy(cost, slim_saves)} This model's maximum context length is {cost.window} tokens, and the request "
+        f"needs {cost.prompt}, however short the conversation is made: "
+        f"{', '.join(items_of(cost, with_reply=False))}."
     )
 
 
@@ -283,11 +295,16 @@ def _remedy(cost: FixedCost, slim_saves: int) -> str:
     elif cost.pinned > cost.all_tools:
         ways.append("send less text at once")
     if cost.tools:
-        own = sum(size for _, size in cost.tools[: cost.own])
-        of_agent = 2 * own > cost.all_tools
-        ways.append("give the agent fewer tools" if of_agent else "switch tools off in the client")
+        ways.append("give the agent fewer tools" if cost.has_many_of_agent else "switch tools off in the client")
     if cost.tools and slim_saves > 0:
         ways.append(f'set client_tools = "slim" (saves about {slim_saves} tokens)')
     *first, last = ways
     sentence = f"{', '.join(first)}, or {last}." if first else f"{last}."
     return sentence[0].upper() + sentence[1:]
+
+
+def _best_way(cost: FixedCost) -> str:
+    """Return what makes the largest part smaller."""
+    if cost.tools and cost.all_tools >= max(cost.system, cost.pinned):
+        return "Give the agent fewer tools" if cost.has_many_of_agent else "Switch tools off in the client"
+    return "Shorten the system message" if cost.system > cost.pinned else "Send less text at once"

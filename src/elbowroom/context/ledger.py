@@ -5,12 +5,14 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from elbowroom.context.canonical import VERSION, OpenCalls, form_of, json_form
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, is_text, parts_of, text_in
 
 KEY_BYTES = 16
+REUSED: Final = "reused"
+"""The rung of a compaction that another conversation with the same beginning has made."""
 
 
 @dataclass(frozen=True, slots=True)

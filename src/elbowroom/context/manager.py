@@ -96,6 +96,10 @@ class AgentContextManager:
         """Note a compaction without a result."""
         self.strikes += 1
 
+    def give_up_pruning(self) -> None:
+        """Note that the person has waited long enough: no pruning agent is asked any more within the request."""
+        self.strikes = MOST_STRIKES
+
     def use(self, budget: Budget) -> None:
         """Take over the budget of the next step; a smaller learned window stays until another one is loaded."""
         if budget.window != self._loaded:

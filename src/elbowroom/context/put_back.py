@@ -1,8 +1,9 @@
 """Puts back messages of earlier turns that the client never saw: results of the server's tools, queued messages.
 
 A client has one message where a turn had several. That message stays as it is wherever it does not say what was kept:
-it was edited, or is another answer to the same question. The messages that are put back are sound, and the same each
-time.
+it was edited, or is another answer to the same question. Where the process died in the middle of an answer, the client
+may have lost it, or the end of it: then what was kept stands there. The messages that are put back are sound, and the
+same each time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from elbowroom.context.transcript import Message, calls_of, text_of, with_safe_c
 BETWEEN_REPLIES: Final = "\n\n"
 """Stands in an answer between the texts of two steps of its turn."""
 
+NO_ANSWER: Final[Message] = {"role": "assistant", "content": ""}
 Calls = list[Mapping[str, Any]]
 
 
@@ -25,12 +27,14 @@ Calls = list[Mapping[str, Any]]
 class Expanded:
     """A history with turns that were put back. `chain` has the client's keys, and ends that are places in `messages`.
 
-    `turns` are these turns, the oldest first.
+    `turns` are these turns, the oldest first. `lost` says which of them the client has lost, or a part of it, where
+    that was the answer before its last message.
     """
 
     messages: list[Message]
     chain: Chain
     turns: tuple[KeptTurn, ...] = ()
+    lost: KeptTurn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +72,33 @@ def expanded(messages: Sequence[Message], chain: Chain, place: int, turns: Seque
     whole, ends = list(messages[:begin]), list(chain.ends[: place + 1])
     taken = {call_id for message in whole for call_id in _ids_of(message)}
     put_back: list[KeptTurn] = []
+    lost, last = None, len(chain.keys) - 1
     for number in range(place + 1, len(chain.keys)):
         end = chain.ends[number]
+        answer, parent = messages[end - 1], chain.keys[number - 1] if number else chain.seed
+        if _follows_a_question(messages, chain, number) and (unseen := kept.lost_after(parent)) is not None:
+            whole += _with_free_ids(unseen[1], NO_ANSWER, taken)
+            put_back.append(unseen[0])
+            lost = unseen[0] if number == last else lost
         whole += messages[begin : end - 1]
-        answer, begin = messages[end - 1], end
-        parent = chain.keys[number - 1] if number else chain.seed
-        goes_on = number == len(chain.keys) - 1
-        turn, told = (None, []) if goes_on else kept.turn_of(answer, chain.keys[number], parent)
+        begin = end
+        turn, told = (None, []) if number == last else kept.turn_of(answer, chain.keys[number], parent)
         if turn is None:
             whole.append(answer)
             taken.update(_ids_of(answer))
         else:
             whole += _with_free_ids(told, answer, taken)
             put_back.append(turn)
+            lost = turn if number == last - 1 and _says_more(told, answer) else lost
         ends.append(len(whole))
     whole += messages[begin:]
-    return Expanded(whole, replace(chain, ends=tuple(ends)), tuple(put_back))
+    return Expanded(whole, replace(chain, ends=tuple(ends)), tuple(put_back), lost)
+
+
+def _follows_a_question(messages: Sequence[Message], chain: Chain, number: int) -> bool:
+    """Tell whether two messages of the person follow each other, as after an answer that the client has lost."""
+    before = messages[chain.ends[number - 1] - 1] if number else NO_ANSWER
+    return before.get("role") == messages[chain.ends[number] - 1].get("role") == "user"
 
 
 class _Kept:
@@ -95,6 +110,11 @@ class _Kept:
         for turn in turns:
             if not turn.key:
                 self._interrupted.setdefault(turn.parent, []).append(turn)
+
+    def lost_after(self, parent: str) -> tuple[KeptTurn, list[_Said]] | None:
+        """Return the last answer to a message that the client does not have at all, and the messages of it."""
+        found = ((turn, _told(turn, NO_ANSWER, is_whole=False)) for turn in reversed(self._interrupted.get(parent, ())))
+        return next(((turn, told) for turn, told in found if told), None)
 
     def turn_of(self, answer: Message, key: str, parent: str) -> tuple[KeptTurn | None, list[_Said]]:
         """Return the turn that gave an answer, and the messages in place of the answer; None where no turn fits."""
@@ -114,9 +134,16 @@ def _told(turn: KeptTurn, answer: Message, *, is_whole: bool) -> list[_Said] | N
     The answer of a turn that is not known to be whole may have more text than was kept, or less.
     """
     said = list(_sound(turn.messages))
-    told = _as_answered(said, answer) if is_whole else _as_far_as_answered(said, answer)
-    has_hidden = any(one.calls or not one.is_reply for one in told or ())
-    return _with_calls_of(answer, told) if told and has_hidden else None
+    told = _as_answered(said, answer) if is_whole else _as_kept_or_answered(said, answer)
+    if not told or not (_says_more(told, answer) or any(one.calls or not one.is_reply for one in told)):
+        return None
+    return _with_calls_of(answer, told)
+
+
+def _says_more(told: Sequence[_Said], answer: Message) -> bool:
+    """Tell whether there are words in these messages of a turn that are missing at the end of the client's answer."""
+    words = "".join("".join(one.text for one in told).split())
+    return len(words) > len("".join(without_thoughts(text_of(answer)).split()))
 
 
 def _sound(messages: Sequence[Message]) -> Iterator[_Said]:
@@ -127,7 +154,7 @@ def _sound(messages: Sequence[Message]) -> Iterator[_Said]:
         if message.get("role") == "tool":
             continue
         calls = enumerate(calls_of(message))
-        answered = tuple((call, answers[at, position]) for position, call in calls if (at, position) in answers)
+        answered = tuple((call, safe[answers[at, position]]) for position, call in calls if (at, position) in answers)
         yield _Said(_without_calls(message), answered)
 
 
@@ -149,24 +176,22 @@ def _as_answered(said: Sequence[_Said], answer: Message) -> list[_Said] | None:
     return None if rest.strip() else told
 
 
-def _as_far_as_answered(said: Sequence[_Said], answer: Message) -> list[_Said] | None:
-    """Return the kept messages of a turn as far as the client has them, and the client's further text.
+def _as_kept_or_answered(said: Sequence[_Said], answer: Message) -> list[_Said] | None:
+    """Return the kept messages of a turn, all of them where the client has less, and the client's further text.
 
     None where neither text begins with the other.
     """
     rest = text_of(answer)
     told: list[_Said] = []
     has_matched = not rest.strip() and not any(one.text for one in said)
-    for one in said:
+    for at, one in enumerate(said):
         if one.text:
             words = without_thoughts(rest)
             if not words.startswith(one.text):
-                if not one.text.startswith(words.rstrip()):
-                    return None
-                return [*told, _Said({**one.message, "content": words})] if words.strip() else told
+                return [*told, *said[at:]] if one.text.startswith(words.rstrip()) else None
             rest, has_matched = words[len(one.text) :], True
         told.append(one)
-    if not has_matched:
+    if not (told and has_matched):
         return None
     if rest.strip() and told[-1].text and not told[-1].calls:
         told[-1] = told[-1].saying(text_of(told[-1].message).rstrip() + rest)

@@ -145,15 +145,6 @@ def merged(first: Message, second: Message) -> Message:
     return message
 
 
-def whole_characters(text: str) -> str:
-    """Join the halves of split characters, and replace halves without the other half, which no encoder takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
 def readable(message: Message) -> str:
     """Return the text of a message, with the name of each part that is no text in its place, as "[image]"."""
     content = message.get("content")
@@ -271,3 +262,13 @@ def finite(text: str) -> float:
 
 STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=finite)
 """Reads what every JSON parser reads."""
+
+
+def size_in_bytes(text: str) -> int:
+    """Return how many bytes a text has in UTF-8; it may contain lone surrogates."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def uses_tools(messages: Iterable[Message]) -> bool:
+    """Tell whether a history has calls or results of tools."""
+    return any("tool_calls" in message or message.get("role") == "tool" for message in messages)

@@ -147,8 +147,8 @@ def judge_database(path: Path, found: Inspection) -> list[Finding]:
     match found.state:
         case "damaged":
             remedy = (
-                "elbowroom sets it aside at its next start and begins a new one. To rescue what can be read, stop "
-                f'elbowroom and run: sqlite3 "{path}" ".recover" | sqlite3 recovered.db'
+                "elbowroom sets it aside as soon as it comes upon that, and begins a new one. To rescue what can be "
+                f'read, stop elbowroom and run: sqlite3 "{path}" ".recover" | sqlite3 recovered.db'
             )
             return [Finding("fail", DATA_FOLDER, f"The database is damaged: {found.detail}.", where, remedy)]
         case "newer":

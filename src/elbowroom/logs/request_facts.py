@@ -41,7 +41,7 @@ class RequestFacts:
         """Note the body that is sent to the engine, which has instructions and tool results that an error may quote."""
         self.words = ClientWords.of(self._body, body)
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Note the error: its code, or its class where the code is a text of the engine."""
         code = getattr(error, "code", None)
         self.error = code if isinstance(code, str) and CODE.fullmatch(code) else type(error).__name__

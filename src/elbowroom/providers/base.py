@@ -1,9 +1,10 @@
-"""What every provider offers, and the values it speaks in."""
+"""What every provider offers, the values it speaks in, and how pieces of them are put together."""
 
+import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -25,7 +26,7 @@ class ReasoningDelta(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """A piece of the tool call number `index`: its first piece has the name, later ones more of the arguments."""
+    """A piece of the tool call number `index`: the name, a part of it, or a part of the arguments, in any order."""
 
     index: int
     name: str | None
@@ -65,7 +66,8 @@ class ModelInfo:
     `loaded_context` is the window of the loaded instance in tokens, the only number to budget from; None while
     nothing is loaded or where the provider does not tell. `max_context` is the window that the model was trained
     for. `instances` maps the ids of loaded instances to their windows. Where `id` names an instance, `key` names the
-    model on disk. `size_bytes` and `format` ("gguf" or "safetensors") describe its file.
+    model on disk. `size_bytes` and `format` ("gguf" or "safetensors") describe its file. `slots` is how many requests
+    the engine reads side by side, each with a cache of its own; None where nobody tells.
     """
 
     id: str
@@ -81,6 +83,7 @@ class ModelInfo:
     key: str | None = None
     size_bytes: int | None = None
     format: str | None = None
+    slots: int | None = None
 
 
 class PassedAnswer(Protocol):
@@ -174,3 +177,76 @@ class Provider(Protocol):
 
     async def aclose(self) -> None:
         """Cancel the provider's own work, such as loading a model, and close its connections."""
+
+
+FIRST_HALVES: Final = ("\ud800", "\udbff")
+"""The first and the last half character that another half has to follow."""
+
+
+class Halves:
+    """Joins characters whose halves come in two pieces of one text, and replaces halves that stay alone."""
+
+    def __init__(self) -> None:
+        self.held = ""
+
+    def joined(self, text: str) -> str:
+        """Return a piece of the text; half a character at its end waits for the next piece."""
+        text, self.held = self.held + text, ""
+        if text and FIRST_HALVES[0] <= text[-1] <= FIRST_HALVES[1]:
+            text, self.held = text[:-1], text[-1]
+        return whole_characters(text)
+
+    def rest(self) -> str:
+        """Return what stands for a half that has waited in vain."""
+        held, self.held = self.held, ""
+        return whole_characters(held)
+
+
+def whole_characters(text: str) -> str:
+    """Join the halves of split characters, and replace halves without the other half, which no encoder takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+class CallPieces:
+    """Reads the pieces of the tool calls in one answer, and finds the number of a call that a piece does not give."""
+
+    def __init__(self) -> None:
+        self._latest = 0
+        self._by_id: dict[str, int] = {}
+
+    def read(self, tool_calls: Any, *, is_whole: bool = False) -> list[ToolCallDelta]:
+        """Return the pieces in a delta's `tool_calls`, or the calls of a whole answer; what says nothing is none."""
+        deltas = []
+        for position, call in enumerate(tool_calls if isinstance(tool_calls, list) else []):
+            if not isinstance(call, dict):
+                continue
+            function = call["function"] if isinstance(call.get("function"), dict) else {}
+            name = function.get("name") if isinstance(function.get("name"), str) else None
+            arguments, call_id = _arguments(function.get("arguments")), call.get("id")
+            if name or arguments or call_id:
+                self._latest = position if is_whole else self._index_of(call, position, begins=bool(name))
+                deltas.append(ToolCallDelta(self._latest, whole_characters(name or "") or None, arguments))
+        return deltas
+
+    def _index_of(self, call: dict[str, Any], position: int, *, begins: bool) -> int:
+        """Return the number that a piece gives, else that of its id, else its place; a bare piece goes on."""
+        index, call_id = call.get("index"), call.get("id")
+        if not isinstance(index, int):
+            if isinstance(call_id, str) and call_id in self._by_id:
+                return self._by_id[call_id]
+            index = position if begins or call_id or position else self._latest
+            while begins and call_id and index in self._by_id.values():
+                index += 1
+        if isinstance(call_id, str) and call_id:
+            self._by_id[call_id] = index
+        return index
+
+
+def _arguments(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False)

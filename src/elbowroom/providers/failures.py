@@ -5,9 +5,13 @@ error in many ways: a prompt that is too long is recognised in all of them.
 """
 
 import json
+import math
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import aiohttp
@@ -28,6 +32,10 @@ EXCERPT: Final = 300
 """Characters that are shown of a body that is not JSON."""
 MOST_WORDS: Final = 2000
 """Characters that are shown of an upstream's sentence."""
+LONGEST_WAIT: Final = 3600
+"""Seconds after which a client asks again at the latest, whatever an upstream says."""
+LONGEST_RETRY_AFTER: Final = 100
+"""Characters of a Retry-After header; a longer one is nonsense."""
 MARKUP: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 LOST_MODEL: Final = ("model is unloaded", "model has crashed", "model unloaded", "channel error", "no models loaded")
 
@@ -79,7 +87,7 @@ def failure_of_response(status: int, body: bytes, headers: Mapping[str, str], so
         return UpstreamError(f"{source.name} refuses elbowroom's access ({status}: {text}). {source.key_hint}")
     if status in (429, 503):
         message = f"{source.name} takes no more requests just now: {text}"
-        return UpstreamBusy(message, status=status, retry_after=headers.get("Retry-After"))
+        return UpstreamBusy(message, status=status, retry_after=seconds_to_wait(headers.get("Retry-After")))
     if _names_lost_model(text):
         return _lost_model(text, source)
     if 400 <= status < 500:
@@ -103,6 +111,24 @@ def failure_of(error: Any, source: Source) -> ElbowroomError:
 def not_json(body: bytes, source: Source) -> UpstreamError:
     """Say that something came that cannot be read, and how it begins."""
     return UpstreamError(f"{source.name} sent something that is not JSON: {source.quote(_excerpt(body))}")
+
+
+def seconds_to_wait(header: str | None) -> int | None:
+    """Return the seconds that a Retry-After header asks for, an hour at most; None where it makes no sense.
+
+    A date is turned into the seconds that are left until then.
+    """
+    written = (header or "").strip()
+    if len(written) > LONGEST_RETRY_AFTER:
+        return None
+    if written.isascii() and written.isdigit():
+        return min(int(written), LONGEST_WAIT)
+    try:
+        until = parsedate_to_datetime(written)
+        left = (until if until.tzinfo else until.replace(tzinfo=UTC)).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return None
+    return min(max(0, math.ceil(left)), LONGEST_WAIT)
 
 
 def _names_lost_model(text: str) -> bool:
@@ -217,8 +243,8 @@ def overflow_error(overflow: Overflow, text: str, source: Source) -> ContextOver
     """Say that the prompt did not fit, in the form every client library recognises."""
     window = f"{overflow.window} tokens" if overflow.window else "smaller than this request"
     return ContextOverflow(
-        f"This model's maximum context length is {window}. {source.name} says: {text} "
-        "Shorten the conversation, or load the model with a larger context length.",
+        "Shorten the conversation, or load the model with a larger context length. "
+        f"This model's maximum context length is {window}. {source.name} says: {text}",
         window=overflow.window,
         prompt_tokens=overflow.prompt_tokens,
     )

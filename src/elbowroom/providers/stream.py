@@ -1,6 +1,5 @@
 """Reads one upstream's answer to a chat: server-sent events as they arrive, the chunks in them, and how it ended."""
 
-import json
 from typing import Any, Final, Literal
 
 import aiohttp
@@ -8,12 +7,13 @@ import msgspec
 
 from elbowroom.errors import ElbowroomError, EmptyReply, StreamCut, UpstreamError, UpstreamTimeout
 from elbowroom.providers.base import (
+    CallPieces,
     EngineFacts,
     Finished,
+    Halves,
     ReasoningDelta,
     StreamEvent,
     TextDelta,
-    ToolCallDelta,
     UsageReport,
 )
 from elbowroom.providers.failures import Overflow, Source, failure_of, not_json, overflow_error
@@ -179,6 +179,8 @@ class ChunkReader:
         self.has_output = False
         self.finish_reason: str | None = None
         self.usage: dict[str, Any] | None = None
+        self._calls = CallPieces()
+        self._words, self._thoughts = Halves(), Halves()
 
     def read(self, event: ServerSentEvent) -> list[StreamEvent]:
         """Return the events in one server-sent event.
@@ -189,7 +191,7 @@ class ChunkReader:
             chunk = _PLAIN.decode(event.data)
         except (ValueError, RecursionError):
             return self._read_any(event)
-        if event.name == "error":
+        if event.name == "error" or self._words.held or self._thoughts.held:
             return self._read_any(event)
         if self.model is None:
             self.model = chunk.model
@@ -238,10 +240,10 @@ class ChunkReader:
             if error := choice.get("error"):
                 raise failure_of(error, self.source)
             if isinstance(delta := choice.get(part), dict):
-                self._read_delta(delta, choice.get("logprobs"), events)
+                self._read_delta(delta, part, choice.get("logprobs"), events)
             if isinstance(reason := choice.get("finish_reason"), str) and reason:
                 self.finish_reason = reason
-                events.append(Finished(reason))
+                events += [*self._rest(), Finished(reason)]
         if isinstance(usage := chunk.get("usage"), dict) and usage:
             self.usage = usage
             events.append(UsageReport(usage))
@@ -249,17 +251,26 @@ class ChunkReader:
             events.insert(len(events) - 1, EngineFacts(facts))
         return events
 
-    def _read_delta(self, delta: dict[str, Any], logprobs: Any, events: list[StreamEvent]) -> None:
+    def _read_delta(self, delta: dict[str, Any], part: str, logprobs: Any, events: list[StreamEvent]) -> None:
         thoughts = (delta.get("reasoning_content"), delta.get("reasoning"))
         if thought := next((said for said in thoughts if isinstance(said, str) and said), ""):
-            events.append(ReasoningDelta(thought))
+            self.has_output = True
+            if whole := self._thoughts.joined(thought):
+                events.append(ReasoningDelta(whole))
         text = delta.get("content")
         if isinstance(text, str) and text:
-            events.append(TextDelta(text, logprobs))
+            self.has_output = True
+            if (whole := self._words.joined(text)) or logprobs is not None:
+                events.append(TextDelta(whole, logprobs))
         if tool_calls := delta.get("tool_calls"):
-            events.extend(_tool_call_deltas(tool_calls))
+            events.extend(self._calls.read(tool_calls, is_whole=part == "message"))
         if events:
             self.has_output = True
+
+    def _rest(self) -> list[StreamEvent]:
+        """Return what stands for halves of characters whose other half has not come."""
+        thought, text = self._thoughts.rest(), self._words.rest()
+        return [*([ReasoningDelta(thought)] if thought else []), *([TextDelta(text)] if text else [])]
 
     def judge_end(self, window: int | None = None) -> None:
         """Raise StreamCut, EmptyReply or ContextOverflow where the answer that ended is incomplete or empty."""
@@ -287,26 +298,6 @@ class ChunkReader:
 def _engine_facts(chunk: dict[str, Any]) -> dict[str, Any]:
     kinds = (("system_fingerprint", str), ("timings", dict))
     return {name: chunk[name] for name, kind in kinds if isinstance(chunk.get(name), kind)}
-
-
-def _tool_call_deltas(tool_calls: Any) -> list[ToolCallDelta]:
-    deltas = []
-    for position, call in enumerate(tool_calls if isinstance(tool_calls, list) else []):
-        if not isinstance(call, dict):
-            continue
-        function = call["function"] if isinstance(call.get("function"), dict) else {}
-        index = call.get("index")
-        name, arguments = function.get("name"), function.get("arguments")
-        if isinstance(arguments, dict):
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        deltas.append(
-            ToolCallDelta(
-                index if isinstance(index, int) else position,
-                name if isinstance(name, str) and name else None,
-                arguments if isinstance(arguments, str) else "",
-            )
-        )
-    return deltas
 
 
 class ChatAnswer:
@@ -358,6 +349,8 @@ class ChatAnswer:
         """Return what these bytes say up to the first failure, which `more` raises after words that came with it."""
         said: list[StreamEvent] = []
         for event in self._events.feed(received) if received else self._events.close():
+            if self._chunks.done:
+                break
             try:
                 said += self._chunks.read(event)
             except ElbowroomError as failure:

@@ -18,6 +18,7 @@ from elbowroom.agents.running import Running
 from elbowroom.agents.tools import Toolbox
 from elbowroom.agents.turn import Shared
 from elbowroom.providers.registry import Providers
+from elbowroom.providers.seen import FILE_NAME, SeenModels
 from elbowroom.providers.upstream import open_session
 from elbowroom.server.chat import chat_completions, compact_conversation, input_tokens
 from elbowroom.server.conversations import (
@@ -37,9 +38,10 @@ from elbowroom.server.passing import add_passed_routes
 from elbowroom.server.request import MAX_BODY_BYTES
 from elbowroom.server.responses import add_response_routes
 from elbowroom.server.settings import add_lmstudio_routes, add_settings_routes
-from elbowroom.server.state import ENVIRONMENT, PROVIDERS, SETTINGS, SHARED, STARTED, TIMING, WARM_UP, Timing
+from elbowroom.server.state import ENVIRONMENT, PROVIDERS, SEEN, SETTINGS, SHARED, STARTED, TIMING, WARM_UP, Timing
+from elbowroom.settings.fields import data_dir
 from elbowroom.settings.live import LiveSettings
-from elbowroom.store import open_store
+from elbowroom.store import database_path, open_store
 
 BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
 """What people paste as a base address, in front of a route: nothing, /v1, /v1/, /v1/v1, or a route's own path."""
@@ -72,6 +74,8 @@ def create_app(
     app[RULES] = CurrentRules(live, environ)
     app[TIMING] = timing or Timing()
     app[COUNTED] = counted = Metrics()
+    database = database_path(live.current().settings.store, environ)
+    app[SEEN] = SeenModels(data_dir(environ) / FILE_NAME if database else None)
     store = open_store(live.current().settings.store, environ, counted)
     own_tools = SettingsToolbox(live.current, environ, store.memories)
 

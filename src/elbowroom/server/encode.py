@@ -19,6 +19,8 @@ DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": elbowroom\n\n"
 THOUGHTS: Final = "reasoning_content"
 """The field of a chat message for the assistant's thoughts, for servers that know it."""
+STOPPABLE = " Stop ends it."
+"""Ends the line of a compaction, which may stay as it is: nobody can change it once a person has stopped."""
 NO_FINISH = ',"finish_reason":null}]}\n\n'
 AFTER_WORDS = "}" + NO_FINISH
 
@@ -167,11 +169,11 @@ class FrameEncoder:
         """Return the status of a notice; for Open WebUI an open one is closed at once."""
         if notice.is_done or not self._is_open_webui:
             return self._status(notice)
-        closed = replace(notice, is_done=True)
+        end = STOPPABLE if notice.kind == "compacting" else ""
         if notice.progress is not None:
-            return self._status(closed)
-        size = "" if notice.before is None else f" ({notice.before:,} tokens)"
-        return self._status(notice) + self._status(replace(closed, text=notice.text + size))
+            return self._status(replace(notice, text=notice.text + end, is_done=True))
+        closed, size = replace(notice, is_done=True), "" if notice.before is None else f" ({notice.before:,} tokens)"
+        return self._status(notice) + self._status(replace(closed, text=notice.text + size + end))
 
     def _status(self, notice: Notice) -> str:
         """Return the status chunk: an empty choice, which any client can read, and the event that Open WebUI shows."""

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar
 from aiohttp import web
 
 from elbowroom.agents.answer import ClientLeft
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, is_panic
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.server.encode import KEEP_ALIVE
 from elbowroom.server.middleware import unexpected
@@ -78,8 +78,8 @@ class EventStream:
                 last = encoder.end(await run(sink))
             except ClientLeft:
                 raise
-            except Exception as error:
-                if not self.response.prepared:
+            except BaseException as error:
+                if not self.response.prepared or not (isinstance(error, Exception) or is_panic(error)):
                     raise
                 last = encoder.failure(self._reported(error))
             await self._send(last, is_end=True)
@@ -160,7 +160,7 @@ class EventStream:
         transport = self._request.transport
         return transport is not None and transport.get_write_buffer_size() > 0
 
-    def _reported(self, error: Exception) -> ElbowroomError:
+    def _reported(self, error: BaseException) -> ElbowroomError:
         """Log what ended the answer, and return what the client may know of it."""
         request_facts().failed(error)
         if not isinstance(error, ElbowroomError):

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Collection
 from typing import Final
@@ -18,20 +17,21 @@ from elbowroom.errors import (
     NotFound,
     RequestError,
     RequestTimeout,
+    StoreOpening,
     TooManyRequests,
     Unauthorized,
     UpstreamBusy,
+    is_panic,
 )
 from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.redaction import REDACTOR
 from elbowroom.logs.request_facts import RequestFacts, request_facts, requested
 from elbowroom.logs.set_up import ONLY_IN_FILE
-from elbowroom.server.guard import REQUEST_ID, Handler, speaks_anthropic
+from elbowroom.server.guard import REQUEST_ID, SAME_SITE, SITE, Handler, speaks_anthropic
 from elbowroom.server.metrics import COUNTED
 from elbowroom.server.state import ENVIRONMENT, SETTINGS
 
 log = logging.getLogger(__name__)
-RETRY_AFTER_FORMS = re.compile(r"[0-9]{1,9}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
 ROUTES = (
     "POST /v1/chat/completions, /v1/responses, /v1/messages, /v1/completions and /v1/embeddings, GET /v1/models, "
     "GET /v1/conversations, GET /health"
@@ -85,7 +85,9 @@ async def report_requests(request: web.Request, handler: Handler) -> web.StreamR
             status = response.status
         except ConnectionResetError:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
             if (refusal := _refusal(request, error)) is None:
                 status = error.status if isinstance(error, web.HTTPException) else status
                 raise
@@ -100,7 +102,7 @@ async def report_requests(request: web.Request, handler: Handler) -> web.StreamR
         return response
 
 
-def _refusal(request: web.Request, error: Exception) -> web.Response | None:
+def _refusal(request: web.Request, error: BaseException) -> web.Response | None:
     """Return the response that tells the client of an error; None for one of aiohttp's that is a response itself."""
     match error:
         case ElbowroomError():
@@ -131,9 +133,10 @@ def failure_response(error: ElbowroomError, request: web.Request) -> web.Respons
     request_facts().failed(error)
     shown = error.as_anthropic() if speaks_anthropic(request) else error.as_openai()
     response = web.json_response(shown, status=error.status)
-    if isinstance(error, UpstreamBusy) and error.retry_after and RETRY_AFTER_FORMS.fullmatch(error.retry_after):
-        response.headers[hdrs.RETRY_AFTER] = error.retry_after
-    if isinstance(error, TooManyRequests | ServerStopping):
+    if (
+        isinstance(error, TooManyRequests | ServerStopping | StoreOpening | UpstreamBusy)
+        and error.retry_after is not None
+    ):
         response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)
     if isinstance(error, Unauthorized):
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
@@ -142,7 +145,7 @@ def failure_response(error: ElbowroomError, request: web.Request) -> web.Respons
     return response
 
 
-def unexpected(error: Exception) -> ElbowroomError:
+def unexpected(error: BaseException) -> ElbowroomError:
     """Log a mistake of elbowroom with its traceback, and return what the client may know of it."""
     log.error("An unexpected error", exc_info=error)
     return ElbowroomError("elbowroom made a mistake; its log says where. The conversation is as it was.")
@@ -173,7 +176,8 @@ def route_of(request: web.Request) -> str:
 
 def _log(request: web.Request, facts: RequestFacts, status: int, milliseconds: int) -> None:
     route = route_of(request) or UNKNOWN
-    is_polled = status < 400 and (route in POLLED or request.method == hdrs.METH_OPTIONS)
+    is_own_page = request.method == hdrs.METH_GET and request.headers.get(SITE) == SAME_SITE
+    is_polled = status < 400 and (route in POLLED or request.method == hdrs.METH_OPTIONS or is_own_page)
     fields = {
         "event": "request",
         "method": request.method,

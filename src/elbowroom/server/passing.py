@@ -51,9 +51,8 @@ async def room_for(prompt: Any, asked: Any, counter: Counter, window: int) -> Ro
     if largest + (wanted or 1) > window:
         completion = f" ({largest} of the prompt, {wanted} for the completion)" if wanted else " in the prompt"
         raise _Overflow(
-            f"This model's maximum context length is {window} tokens, and this request needs "
-            f"{largest + (wanted or 1)}{completion}. Shorten the prompt or max_tokens, or load the model with a larger "
-            "context length.",
+            "Shorten the prompt or max_tokens, or load the model with a larger context length. This model's maximum "
+            f"context length is {window} tokens, and this request needs {largest + (wanted or 1)}{completion}.",
             window=window,
             prompt_tokens=largest,
         )

@@ -1,12 +1,15 @@
 """`/api/settings`, `/api/agents`, `/api/providers`, `/api/tools`, and `/api/v1/models` of LM Studio."""
 
 import asyncio
+import json
 import logging
+import tomllib
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
+from urllib.parse import quote
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from elbowroom.agents.catalog import why_no_answer
 from elbowroom.agents.prompt import LearnedWindows
@@ -44,6 +47,8 @@ def add_settings_routes(app: web.Application, live: LiveSettings, environ: Mappi
     app.router.add_get("/api/agents", for_own_page(routes.list_agents))
     app.router.add_post("/api/agents", for_own_page(routes.add_agent))
     app.router.add_post("/api/agents/check", for_own_page(check_agent))
+    app.router.add_post("/api/agents/toml", for_own_page(read_agent))
+    app.router.add_get("/api/agents/{id}/toml", for_own_page(routes.export_agent))
     app.router.add_patch("/api/agents/{id}", for_own_page(routes.change_agent))
     app.router.add_delete("/api/agents/{id}", for_own_page(routes.remove_agent))
     app.router.add_get("/api/providers", for_own_page(list_providers))
@@ -106,6 +111,14 @@ class SettingsRoutes:
         await asyncio.to_thread(remove_agent, self._changer, request.match_info["id"])
         return web.Response(status=204)
 
+    async def export_agent(self, request: web.Request) -> web.Response:
+        """Answer with an agent as a file that can be put into a settings file, or read by `read_agent`."""
+        agent = self._agent(request.match_info["id"])
+        text = await asyncio.to_thread(_toml_of, agent)
+        named = quote(f"{agent['id']}.toml")
+        disposition = f"attachment; filename*=UTF-8''{named}"
+        return web.Response(text=text, content_type="application/toml", headers={hdrs.CONTENT_DISPOSITION: disposition})
+
     async def _judged(self, request: web.Request, agent_id: str) -> dict[str, Any]:
         agent = self._agent(agent_id)
         return {**agent, "problem": await _problem(request, agent)}
@@ -120,6 +133,34 @@ class SettingsRoutes:
             if agent["id"] == agent_id:
                 return agent
         raise NotFound(f"The agent {agent_id!r} has been removed meanwhile.", code="agent_not_found")
+
+
+async def read_agent(request: web.Request) -> web.Response:
+    """Answer with the one agent that the text `toml` of the body has. Nothing is saved."""
+    text = (await _read_object(request)).get("toml")
+    try:
+        rows = tomllib.loads(text).get("agents") if isinstance(text, str) else None
+    except tomllib.TOMLDecodeError as error:
+        raise RequestError(f"This is no TOML: {error}.", param="toml") from None
+    if not isinstance(rows, list) or len(rows) != 1 or not isinstance(rows[0], dict):
+        raise RequestError("An agent's file has one table [[agents]], as Export writes it.", param="toml")
+    return web.json_response(rows[0], dumps=partial(json.dumps, default=str))
+
+
+def _toml_of(agent: Mapping[str, Any]) -> str:
+    """Return an agent as a table of a settings file, without what is as usual."""
+    import tomlkit
+
+    usual = _schema()["$defs"]["AgentSettings"]["properties"]
+    own = {name: _without_null(value) for name, value in agent.items() if value != usual[name].get("default")}
+    return tomlkit.dumps({"agents": [own]})
+
+
+def _without_null(value: Any) -> Any:
+    """Return a value without the keys that are not set, for which TOML has no word."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _without_null(inner) for name, inner in value.items() if inner is not None}
 
 
 async def check_agent(request: web.Request) -> web.Response:
@@ -201,6 +242,8 @@ def _model(kind: str, info: ModelInfo, windows: LearnedWindows) -> dict[str, Any
     source = None if told is None else LEARNED if window != told else WINDOW_SOURCES[kind]
     return {
         "id": info.id,
+        "kind": info.kind,
+        "family": info.architecture,
         "state": "not-loaded" if info.state == "loading" else info.state,
         "window": window,
         "max_window": info.max_context,

@@ -9,6 +9,7 @@ from elbowroom.agents.admission import QUIET_SECONDS
 from elbowroom.agents.catalog import Catalog
 from elbowroom.agents.turn import RunSettings, Shared
 from elbowroom.providers.registry import Providers
+from elbowroom.providers.seen import SeenModels
 from elbowroom.settings.live import LiveSettings
 
 
@@ -30,6 +31,7 @@ class Timing:
     quiet: float = QUIET_SECONDS
 
 
+SEEN: web.AppKey[SeenModels] = web.AppKey("SEEN", SeenModels)
 SETTINGS: web.AppKey[LiveSettings] = web.AppKey("SETTINGS", LiveSettings)
 ENVIRONMENT: web.AppKey[Mapping[str, str]] = web.AppKey("ENVIRONMENT", Mapping)
 PROVIDERS: web.AppKey[Providers] = web.AppKey("PROVIDERS", Providers)
@@ -51,6 +53,7 @@ def run_settings_of(app: web.Application) -> RunSettings:
         tool_output=settings.tool_output,
         tool_events=settings.server.tool_events,
         calls_in_text=settings.server.calls_in_text,
+        task_history=settings.server.task_history,
         memory=settings.memory,
         shared=app[SHARED],
     )
@@ -59,12 +62,16 @@ def run_settings_of(app: web.Application) -> RunSettings:
 def catalog_of(app: web.Application) -> Catalog:
     """Return the catalog of the settings that are in force now."""
     loaded = app[SETTINGS].current()
-    return Catalog(loaded.settings.agents, app[PROVIDERS].of(loaded))
+    return Catalog(loaded.settings.agents, app[PROVIDERS].of(loaded), app[SEEN])
 
 
 async def find_conversation(shared: Shared, owner: str, name: str) -> str | None:
-    """Return the id of the owner's conversation with this id or else this name, running or kept; None without one."""
+    """Return the id of the owner's conversation with this id or else this name, running or kept; None without one.
+
+    Raises StoreOpening.
+    """
     if (running := shared.running.find(owner, name)) is not None:
         return running
+    await shared.store.ready()
     row = await shared.store.conversations.find(owner, name)
     return row.id if row is not None else None

@@ -29,6 +29,7 @@ DEFAULT_URLS = {"lmstudio": "http://127.0.0.1:1234", "ollama": "http://127.0.0.1
 FIELDS_OF_REQUESTS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
 STORE_URL_FORM = re.compile(r"sqlite(\+aiosqlite)?://(/:memory:|/(/|[A-Za-z]:[/\\])[^?\0]*[^?/\\\0])?")
 ClientTools = Literal["pass", "slim", "drop"]
+TaskHistory = Literal["ends", "whole"]
 Notices = Literal["auto", "event", "content", "comment", "off"]
 
 
@@ -181,6 +182,7 @@ class ServerSettings(Section):
     client_tools: ClientTools = "pass"
     tool_events: bool = True
     calls_in_text: bool = True
+    task_history: TaskHistory = "ends"
 
 
 class ProviderSettings(Section):
@@ -283,6 +285,7 @@ class CompactionSettings(Section):
     model: str = ""
     threshold_ratio: Real = Field(0.8, ge=0.6, le=0.88)
     max_restarts: Whole = Field(3, ge=0, le=10)
+    max_pruning_seconds: Whole = Field(60, ge=0, le=3600)
     summary_prompt: str = ""
     summary_directives: Sentences = ()
     retain_prompt: str = ""

@@ -21,6 +21,8 @@ from elbowroom.settings.load import Flags, LoadedSettings, load_settings
 from elbowroom.status.asking import PATIENCE_SECONDS, Place, check_name, no_elbowroom, other_token, request_json
 
 ROUTE = "/api/memories"
+OPENING_SECONDS = 60.0
+"""How long the store may take to open, which brings a file of an older version up to date."""
 
 
 def add_memories(
@@ -113,6 +115,7 @@ def _in_store(loaded: LoadedSettings, environ: Mapping[str, str], wish: Wish) ->
     async def work() -> list[dict[str, Any]]:
         store = open_store(loaded.settings.store, environ)
         try:
+            await store.ready(OPENING_SECONDS)
             agents = [wish.agent] if wish.agent else [agent.id for agent in loaded.settings.agents]
             done = await _done(store.memories, wish, owner_of({USER: wish.user}), agents)
             if store.is_failing:

@@ -77,9 +77,9 @@ class Limits:
         return 60.0 if self.in_memory else 3600.0
 
     @property
-    def safe_output_seconds(self) -> float:
-        """Return the same for outputs of tools, whose uses are written down late."""
-        return self.safe_seconds if self.in_memory else self.safe_seconds + self.touch_seconds
+    def late_seconds(self) -> float:
+        """Return how late at most a use of a tool's output is written down, for which it stays longer."""
+        return 0.0 if self.in_memory else self.touch_seconds
 
     def oldest(self, now: float) -> float:
         """Return the time since which something has to have been used to stay."""

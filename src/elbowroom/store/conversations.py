@@ -1,6 +1,7 @@
 """Conversations as chats need them: there from the start, written a moment later, and never in the way."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -26,7 +27,8 @@ from elbowroom.store.write_behind import WriteBehindStore
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlConversations, SqlStore
 
-LATEST_SECONDS: Final = 0.2
+log = logging.getLogger(__name__)
+LATEST_SECONDS: Final = 0.15
 """How long a word or another change waits before it begins to be written; writing has the rest of the 250 ms."""
 PAUSE_SECONDS: Final = 0.05
 """How long writing pauses at least, where what waits could not be written or has come while it was slow."""
@@ -58,7 +60,7 @@ class WriteBehindConversations:
         self._replacing = asyncio.Lock()
         self.index = ConversationIndex()
         self._filling: asyncio.Task[None] | None = None
-        self._expected: set[asyncio.Future[None]] = set()
+        self._expected: dict[asyncio.Future[None], float] = {}
         store.add(self)
         store.when_open(self._has_opened)
 
@@ -75,15 +77,18 @@ class WriteBehindConversations:
 
     @property
     def lag(self) -> float:
-        """Return for how many seconds the oldest change that is not in the database has waited; 0 where all are."""
-        oldest = self._waiting.oldest
-        return 0.0 if oldest is None else time.monotonic() - oldest
+        """Return for how many seconds the oldest change that is not in the database has waited; 0 where all are.
+
+        What a turn says while its conversation is still being looked for counts from its beginning.
+        """
+        now = time.monotonic()
+        return now - min([self._waiting.oldest or now, *self._expected.values()])
 
     def expect(self, noting: Awaitable[None]) -> None:
         """Let what people ask wait until this task has noted what was said."""
         task = asyncio.ensure_future(noting)
-        self._expected.add(task)
-        task.add_done_callback(self._expected.discard)
+        self._expected[task] = time.monotonic()
+        task.add_done_callback(self._expected.pop)
 
     async def settled(self) -> bool:
         """Write what has been noted; tell whether all of it is on the disk."""
@@ -106,7 +111,7 @@ class WriteBehindConversations:
         return None if known is not None and self.index.was_deleted(known.conversation) else known
 
     async def turns(self, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
-        """Return the turns that hold more than a reply and whose answer, or else whose parent, has one of the keys."""
+        """Return the turns that may hold more than their clients have, whose answer, or else parent, has such a key."""
         return await self._ask(lambda kept: kept.turns(conversation, keys))
 
     async def queue(self) -> list[QueuedMessage]:
@@ -157,6 +162,8 @@ class WriteBehindConversations:
         """
         found = await self.find(owner, conversation)
         if found:
+            self.index.note([Deleted(found.id)])
+            await self._delete_messages(found.id)
             self._delete(Deleted(found.id))
             await self._flush()
         return found is not None
@@ -212,9 +219,21 @@ class WriteBehindConversations:
         waiting = self._waiting
         if len(waiting.new) > MOST_CHANGES * waiting.growing:
             self._write_soon()
-        elif self._timer is None and self._writing is None and waiting.since is not None:
+        elif self._writing is None and waiting.since is not None and (self._timer is None or self._is_timer_late):
             later = waiting.since + LATEST_SECONDS - time.monotonic()
-            self._timer = asyncio.get_running_loop().call_later(max(later, PAUSE_SECONDS), self._write_soon)
+            self._write_after(max(later, PAUSE_SECONDS))
+
+    def _write_after(self, seconds: float) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._write_soon)
+
+    @property
+    def _is_timer_late(self) -> bool:
+        """Tell whether writing waits as it does after a failure, though nothing fails any more."""
+        if self._timer is None or self._store.is_failing:
+            return False
+        return self._timer.when() > asyncio.get_running_loop().time() + LATEST_SECONDS
 
     def _write_soon(self) -> None:
         """Begin to write what waits; what comes meanwhile is written after it."""
@@ -230,12 +249,27 @@ class WriteBehindConversations:
         self._waiting.note([change])
         self._write_in_time()
 
+    async def _delete_messages(self, conversation: str) -> None:
+        """Delete the messages some at a time: what is said in other conversations is written in between."""
+        sql = self._store.current
+        try:
+            while sql and await sql.conversations.delete_some(conversation):
+                pass
+        except StoreUnavailable as error:
+            log.debug("A conversation is deleted later: %s", error)
+
     def _has_opened(self, sql: "SqlStore") -> None:
         """Fill the index from the database that was opened; a new one in place of a damaged one has nothing of it."""
         if sql.set_aside:
             self.index.clear()
-        sql.ask_before_deleting(self.index.may_go)
+        sql.ask_before_deleting(self.index.may_go, self._stays)
         self._fill_soon()
+
+    def _stays(self, conversation: str) -> None:
+        """Read a conversation again that was to be deleted and is still there."""
+        self.index.stays(conversation)
+        self._fill_soon()
+        self._write_in_time()
 
     def _fill_soon(self) -> None:
         sql, index = self._store.current, self.index
@@ -244,13 +278,14 @@ class WriteBehindConversations:
             self._filling = asyncio.create_task(self._fill(sql))
 
     async def _fill(self, sql: "SqlStore") -> None:
-        batches = self._waiting.batches()
-        await self._flush()
-        if self._waiting.waits(batches):
-            return  # until all that was noted before can be read, only the database knows it together with the rest
         try:
-            await self._start_if_possible(sql.conversations)
-            await fill(self.index, sql.conversations)
+            while self.index.wants_more or self.index.to_read:
+                batches = self._waiting.batches()
+                await self._flush()
+                if self._waiting.waits(batches):
+                    return  # until all that was noted before can be read, only the database knows it with the rest
+                await self._start_if_possible(sql.conversations)
+                await fill(self.index, sql.conversations)
         except StoreUnavailable as error:
             self._store.failed(sql, error)
 
@@ -259,7 +294,7 @@ class WriteBehindConversations:
         self._fill_soon()
         self._write_in_time()
         if self._waiting and not self._will_write:
-            self._timer = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._write_soon)
+            self._write_after(AGAIN_SECONDS)
 
     @property
     def _will_write(self) -> bool:

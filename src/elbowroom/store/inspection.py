@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from elbowroom.store.base import SCHEMA_VERSION, VERSION_TABLE
+from elbowroom.store.lock import doubt_about
 
 CHECK_SECONDS: Final = 6.0
 STEPS_BETWEEN_LOOKS: Final = 10_000
@@ -29,7 +30,7 @@ def inspect_file(path: Path) -> Inspection:
     way = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{way}", uri=True, timeout=1.0)) as connection:
-            return _inspected(connection, time.monotonic() + CHECK_SECONDS)
+            return _read(path, connection, time.monotonic() + CHECK_SECONDS)
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -39,7 +40,7 @@ def inspect_file(path: Path) -> Inspection:
         return Inspection("unreadable", str(error))
 
 
-def _inspected(connection: sqlite3.Connection, deadline: float) -> Inspection:
+def _read(path: Path, connection: sqlite3.Connection, deadline: float) -> Inspection:
     has_tables = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [VERSION_TABLE]
     ).fetchone()
@@ -52,6 +53,12 @@ def _inspected(connection: sqlite3.Connection, deadline: float) -> Inspection:
         answer = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_INTERRUPT:
-            return Inspection("unchecked", f"that takes more than {CHECK_SECONDS:g} seconds")
+            return Inspection("unchecked", f"that takes more than {CHECK_SECONDS:g} seconds{_doubted(path)}")
         raise
     return Inspection("sound") if answer == "ok" else Inspection("damaged", " ".join(str(answer).split()))
+
+
+def _doubted(path: Path) -> str:
+    if doubt_about(path) is None:
+        return ""
+    return "; it was not closed when elbowroom last ended, and elbowroom checks it while it runs"

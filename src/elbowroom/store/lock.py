@@ -1,4 +1,4 @@
-"""The database's file: for one process only, readable by its owner only, and set aside when it is damaged."""
+"""The database's file: for one process only, readable by its owner only, what is wrong with it, and set aside."""
 
 import logging
 import os
@@ -6,15 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from filelock import FileLock, Timeout
 
 from elbowroom.errors import ElbowroomError
 
 log = logging.getLogger(__name__)
-COMPANIONS: Final = ("", "-wal", "-shm", "-journal")
+LOG: Final = "-wal"
+"""What SQLite adds to the name of a database for its log, which a process that closes the database deletes."""
+COMPANIONS: Final = ("", LOG, "-shm", "-journal")
 """What SQLite adds to the name of a database for the files that belong to it."""
+DOUBT: Final = "-doubt"
+"""What elbowroom adds to that name for a file that says why the database is to be checked."""
+Doubt = Literal["unclean", "suspected"]
+"""A process did not close the database, or something in it could not be read."""
 
 
 @contextmanager
@@ -67,6 +73,40 @@ def prepare_file(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
+def may_be_written(path: Path) -> bool:
+    """Tell whether this process has the right to write a file that is there, and its folder."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def has_log(path: Path) -> bool:
+    """Tell whether a log is left beside a database: it is open, or was not closed."""
+    try:
+        return path.with_name(path.name + LOG).stat().st_size > 0
+    except OSError:
+        return False
+
+
+def doubt_about(path: Path) -> Doubt | None:
+    """Return why a database is to be checked; None where that is not noted."""
+    try:
+        noted = path.with_name(path.name + DOUBT).read_bytes()
+    except OSError:
+        return None
+    return "suspected" if noted == b"suspected" else "unclean"
+
+
+def note_doubt(path: Path, doubt: Doubt) -> None:
+    """Note why a database is to be checked; where nothing can be written, that is not noted."""
+    with suppress(OSError):
+        path.with_name(path.name + DOUBT).write_text(doubt, "ascii")
+
+
+def forget_doubt(path: Path) -> None:
+    """Note that a database need not be checked any more."""
+    with suppress(OSError):
+        path.with_name(path.name + DOUBT).unlink(missing_ok=True)
+
+
 def set_aside(path: Path, now: datetime) -> Path:
     """Rename a database and the files that belong to it; return its new name, which carries the date.
 
@@ -76,6 +116,7 @@ def set_aside(path: Path, now: datetime) -> Path:
     for companion in reversed(COMPANIONS):
         if (old := path.with_name(path.name + companion)).exists():
             old.rename(aside.with_name(aside.name + companion))
+    forget_doubt(path)
     return aside
 
 

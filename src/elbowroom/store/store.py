@@ -3,10 +3,12 @@
 import asyncio
 import importlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from elbowroom.context.observations import Observations
+from elbowroom.errors import StoreOpening
 from elbowroom.settings.fields import data_dir
 from elbowroom.settings.model import StoreSettings
 from elbowroom.store.base import LIMITS_IN_MEMORY, Limits
@@ -37,6 +39,23 @@ class Store:
     def open_soon(self) -> None:
         """Begin to open the database, so that the first request waits less for it; for when the server listens."""
         self._behind.open_soon()
+
+    @property
+    def is_opening(self) -> bool:
+        """Tell whether the database is being opened, so that only what is new is known."""
+        return self._behind.is_opening
+
+    async def ready_for_words(self) -> None:
+        """Wait a short while for the first opening, so that what is said from now on is written in time."""
+        await self._behind.ready_for_words()
+
+    async def ready(self, seconds: float | None = None) -> None:
+        """Wait for so many seconds, or two, until what is kept can be told. Raises StoreOpening where it cannot then.
+
+        A database that cannot be opened at all is no reason to wait: then what is new can be told.
+        """
+        if not await self._behind.ready(seconds):
+            raise StoreOpening
 
     def news(self) -> list[str]:
         """Return short sentences for people about what has happened to the database, each once."""
@@ -70,6 +89,11 @@ def open_store(settings: StoreSettings, environ: Mapping[str, str], observations
 def open_in_memory(observations: Observations | None = None) -> Store:
     """Return a store that lasts as long as the process."""
     return _store(None, LIMITS_IN_MEMORY, observations)
+
+
+def open_temporary() -> Store:
+    """Return a store in memory for what is dropped a day after its last use at the latest."""
+    return _store(None, replace(LIMITS_IN_MEMORY, retention_days=1), None)
 
 
 def database_path(settings: StoreSettings, environ: Mapping[str, str]) -> Path | None:

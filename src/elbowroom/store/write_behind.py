@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from elbowroom.context.observations import Observations
@@ -29,9 +30,16 @@ DAMAGED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """In seconds: how long the first requests wait for the store to open, then until it is tried again, and the end."""
+    """How many seconds is waited.
 
+    While the store is being opened, `first_words` of answers wait so that they are written in time, and all together;
+    requests that need it `opening`, all together; and whoever is `asking` what is kept, each. A store that failed is
+    tried `again`, and `closing` is the end's.
+    """
+
+    first_words: float = 2.0
     opening: float = 5.0
+    asking: float = 2.0
     again: float = 15.0
     closing: float = 10.0
 
@@ -174,6 +182,7 @@ class WriteBehindStore:
         self._opening: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._waits_until: float | None = None
+        self._holds_until: float | None = None
         self._next_try = 0.0
         self._is_failing = False
         self._is_closed = False
@@ -235,6 +244,20 @@ class WriteBehindStore:
                 log.warning("The store %s takes long to open; chats go on without it until then.", self._name)
         return self._sql
 
+    async def ready(self, seconds: float | None = None) -> bool:
+        """Wait a while where the database is being opened; tell whether that has ended, well or badly."""
+        self._begin_to_open()
+        if self._opening:
+            await asyncio.wait([self._opening], timeout=self._patience.asking if seconds is None else seconds)
+        return self._opening is None
+
+    async def ready_for_words(self) -> None:
+        """Wait for the first opening, so that words are written in time; all callers together wait a short while."""
+        if self._opening and not self._is_failing:
+            now = time.monotonic()
+            self._holds_until = self._holds_until or now + self._patience.first_words
+            await asyncio.wait([self._opening], timeout=max(0.0, self._holds_until - now))
+
     async def write(self, backlog: Backlog[Any]) -> None:
         """Write the items of a backlog, unless writing has just failed."""
         await self.opened()
@@ -252,6 +275,12 @@ class WriteBehindStore:
             self._fails(error)
             self._sql = None
             self._closing = self.tasks.start(sql.aclose())
+
+    def _open_anew(self, sql: "SqlStore", error: StoreUnavailable) -> None:
+        """Close the database and open it at once."""
+        self.failed(sql, error)
+        self._next_try = 0.0
+        self._begin_to_open()
 
     async def aclose(self) -> None:
         """Try once more to write what is not written, finish what is under way, and close the database."""
@@ -289,6 +318,7 @@ class WriteBehindStore:
                 await sql.aclose()
             else:
                 self._sql = sql
+                sql.check_soon(partial(self._open_anew, sql))
                 for tell in self._told_of_opening:
                     tell(sql)
                 for backlog, turn in self._backlogs:
@@ -312,7 +342,10 @@ class WriteBehindStore:
                 return
             except StoreUnavailable as error:
                 backlog.refused(item)
-                self._fails(error)
+                if sql.can_be_written_again():
+                    self._open_anew(sql, error)
+                else:
+                    self._fails(error)
                 return
             self._observations.committed(time.monotonic() - began)
             backlog.written(item)

@@ -3,9 +3,10 @@
     ElbowroomError
     └── TokenizerError             500  the model's own files give no exact count
         ├── UnreadableModelFile    500  missing, truncated, damaged, hostile, or not a model at all
-        └── UnsupportedTokenizer   500  sound, but of a kind that elbowroom does not know
+        ├── UnsupportedTokenizer   500  sound, but of a kind that elbowroom does not know
+        └── TokenizerFailed        500  the tokenizer's library gave up on a text
 
-Both name the file. After a `TokenizerError` another way of counting may still work.
+The first two name the file. After a `TokenizerError` another way of counting may still work.
 """
 
 from elbowroom.errors import ElbowroomError, RequestError
@@ -27,6 +28,12 @@ class UnsupportedTokenizer(TokenizerError):
     """The model cuts text in a way that is not known here. The message names it; nothing was guessed."""
 
     code = "unsupported_tokenizer"
+
+
+class TokenizerFailed(TokenizerError):
+    """The library that cuts text into tokens gave up on a text, by a panic."""
+
+    code = "tokenizer_failed"
 
 
 class TemplateFailed(ElbowroomError):

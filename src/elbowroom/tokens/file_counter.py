@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -74,9 +74,7 @@ class FileCounter:
     async def count_text(self, text: str) -> TokenCount:
         """Return the size of a bare text."""
         model = await self.load()
-        if len(text) <= INLINE_CHARACTERS:
-            return TokenCount(model.text.tokenizer.count(text), "exact")
-        return TokenCount(await asyncio.to_thread(model.text.tokenizer.count, text), "exact")
+        return await _counted(model.text.tokenizer.count, text, is_quick=len(text) <= INLINE_CHARACTERS)
 
     async def count_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
@@ -85,9 +83,7 @@ class FileCounter:
         model = await self.load()
         is_known = self._prompts_of(model).of(has_tools=bool(tools)).template.knows(messages)
         text = await self.render(model, messages, tools, arguments)
-        if is_known or len(text) <= INLINE_CHARACTERS:
-            return TokenCount(model.segments.count_prompt(text), "exact")
-        return TokenCount(await asyncio.to_thread(model.segments.count_prompt, text), "exact")
+        return await _counted(model.segments.count_prompt, text, is_quick=is_known or len(text) <= INLINE_CHARACTERS)
 
     async def render(
         self,
@@ -116,6 +112,14 @@ class FileCounter:
         if self._prompts is None or self._prompts[0] is not model:
             self._prompts = (model, Prompts(model, self.path.name))
         return self._prompts[1]
+
+
+async def _counted(count: Callable[[str], int], text: str, *, is_quick: bool) -> TokenCount:
+    """Return an exact count, made in a thread where it takes long. Raises CannotCount."""
+    try:
+        return TokenCount(count(text) if is_quick else await asyncio.to_thread(count, text), "exact")
+    except TokenizerError as error:
+        raise CannotCount(error.message) from error
 
 
 class Prompts:

@@ -1,15 +1,18 @@
 """Which conversation a history belongs to: how the database finds it, and how the index is filled from it."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 from ledger_files import file_store, finished, sql_of
 from sqlalchemy.dialects import sqlite
-from stored_conversations import ME, begun, heard, turn, whole, write_behind_conversations
+from stored_conversations import ME, begun, heard, pragma, turn, whole, write_behind_conversations
 
 from elbowroom.context.conversation import NONE_KNOWN, Known
 from elbowroom.store.base import Limits, StoreUnavailable, encoded, owner_key
+from elbowroom.store.index import IndexedConversation
+from elbowroom.store.index.conversation_index import Record
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.sql.finding import LONGEST_KNOWN
 from elbowroom.store.write_behind import Patience
@@ -78,6 +81,61 @@ async def test_the_index_is_filled_after_a_start(path: Path) -> None:
         assert conversations.index.conversations == 60
 
 
+async def test_what_is_not_written_is_not_taken_for_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all is forgotten while the index is filled, it goes on only once what was said meanwhile is in the file."""
+    async with write_behind_conversations(path) as conversations:
+        conversations.note([*whole("c"), *begun("d")])
+        await conversations.queue()
+        await complete(conversations)
+        read = conversations.sql.conversations.indexed
+
+        async def forgotten_meanwhile(after: tuple[float, str] | None) -> list[IndexedConversation]:
+            monkeypatch.undo()
+            found = await read(after)
+            await conversations.refuse_writes()
+            conversations.note([*turn("u", "d", "d.1", "d.2"), *whole("e")])
+            conversations.index.clear()
+            return found
+
+        monkeypatch.setattr(conversations.sql.conversations, "indexed", forgotten_meanwhile)
+        conversations.index.clear()
+        conversations._fill_soon()
+        assert conversations._filling is not None
+        await conversations._filling
+        for name in ("d", "e"):
+            assert conversations.remembered(ME, "", [f"{name}.1", f"{name}.2", "new"], 1) is None
+        await conversations.take_writes()
+        assert await conversations.settled()
+        conversations._fill_soon()
+        await complete(conversations)
+        for name in ("d", "e"):
+            keys = [f"{name}.1", f"{name}.2", "new"]
+            assert conversations.remembered(ME, "", keys, 1) == Known(name, frozenset(keys[:2]))
+
+
+async def test_of_a_damaged_file_nothing_is_taken_in_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all is forgotten while a page is taken in, the rest of the page is not taken in any more."""
+    async with write_behind_conversations(path) as conversations:
+        conversations.note([*whole("c"), *whole("d")])
+        await conversations.queue()
+        await complete(conversations)
+        index = conversations.index
+        index.clear()
+        take = index.have_taken
+
+        def forgotten(record: Record) -> None:
+            monkeypatch.undo()
+            take(record)
+            index.clear()
+            index.take_no_more(has_all=True)
+
+        monkeypatch.setattr(index, "have_taken", forgotten)
+        conversations._fill_soon()
+        assert conversations._filling is not None
+        await conversations._filling
+        assert index.conversations == 0
+
+
 async def test_a_deleted_turn_is_forgotten(path: Path) -> None:
     """The answer of a deleted turn is no key of its conversation any more: who sends it again has it kept again."""
     async with write_behind_conversations(path) as conversations:
@@ -102,11 +160,30 @@ async def test_what_the_limits_delete_is_forgotten_first(path: Path) -> None:
         conversations.index._records["used"].used = conversations.index._clock()
         sql = sql_of(store)
         sql._conversation_limits._limits = Limits(retention_days=1)
-        await sql._conversation_limits.apply()
+        await sql._conversation_limits.apply(time.time())
         await finished(sql)
         assert conversations.remembered(ME, "", ["old.1", "old.2", "new"], 1) == NONE_KNOWN
         assert await conversations.find(ME, "old") is None
         assert await conversations.find(ME, "used") is not None
+
+
+async def test_what_could_not_be_deleted_is_found_again(path: Path) -> None:
+    """Where the limits cannot delete a conversation, its next turn belongs to it, and not to a new one."""
+    keys = ["old.1", "old.2", "new"]
+    async with file_store(path) as store:
+        conversations = store.conversations
+        conversations.note(whole("old"))
+        assert await conversations.settled()
+        await complete(conversations)
+        sql = sql_of(store)
+        sql._conversation_limits._limits = Limits(retention_days=1)
+        await pragma(sql, "query_only = 1")
+        with pytest.raises(StoreUnavailable):
+            await sql._conversation_limits.apply(time.time())
+        await pragma(sql, "query_only = 0")
+        await complete(conversations)
+        assert conversations.remembered(ME, "", keys, 1) == Known("old", frozenset(keys[:2]))
+        assert (await conversations.look_up(ME, "", keys, 1)) == Known("old", frozenset(keys[:2]))
 
 
 async def test_a_damaged_file_is_forgotten(path: Path) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from conversation_rows import TABLES, Stored, held, put
 from kept_outputs import ME
-from ledger_files import query, sql_store
+from ledger_files import query, sql_store, store_after_a_day
 from standing_clock import DAY, HOUR, Clock
+from stored_conversations import begun, heard, write_behind_conversations
 
 from elbowroom.context.outputs import ref_to_media
 from elbowroom.store.base import Limits
@@ -36,12 +37,12 @@ def everywhere(*ids: str) -> dict[str, set[str]]:
 async def test_what_nobody_came_back_to_goes_with_all_that_belongs_to_it(path: Path) -> None:
     """After the days of retention nothing of a conversation is left in any table, and nothing of others is missing."""
     clock = Clock()
-    old, new = clock.now - 31 * DAY, clock.now - 29 * DAY
+    old, new = clock.now - 31 * DAY, clock.now - 28 * DAY
     put(path, Stored("old", old), Stored("huge", old, messages=3 * MESSAGES_A_TRANSACTION), Stored("new", new))
-    async with sql_store(path, Limits(retention_days=30), clock):
+    async with store_after_a_day(path, Limits(retention_days=30), clock):
         assert held(path) == everywhere("new")
-    clock.now += 2 * DAY
-    async with sql_store(path, Limits(retention_days=30), clock):
+    clock.now += DAY
+    async with store_after_a_day(path, Limits(retention_days=30), clock):
         assert held(path) == {}
 
 
@@ -97,13 +98,13 @@ async def test_chats_write_while_old_conversations_go(path: Path) -> None:
     put(path, *(Stored(f"old{number}", clock.now - 40 * DAY, 250) for number in range(20)))
     async with sql_store(path, Limits(), clock) as store:
         store._conversation_limits._limits = Limits(retention_days=30)
-        applying = asyncio.create_task(store._conversation_limits.apply())
+        applying = asyncio.create_task(store._conversation_limits.apply(clock.now))
         await store._database.write(lambda _: None)
         assert await store._database.write(lambda _: held(path)) != {}
         store._conversation_limits.stop()
         await applying
         assert held(path) != {}
-    async with sql_store(path, Limits(retention_days=30), clock):
+    async with store_after_a_day(path, Limits(retention_days=30), clock):
         assert held(path) == {}
 
 
@@ -119,3 +120,30 @@ async def test_an_index_pushes_out_no_more_than_its_share(path: Path) -> None:
         kept = held(path)["conversations"]
     assert kept == {f"c{age}" for age in range(2, 2 + len(kept))}
     assert 4 <= len(kept) < 8
+
+
+async def test_chats_write_while_a_huge_conversation_is_deleted(tmp_path: Path) -> None:
+    """Its messages go some at a time: what is said meanwhile is written before the last of them has gone."""
+    path = tmp_path / "elbowroom.db"
+    async with write_behind_conversations(path) as conversations:
+        conversations.note(begun("huge"))
+        count = 5 * MESSAGES_A_TRANSACTION
+        conversations.note([heard("huge", f"huge.{number}", "", "x") for number in range(2, count)])
+        assert await conversations.settled()
+        sql, left = conversations.sql.conversations, list[int]()
+        delete_some = sql.delete_some
+
+        async def delete_and_say(conversation: str) -> bool:
+            goes_on = await delete_some(conversation)
+            left.append(query(path, "SELECT count(*) FROM messages WHERE conversation = 'huge'")[0][0])
+            if len(left) == 1:
+                conversations.note(begun("other"))
+                assert await conversations.settled()
+                assert query(path, "SELECT count(*) FROM messages WHERE conversation = 'other'") == [(1,)]
+            return goes_on
+
+        sql.delete_some = delete_and_say  # type: ignore[method-assign]
+        assert await conversations.delete(ME, "huge")
+        assert left == [count - 1 - MESSAGES_A_TRANSACTION * pieces for pieces in range(1, 5)] + [0]
+        assert await conversations.find(ME, "huge") is None
+    assert held(path)["conversations"] == {"other"}

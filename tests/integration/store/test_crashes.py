@@ -46,6 +46,8 @@ from elbowroom.context.conversation import (
     TurnEnded,
 )
 from elbowroom.store.base import StoreUnavailable
+from elbowroom.store.sql import SqlStore
+from elbowroom.store.write_behind import Patience
 
 WRITER = """
 import asyncio, sys
@@ -227,6 +229,31 @@ async def test_what_is_said_is_written_without_being_asked(tmp_path: Path) -> No
         while not conversations._store._sql or query(path, "SELECT content FROM message_parts")[-1:] != [(content,)]:
             assert time.monotonic() < deadline, "it was never written"
             await asyncio.sleep(0.02)
+
+
+async def test_what_is_said_after_a_late_opening_is_written_at_once(tmp_path: Path) -> None:
+    """Words that wait for a store that opens late are written when it is open, and later ones as soon as ever."""
+    path, may_open = tmp_path / "elbowroom.db", asyncio.Event()
+
+    async def begin() -> SqlStore:
+        await may_open.wait()
+        return await SqlStore.open(path)
+
+    async with file_store(path, Patience(opening=0.01, again=3600), begin) as store:
+        conversations = store.conversations
+        conversations.note([*begun("c"), TurnBegun("t", "c", "c.1", AGENT, 1.0), ReplyBegun("t", "m", 1.0)])
+        assert await conversations.queue() == []  # which puts together what waits
+        async with asyncio.timeout(5):
+            while conversations._timer is None or conversations._timer.when() < asyncio.get_running_loop().time() + 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # until it has been tried in vain
+            conversations.note([ReplyGrew("m", "text", "Early, ")])
+            may_open.set()
+            while not path.exists() or store.conversations.lag:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            conversations.note([ReplyGrew("m", "text", "late.")])
+            while store.conversations.lag:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert query(path, "SELECT content FROM message_parts")[-1:] == [("Early, late.",)]
 
 
 async def test_a_tool_that_ran_when_the_process_was_killed_is_running_in_an_interrupted_turn(tmp_path: Path) -> None:

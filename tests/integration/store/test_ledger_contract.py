@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 import store_fixtures
-from ledger_files import counted_statements, file_store, finished, keys_in, query, save_entry, sql_store
+from ledger_files import (
+    counted_statements,
+    file_store,
+    finished,
+    keys_in,
+    query,
+    save_entry,
+    sql_store,
+    store_after_a_day,
+)
 from ledger_samples import compaction, conversation
 from standing_clock import DAY, HOUR, Clock
 
@@ -159,15 +168,15 @@ async def test_last_use_is_written_once_an_hour(path: Path) -> None:
     assert query(path, "SELECT last_used FROM ledger_entries") == [(clock.now - 1,)]
 
 
-class SlowlyChanged(dict[str, float]):
+class SlowlyChanged(dict[str, float | None]):
     """Keys of entries; a thread that reads changes them slowly, so that a save comes in between if it can."""
 
-    def __init__(self, keys: dict[str, float]) -> None:
+    def __init__(self, keys: dict[str, float | None]) -> None:
         super().__init__(keys)
         self.is_changing, self.is_saved = threading.Event(), threading.Event()
 
-    def __or__(self, other: Any) -> dict[str, float]:  # type: ignore[override]
-        changed: dict[str, float] = dict(self) | other
+    def __or__(self, other: Any) -> dict[str, float | None]:  # type: ignore[override]
+        changed: dict[str, float | None] = dict(self) | other
         if threading.current_thread().name.startswith("store-reader"):
             self.is_changing.set()
             self.is_saved.wait(0.5)
@@ -189,7 +198,7 @@ async def test_using_an_entry_while_another_is_saved(path: Path) -> None:
         assert set(sql.ledger.keys()) == {used.key, saved.key}
 
 
-async def test_entries_that_nobody_used_go_at_the_next_start(path: Path) -> None:
+async def test_entries_that_nobody_used_go(path: Path) -> None:
     """After the days of retention an unused entry goes; one that was used stays, whatever its age; 0 days are none."""
     clock = Clock()
     old, used = compaction(conversation(2, "old things"))[0], compaction(conversation(2, "used things"))[0]
@@ -199,9 +208,9 @@ async def test_entries_that_nobody_used_go_at_the_next_start(path: Path) -> None
         clock.now += 20 * DAY
         await sql.ledger.find([used.key])
     clock.now += 15 * DAY
-    async with sql_store(path, Limits(0), clock) as sql:
+    async with store_after_a_day(path, Limits(0), clock) as sql:
         assert set(sql.ledger.keys()) == {old.key, used.key}
-    async with sql_store(path, Limits(30), clock) as sql:
+    async with store_after_a_day(path, Limits(30), clock) as sql:
         assert list(sql.ledger.keys()) == [used.key]
         assert await sql.ledger.find([old.key]) == []
     assert keys_in(path) == {used.key}

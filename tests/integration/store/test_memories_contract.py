@@ -100,6 +100,25 @@ async def test_the_oldest_go_in_a_file(tmp_path: Path) -> None:
         assert len(await store.memories.all("other")) == 1
 
 
+async def test_what_was_saved_last_stays_whatever_the_clock_said(tmp_path: Path) -> None:
+    """A memory that is saved while the clock is far behind is not the oldest of those that are too many."""
+    path = tmp_path / "elbowroom.db"
+    async with sql_store(path) as store:
+        await store.memories.save("room", memory_of(ME, "agent", "first", 1000.0))
+        ((room,),) = query(path, "SELECT room FROM memories")
+        query(
+            path,
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 999) "
+            "INSERT INTO memories (room, id, text, saved) SELECT ?, 'm' || i, '\"text\"', 1000 + i FROM n",
+            [room],
+        )
+        for text in ("behind", "behind as well"):
+            await store.memories.save("room", memory_of(ME, "agent", text, 1.0))
+        kept = await store.memories.all("room")
+        assert len(kept) == MOST_MEMORIES
+        assert {"behind", "behind as well"} <= {memory.text for memory in kept}
+
+
 async def test_memories_outlive_the_server(tmp_path: Path) -> None:
     """They are there after a restart, however long ago they were saved."""
     path = tmp_path / "elbowroom.db"

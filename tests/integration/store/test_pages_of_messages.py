@@ -1,11 +1,13 @@
 """Pages of messages: read alone they are the same as cut from all that is kept, whatever happens between two pages."""
 
+import asyncio
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import store_fixtures
-from stored_conversations import AGENT, ME, begun, moments, said, turn, user
+from stored_conversations import AGENT, ME, begun, moments, said, turn, user, write_behind_conversations
 
 from elbowroom.context.branch import ConversationTree, never_shown
 from elbowroom.context.conversation import (
@@ -170,3 +172,41 @@ async def test_what_a_conversation_is(conversations: Conversations) -> None:
     page = await conversations.message(ME, "c", "nothing")
     assert page is not None
     assert not page.messages
+
+
+async def test_a_thousand_system_messages_in_a_row(tmp_path: Path) -> None:
+    """However many a client sends, with or without an answer, they are read, and so is all that comes after them."""
+    changes = begun("c")
+    for number in range(1010):
+        changes.append(system(f"s{number}", f"s{number - 1}" if number else "c.1"))
+    changes.append(Heard("c", "c.2", "c.1", user("And now?"), next(moments)))
+    async with write_behind_conversations(tmp_path / "elbowroom.db") as kept:
+        await said(kept, changes, len(changes))
+        page = await kept.page(ME, "c", PageWanted(2000))
+        assert page is not None
+        assert [message.key for message in page.messages] == ["c.1", *(f"s{number}" for number in range(1010)), "c.2"]
+        assert not kept._store.is_failing
+
+
+async def test_a_cursor_that_no_database_takes(conversations: Conversations) -> None:
+    """A text that is no id is a cursor that is not known, and no message."""
+    await said(conversations, begun("c"))
+    for unsound in ("\ud800", "a\0b"):
+        page = await conversations.page(ME, "c", PageWanted(1, unsound))
+        assert page is not None
+        assert not page.is_known
+        one = await conversations.message(ME, "c", unsound)
+        assert one is not None
+        assert one.messages == ()
+
+
+async def test_a_ring_that_another_program_has_made(tmp_path: Path) -> None:
+    """Turns that come one after another in a ring, which no client can send, do not keep a reader for ever."""
+    path = tmp_path / "elbowroom.db"
+    async with write_behind_conversations(path) as kept:
+        changes = [*begun("c"), *turn("one", "c", "k2", "k1"), *turn("two", "c", "k1", "k2")]
+        await said(kept, [*changes, *turn("end", "c", "c.1", "c.2")], 99)
+        assert await kept.settled()
+        page = await asyncio.wait_for(kept.page(ME, "c", PageWanted(9, "one.1")), 20)
+        assert page is not None
+        assert not page.is_known

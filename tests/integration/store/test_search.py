@@ -161,6 +161,31 @@ async def test_without_full_text_search_all_is_read(kept: OwnConversations, monk
     assert await found(kept, "eron") == ["d", "c"]
 
 
+async def test_what_is_deleted_where_full_text_search_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build without it that comes between two that have it leaves nothing wrong in the index of the second one."""
+    monkeypatch.setattr("elbowroom.store.sql.store.SqlStore._index_soon", lambda *_: None)
+    path = tmp_path / "elbowroom.db"
+    async with write_behind_conversations(path) as kept:
+        kept.note([*begun("c", "heron"), *begun("d", "gannet")])
+        await index(kept)
+    with monkeypatch.context() as patched:
+        patched.setattr(text_index.terms, "name", "no_such_terms")
+        async with write_behind_conversations(path) as kept:
+            assert await found(kept, "gannet") == ["d"]
+            await kept.delete(ME, "d")
+            kept.note(begun("e", "grebe"))
+            await index(kept)
+            assert await found(kept, "gannet") == []
+    async with write_behind_conversations(path) as kept:
+        await kept.queue()
+        await index(kept)
+        assert await count(kept, "SELECT count(*) FROM search_terms WHERE term = 'gan'") == 0
+        assert await count(kept, "SELECT count(*) FROM search_terms WHERE term IN ('gre', 'ron')") == 2
+        assert [await found(kept, name) for name in ("heron", "gannet", "grebe")] == [["c"], [], ["e"]]
+
+
 async def test_an_absent_text_reads_no_message(kept: OwnConversations) -> None:
     """Where all is indexed, a text that nobody said is told from the index: the plan of the search reads no parts."""
     for number in range(3):

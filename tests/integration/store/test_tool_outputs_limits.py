@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 from kept_outputs import ME
-from ledger_files import counted_statements, file_store, finished, query, save_entry, sql_of, sql_store
+from ledger_files import (
+    counted_statements,
+    file_store,
+    finished,
+    query,
+    save_entry,
+    sql_of,
+    sql_store,
+    store_after_a_day,
+)
 from ledger_samples import compaction, conversation
 from standing_clock import DAY, HOUR, Clock
 
@@ -47,7 +56,7 @@ async def left(store: SqlStore, refs: Sequence[ToolOutputRef]) -> list[int]:
     return [number for number, ref in enumerate(refs) if ref.id in ids]
 
 
-async def test_what_nobody_used_goes_at_the_next_start(path: Path) -> None:
+async def test_what_nobody_used_goes(path: Path) -> None:
     """After the days of retention an output goes; one that was found, read, kept again or named since then stays."""
     clock = Clock()
     async with sql_store(path, NINETY, clock) as store:
@@ -56,10 +65,10 @@ async def test_what_nobody_used_goes_at_the_next_start(path: Path) -> None:
         await store.tool_outputs.find(ME, refs[1].id)
         store.tool_outputs.name(ME, [refs[2].id])
     clock.now += 31 * DAY
-    async with sql_store(path, NINETY, clock) as store:
+    async with store_after_a_day(path, NINETY, clock) as store:
         assert await left(store, refs) == [1, 2]
     clock.now += 60 * DAY
-    async with sql_store(path, NINETY, clock) as store:
+    async with store_after_a_day(path, NINETY, clock) as store:
         assert await left(store, refs) == []
 
 
@@ -76,7 +85,7 @@ async def test_without_retention_age_deletes_nothing(path: Path) -> None:
 async def test_the_limits_hold_while_running(path: Path) -> None:
     """A server that runs for months deletes too: after a write, in the background, and compactions as well."""
     clock = Clock()
-    async with file_store(path, begin=lambda: SqlStore.open(path, NINETY, clock)) as store:
+    async with file_store(path, begin=lambda: SqlStore.open(path, NINETY, clock.watched())) as store:
         old = await store.tool_outputs.keep(ME, "read", "old")
         entry, made_from = compaction(conversation(2))
         await store.ledger.save(entry, made_from)
@@ -100,12 +109,12 @@ async def test_what_a_compaction_refers_to_stays(path: Path, form: str) -> None:
         await save_entry(store, Entry(entry.key, (call,), 1, 1, 1, "digest", 0.0), made_from)
     for _ in range(2):
         clock.now += 80 * DAY
-        async with sql_store(path, NINETY, clock) as store:
+        async with store_after_a_day(path, NINETY, clock) as store:
             await store.ledger.find([entry.key])
-    async with sql_store(path, NINETY, clock) as store:
+    async with store_after_a_day(path, NINETY, clock) as store:
         assert await left(store, refs) == [0]
         await save_entry(store, entry, made_from)
-    async with sql_store(path, NINETY, clock) as store:
+    async with store_after_a_day(path, NINETY, clock) as store:
         assert await left(store, refs) == []
 
 
@@ -120,10 +129,10 @@ async def test_what_a_compaction_was_made_from_refers_to_stays(path: Path) -> No
         clock.now += 80 * DAY
         await store.ledger.find([entry.key])
     clock.now += 80 * DAY
-    async with sql_store(path, NINETY, clock) as store:
+    async with store_after_a_day(path, NINETY, clock) as store:
         assert await left(store, refs) == [0]
     clock.now += 80 * DAY
-    async with sql_store(path, NINETY, clock) as store:
+    async with store_after_a_day(path, NINETY, clock) as store:
         assert await left(store, refs) == []
         assert query(path, "SELECT * FROM tool_output_uses") == []
 
@@ -140,10 +149,10 @@ async def test_what_a_kept_list_names_stays(path: Path) -> None:
         clock.now += 80 * DAY
         await store.ledger.find([entry.key])
     clock.now += 80 * DAY
-    async with sql_store(path, NINETY, clock) as store:
+    async with store_after_a_day(path, NINETY, clock) as store:
         assert await left(store, refs) == [0, 1, 3]
     clock.now += 80 * DAY
-    async with sql_store(path, NINETY, clock) as store:
+    async with store_after_a_day(path, NINETY, clock) as store:
         assert await left(store, refs) == []
         assert query(path, "SELECT * FROM tool_output_uses") == []
 
@@ -238,14 +247,16 @@ async def test_the_same_text_is_written_once(path: Path) -> None:
 async def test_the_settings_set_the_limits(tmp_path: Path) -> None:
     """`store.retention_days` and `store.max_gb` are what a server's store keeps to."""
     path, clock = tmp_path / FILE_NAME, Clock()
-    clock.now = time.time() - 2 * DAY
+    clock.now = time.time() - 3 * DAY
     async with sql_store(path, Limits(), clock) as store:
         refs = [await keep(store, f"text {number}") for number in range(2)]
         store.tool_outputs.name(ME, [refs[0].id])
+        clock.now += 1.5 * DAY
+        store.tool_outputs.name(ME, [(await keep(store, "used since")).id])
     for settings, expected in [
-        (StoreSettings(retention_days=3, max_gb=1), 2),
-        (StoreSettings(retention_days=3, max_gb=1e-9), 1),
-        (StoreSettings(retention_days=1, max_gb=1), 0),
+        (StoreSettings(retention_days=3, max_gb=1), 3),
+        (StoreSettings(retention_days=3, max_gb=1e-9), 2),
+        (StoreSettings(retention_days=1, max_gb=1), 1),
     ]:
         opened = open_store(settings, {"ELBOWROOM_DATA_DIR": str(tmp_path)})
         await opened.ledger.keys()

@@ -19,7 +19,6 @@ from elbowroom.agents.prompt.counters import (
     TemplateFacts,
     facts_by_family,
     facts_by_template,
-    found_demands,
     found_thinking_switch,
 )
 from elbowroom.context.templates.demands import TemplateDemands
@@ -67,7 +66,7 @@ async def file_counter(path: Path, template: str) -> AsyncIterator[TokenCounter]
 
 def history_of(counter: TokenCounter, demands: TemplateDemands, **body: Any) -> HistoryCounter:
     """Return a history counter with these demands, whose texts are counted by letters."""
-    return HistoryCounter(counter, body, TemplateFacts(demands, False, "none"), len)
+    return HistoryCounter(counter, body, TemplateFacts(demands, demands, False, "none"), len)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -82,7 +81,9 @@ async def test_demands_are_those_that_a_waiting_renderer_shows(name: str) -> Non
         except Exception as error:
             raise CannotCount("refused") from error
 
-    assert await found_demands(PromptRenderer("t", slowly)) == demands_of(render)
+    facts = await facts_by_template(PromptRenderer("t", slowly), family_of("m"))
+    assert facts.demands == demands_of(render)
+    assert facts.without_tools == demands_of(render, tools=False)
 
 
 async def test_a_template_that_has_to_be_stopped_demands_what_its_family_does() -> None:
@@ -113,7 +114,7 @@ async def test_other_work_goes_on_while_a_template_is_asked() -> None:
             await asyncio.sleep(0)
 
     other = asyncio.create_task(count_turns())
-    await found_demands(renderer_of(CHATML))
+    await facts_by_template(renderer_of(CHATML), family_of("m"))
     other.cancel()
     await asyncio.wait([other])
     assert turns > 40

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from elbowroom.agents.answer import Reply, ToolCall, new_tool_call_id
+from elbowroom.errors import UpstreamError
 from elbowroom.providers.base import ToolCallDelta
 
 
@@ -93,9 +94,41 @@ def test_name_split_over_pieces() -> None:
     assert calls == [ToolCall("id-0", "get_weather", "{}")]
 
 
-def test_piece_without_a_call_is_dropped() -> None:
-    """Arguments of a call that never began belong to nothing."""
-    assert calls_from((0, None, '{"a":1}')) == []
+def test_name_that_is_itself_the_beginning_of_a_name() -> None:
+    """A piece that is no name of a tool completes one, where that makes a name."""
+    calls = calls_from((0, "get", ""), (0, "_weather", ""), (0, None, "{}"), offered="get get_weather")
+    assert calls == [ToolCall("id-0", "get_weather", "{}")]
+    assert [call.name for call in calls_from((0, "get", ""), (0, "set", ""), offered="get set getset")] == [
+        "get",
+        "set",
+    ]
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [(0, None, '{"a"'), (0, "get", ""), (0, None, ":1}")],
+        [(0, None, '{"a":1}'), (0, "get", "")],
+        [(0, None, ""), (0, None, '{"a"'), (0, "get", ":1}")],
+    ],
+)
+def test_arguments_before_the_name(deltas: list[tuple[int, str | None, str]]) -> None:
+    """Pieces of arguments are kept, whatever comes of the name and when."""
+    assert calls_from(*deltas) == [ToolCall("id-0", "get", '{"a":1}')]
+
+
+def test_interleaved_calls_whose_names_come_last() -> None:
+    """Each name goes to the pieces of its index."""
+    calls = calls_from((0, None, '{"a"'), (1, None, '{"b"'), (1, "set", ":2}"), (0, None, ":1}"), (0, "get", ""))
+    assert calls == [ToolCall("id-0", "get", '{"a":1}'), ToolCall("id-1", "set", '{"b":2}')]
+
+
+def test_a_call_that_stays_without_a_name_is_a_failure() -> None:
+    """It is said in words; a reply that was cut just lacks the call, as any that is not whole."""
+    for deltas in ([(0, None, '{"a":1}')], [(0, None, "")], [(0, "get", "{}"), (1, None, '{"a":1}')]):
+        with pytest.raises(UpstreamError, match="without saying which"):
+            calls_from(*deltas)
+    assert calls_from((0, "get", "{}"), (1, None, '{"a":1}'), was_cut=True) == [ToolCall("id-0", "get", "{}")]
 
 
 @pytest.mark.parametrize(

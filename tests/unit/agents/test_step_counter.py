@@ -1,9 +1,12 @@
 """A step's counter counts what would be sent, and does the same work once."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from elbowroom.agents.prompt.counters import HistoryCounter, StepCounter, TemplateFacts
+import pytest
+
+from elbowroom.agents.prompt.counters import MANY, HistoryCounter, StepCounter, TemplateFacts
 from elbowroom.context.templates.demands import TemplateDemands
 from elbowroom.context.transcript import Message
 from elbowroom.tokens.count import TokenCount
@@ -36,7 +39,7 @@ class ByLetters:
 def step_counter(way: ByLetters, behind: list[Message]) -> StepCounter:
     """Return a counter that copies messages and puts others behind them, as a step does."""
     counter = TokenCounter("m", None, [way])
-    history = HistoryCounter(counter, {}, TemplateFacts(TemplateDemands(), False, "none"), len)
+    history = HistoryCounter(counter, {}, TemplateFacts(TemplateDemands(), TemplateDemands(), False, "none"), len)
     running = StreamCounter.__new__(StreamCounter)  # no answer grows here
     return StepCounter(history, running, lambda messages: [dict(one) for one in (*messages, *behind)])
 
@@ -50,6 +53,27 @@ async def test_what_was_measured_is_not_counted_again_when_it_is_sent() -> None:
     size = await counter.size({"messages": list(sent)})
     assert prompt == size.at_most == len("Which harbour?The old one.")
     assert way.asked == [sent]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [[USER] * MANY, [{"role": "assistant", "content": "", "tool_calls": [{"id": "c"}] * MANY}]],
+    ids=["messages", "calls"],
+)
+async def test_a_long_history_is_brought_into_its_form_beside_the_event_loop(messages: list[Message]) -> None:
+    """The loop's own thread does none of the work whose length grows with the history."""
+    way, threads = ByLetters(), set[int]()
+    counter = step_counter(way, [])
+    dress = counter.dress
+
+    def noted(history: Sequence[Message]) -> Sequence[Message]:
+        threads.add(threading.get_ident())
+        return dress(history)
+
+    counter.dress = noted
+    await counter.prompt(messages)
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_the_same_history_with_something_else_behind_it_is_counted_anew() -> None:

@@ -125,7 +125,13 @@ async def ask(engine: Engine, body: dict[str, Any], **agent: Any) -> list[Answer
     store = open_store(StoreSettings(url="sqlite+aiosqlite:///:memory:"), {})
     async with aclosing(store), aclosing(Shared.over(store, toolbox_of(lambda target: ()))) as shared:
         run_settings = RunSettings(
-            CompactionSettings(), Catalog((), {}), "pass", ToolOutputSettings(), MemorySettings(), shared
+            CompactionSettings(),
+            Catalog((), {}),
+            "pass",
+            ToolOutputSettings(),
+            MemorySettings(),
+            shared,
+            task_history="whole",
         )
         answer = await answer_task(target, parse_chat_request(body), sink, run_settings)
     assert "".join(answer.text) == TITLE

@@ -1,12 +1,14 @@
 """What becomes of a call: the arguments as models write them, and tools that fail, hang or return garbage."""
 
 import asyncio
+import gc
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from own_tools import own_tool
 
+from elbowroom.agents.answer import ClientLeft
 from elbowroom.agents.tools.tool import LONGEST_ERROR, ServerTool, ToolResult, parsed_arguments, result_of
 from elbowroom.errors import ElbowroomError
 
@@ -113,6 +115,31 @@ async def test_a_tool_that_hangs_is_stopped() -> None:
     assert "did not answer within 0.01 seconds" in result.text
     assert not ended.is_set()
     await asyncio.wait_for(ended.wait(), 5)
+
+
+@pytest.mark.parametrize("seconds", [0.01, 60.0])
+async def test_how_a_stopped_tool_ends_is_read(seconds: float) -> None:
+    """A tool that fails while it is stopped, since its client has left, is no failure that nobody reads."""
+    reported: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context["message"]))
+
+    async def leave() -> str:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise ClientLeft
+
+    run = asyncio.create_task(result_of(own_tool(leave), "{}", seconds))
+    await asyncio.wait([run], timeout=0.05)
+    run.cancel()
+    await asyncio.wait([run])
+    del run
+    gc.collect()
+    await asyncio.sleep(0)
+    gc.collect()
+    loop.set_exception_handler(None)
+    assert not reported
 
 
 async def test_a_cancelled_run_cancels_its_tool() -> None:

@@ -1,5 +1,7 @@
 """How the window is divided, the decision before a request, and the words about a fixed cost."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,10 @@ from elbowroom.context.budget import (
     notice_of,
     plan_step,
     refusal_of,
+    short_notice_of,
 )
+
+LONGEST_LINE = 95  # characters that Open WebUI shows of a status
 
 WINDOWS = st.integers(1024, 1_048_576)
 THRESHOLDS = st.integers(60, 88).map(lambda percent: percent / 100)
@@ -272,22 +277,43 @@ def test_the_sums_are_those_of_the_parts() -> None:
 
 
 def test_the_notice_says_what_takes_how_much_and_what_helps() -> None:
-    """Numbers, share, the largest items with the largest tools among them, and every remedy that applies."""
+    """Every remedy that applies comes first, then numbers, share, the largest items with the largest tools among them.
+
+    A line of a chat program has the best remedy and two numbers.
+    """
     assert notice_of(hello(8192), slim_saves=2400) == (
-        "7621 of this model's 8192 tokens (93%) are taken before the conversation begins: 6368 by 36 tools (the "
-        "largest: create_calendar_event 412, update_automation 398, create_automation 377), 1000 by room for the "
-        "reply, 219 by the system message, 34 by messages that have to stay. Load the model with a larger context "
-        'length, switch tools off in the client, or set client_tools = "slim" (saves about 2400 tokens).'
+        "Load the model with a larger context length, switch tools off in the client, or set client_tools = "
+        '"slim" (saves about 2400 tokens). Before the conversation begins, 7621 of this model\'s 8192 tokens (93%) are '
+        "taken: 6368 by 36 tools (the largest: create_calendar_event 412, update_automation 398, create_automation "
+        "377), 1000 by room for the reply, 219 by the system message, 34 by messages that have to stay."
     )
+    line = "Switch tools off in the client: 7,621 of 8,192 tokens are taken before the chat begins."
+    assert short_notice_of(hello(8192)) == line
+    assert len(line) <= LONGEST_LINE
+
+
+@pytest.mark.parametrize(
+    ("cost", "way"),
+    [
+        (FixedCost(10**6, system=90, pinned=80), "Shorten the system message"),
+        (FixedCost(10**6, system=80, pinned=90), "Send less text at once"),
+        (FixedCost(10**6, tools=(("a", 90),), system=80), "Switch tools off in the client"),
+        (FixedCost(10**6, tools=(("a", 90),), own=1), "Give the agent fewer tools"),
+    ],
+)
+def test_the_line_says_what_helps_most(cost: FixedCost, way: str) -> None:
+    """It is about the largest part, and is shown whole also where the numbers are large."""
+    assert short_notice_of(cost).startswith(f"{way}: ")
+    assert len(short_notice_of(replace(cost, reserve=10**6))) <= LONGEST_LINE
 
 
 def test_the_refusal_says_what_takes_how_much_and_what_helps() -> None:
-    """It begins as the errors do that clients know, and leaves out the reply: the prompt alone is too long."""
+    """What helps comes first, then the words that clients know; the prompt alone is too long, without the reply."""
     assert refusal_of(hello(4096), slim_saves=2400) == (
-        "This model's maximum context length is 4096 tokens. The request needs 6621, however short the conversation "
-        "is made: 6368 by 36 tools (the largest: create_calendar_event 412, update_automation 398, create_automation "
-        "377), 219 by the system message, 34 by messages that have to stay. Load the model with a larger context "
-        'length, switch tools off in the client, or set client_tools = "slim" (saves about 2400 tokens).'
+        "Load the model with a larger context length, switch tools off in the client, or set client_tools = "
+        '"slim" (saves about 2400 tokens). This model\'s maximum context length is 4096 tokens, and the request needs '
+        "6621, however short the conversation is made: 6368 by 36 tools (the largest: create_calendar_event 412, "
+        "update_automation 398, create_automation 377), 219 by the system message, 34 by messages that have to stay."
     )
 
 
@@ -353,5 +379,5 @@ def test_items_are_named_the_largest_first(cost: FixedCost, items: list[str]) ->
 )
 def test_only_remedies_that_help_are_named(cost: FixedCost, slim_saves: int, remedy: str) -> None:
     """What is not there cannot be shortened, and slim tools are suggested only where they save something."""
-    assert (notice_of(cost, slim_saves=slim_saves) or "").endswith(f". {remedy}")
-    assert refusal_of(cost, slim_saves=slim_saves).endswith(f". {remedy}")
+    assert (notice_of(cost, slim_saves=slim_saves) or "").startswith(f"{remedy} ")
+    assert refusal_of(cost, slim_saves=slim_saves).startswith(f"{remedy} ")

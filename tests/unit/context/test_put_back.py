@@ -14,7 +14,7 @@ from elbowroom.agents.answer import BETWEEN_STEPS
 from elbowroom.context.conversation import KeptTurn
 from elbowroom.context.ledger import Chain
 from elbowroom.context.put_back import BETWEEN_REPLIES, Expanded, expanded
-from elbowroom.context.templates.normalise import MISSING_RESULT, repair
+from elbowroom.context.templates.repair import MISSING_RESULT, repair
 from elbowroom.context.transcript import Message, text_of
 
 Json = dict[str, Any]
@@ -163,18 +163,42 @@ BROKEN_OFF = [*READ[:2], reply("It was pain")]
     [
         (shown(BROKEN_OFF), BROKEN_OFF),
         (shown(BROKEN_OFF) + "ted in spring.", [*READ[:2], reply("It was painted in spring.")]),
-        ("Let me look.\n\nIt was", [*READ[:2], reply("It was")]),
-        ("Let me look.", READ[:2]),
-        ("Let me", [reply("Let me")]),
+        ("Let me look.\n\nIt was", BROKEN_OFF),
+        ("Let me look.", BROKEN_OFF),
+        ("Let me", BROKEN_OFF),
         ("It was painted.", [reply("It was painted.")]),
-        ("", [reply("")]),
+        ("", BROKEN_OFF),
     ],
     ids=["all of it", "more than is kept", "less", "up to the call", "not even that", "another answer", "nothing"],
 )
 def test_a_turn_that_nobody_ended(answer: str, expected: list[Json]) -> None:
-    """The process died: what was kept of the turn stands as far as the client has it, in the client's words."""
+    """The process died: what was kept of the turn stands where the client has less of it; it may have more."""
     messages = [ASK, reply(answer), MORE]
     assert told(messages, kept_turn([ASK], BROKEN_OFF)).messages == [ASK, *expected, MORE]
+
+
+@pytest.mark.parametrize("turn", [BROKEN_OFF, [reply("It was pain")]], ids=["several messages", "one reply"])
+def test_an_answer_that_the_client_has_lost(turn: list[Json]) -> None:
+    """Open WebUI drops an answer whose socket breaks: what was kept of it stands between the person's messages.
+
+    Only once the person has gone on: until then the same question is asked again.
+    """
+    kept = kept_turn([ASK], turn)
+    whole = told([system(), ASK, system("Noon."), MORE], kept)
+    assert whole.messages == [system(), ASK, *turn, system("Noon."), MORE]
+    assert whole.lost == kept
+    later = told([ASK, MORE, reply("Fine."), user("And then?")], kept)
+    assert later.messages == [ASK, *turn, MORE, reply("Fine."), user("And then?")]
+    assert later.lost is None
+    assert told([ASK], kept).messages == [ASK]
+    assert told([ASK, MORE], kept_turn([ASK], [reply("")])).messages == [ASK, MORE]
+
+
+def test_the_last_of_several_lost_answers() -> None:
+    """A question that was asked twice in vain has the last answer; a whole one goes before all."""
+    kept = [kept_turn([ASK], [reply(f"Answer {number}")], number=number) for number in range(2)]
+    assert told([ASK, MORE], *kept).messages == [ASK, reply("Answer 1"), MORE]
+    assert told([ASK, reply("Mine."), MORE], *kept).messages == [ASK, reply("Mine."), MORE]
 
 
 def test_more_than_was_kept_behind_a_result() -> None:
@@ -183,12 +207,12 @@ def test_more_than_was_kept_behind_a_result() -> None:
     assert told(messages, kept_turn([ASK], READ[:2])).messages == [ASK, *READ[:2], READ[5], MORE]
 
 
-@pytest.mark.parametrize(("answer", "count"), [(shown(READ[:2]), 3), ("Let me look.\n\nIt was painted.", 4)])
-def test_what_was_taken_in_before_a_turn_broke_off(answer: str, count: int) -> None:
+@pytest.mark.parametrize("answer", [shown(READ[:2]), "Let me look.\n\nIt was painted."])
+def test_what_was_taken_in_before_a_turn_broke_off(answer: str) -> None:
     """A queued message left the queue when the model read it: it is in the turn that nobody ended, or nowhere."""
     turn = [*READ[:2], user("Be quick."), READ[5]]
     whole = told([ASK, reply(answer), MORE], kept_turn([ASK], turn))
-    assert whole.messages == [ASK, *turn[:count], MORE]
+    assert whole.messages == [ASK, *turn, MORE]
 
 
 def ids_in(messages: Sequence[Message]) -> list[str]:
@@ -259,7 +283,7 @@ def test_whatever_was_kept(drawn: tuple[list[Json], list[KeptTurn], int]) -> Non
         message, instead = messages[own - 1], whole.messages[begin:end]
         if message["role"] != "assistant":
             assert instead[-1] == message
-        said = " ".join(text_of(one) for one in instead if one["role"] == "assistant").split()
+        said = " ".join(text_of(one) for one in instead if one["role"] == "assistant")
         assert [word for word in text_of(message).split() if message["role"] == "assistant" and word not in said] == []
         assert {*ids_in([message])} <= {*ids_in(instead)}
         begin = end

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from random_histories import Json, always_the_same, histories
 
-from elbowroom.context.templates.normalise import repair
+from elbowroom.context.templates.repair import repair
 from elbowroom.context.transcript import Group, Message, Transcript, text_of
 
 CALLS: Json = {"role": "assistant", "content": "Both.", "tool_calls": [{"id": "a"}, {"id": "b"}]}

@@ -74,7 +74,10 @@ def test_every_form_of_a_delta() -> None:
         ({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]}, [ToolCallDelta(0, "f", "")]),
         ({"tool_calls": [{"index": 1, "function": {"name": None, "arguments": "{}"}}]}, [ToolCallDelta(1, None, "{}")]),
         ({"tool_calls": [{"function": {"name": "f", "arguments": {"a": "ü"}}}]}, [ToolCallDelta(0, "f", '{"a": "ü"}')]),
-        ({"tool_calls": [{"index": 3}]}, [ToolCallDelta(3, None, "")]),
+        ({"tool_calls": [{"index": 3}]}, []),
+        ({"tool_calls": [{"index": 3, "id": "a"}]}, [ToolCallDelta(3, None, "")]),
+        ({"tool_calls": [{"function": {"name": "f", "arguments": [1]}}]}, [ToolCallDelta(0, "f", "[1]")]),
+        ({"tool_calls": [{"index": "x", "function": {"name": "f"}}]}, [ToolCallDelta(0, "f", "")]),
         (
             {"tool_calls": [{"function": {"name": "f"}}, {"function": {"name": "g"}}]},
             [ToolCallDelta(0, "f", ""), ToolCallDelta(1, "g", "")],
@@ -83,6 +86,41 @@ def test_every_form_of_a_delta() -> None:
     for delta, events in cases:
         with case(delta):
             assert read(chunk(delta))[1] == events
+
+
+def piece(name: str | None = None, arguments: str | None = None, **more: Any) -> dict[str, Any]:
+    """Return a chunk with one piece of a tool call."""
+    return chunk({"tool_calls": [{"function": {"name": name, "arguments": arguments}, **more}]})
+
+
+def test_a_call_without_an_index_is_found() -> None:
+    """By its id; a piece that has neither goes on with the call before it."""
+    _, events = read(
+        piece("f", "", id="a"), piece(None, "1"), piece("f", "", id="b"), piece(None, "2"), piece(None, "3", id="a")
+    )
+    assert [(event.index, event.arguments) for event in events if isinstance(event, ToolCallDelta)] == [
+        (0, ""), (0, "1"), (1, ""), (1, "2"), (0, "3"),
+    ]  # fmt: skip
+
+
+def test_halves_of_characters() -> None:
+    """Halves that come in two chunks make one character; a half that stays alone is replaced."""
+    smile, half = "\ud83d\ude00", "\ud83d"
+    said = [{"content": "a" + smile[0]}, {"content": smile[1] + "b"}, {"content": half}, {"content": "c"}]
+    said += [{"reasoning": half}, {"reasoning": "d\ude00"}, {"content": half}]
+    _, events = read(*map(chunk, said), chunk({}, "stop"))
+    whole = ["a", "\U0001f600b", "\ufffdc", "\ufffd"]
+    assert [event.text for event in events if isinstance(event, TextDelta)] == whole
+    assert [event.text for event in events if isinstance(event, ReasoningDelta)] == ["\ufffdd\ufffd"]
+
+
+def test_calls_of_a_whole_answer() -> None:
+    """By their places; a call without a name is told as such."""
+    calls = [{"id": "a", "function": {"name": "f", "arguments": "{}"}}, {"id": "a", "function": {"arguments": "{}"}}]
+    whole = {"choices": [{"message": {"tool_calls": [calls[0], {**calls[0], "id": "b"}, calls[1]]}}]}
+    assert ChunkReader(SOURCE).read_whole(whole) == [
+        ToolCallDelta(0, "f", "{}"), ToolCallDelta(1, "f", "{}"), ToolCallDelta(2, None, "{}"),
+    ]  # fmt: skip
 
 
 def test_a_chunk_that_says_nothing_is_nothing() -> None:

@@ -111,13 +111,13 @@ def test_a_lost_model_says_what_to_do(text: str) -> None:
         assert "Load it there" in error.message
 
 
-def test_retry_after_is_kept() -> None:
-    """The upstream's own word on when to come again, in either form."""
-    for value in ("7", "Wed, 21 Oct 2026 07:28:00 GMT"):
+def test_retry_after_in_seconds() -> None:
+    """The upstream's own word on when to come again, in either form, and an hour at most."""
+    for value, seconds in (("7", 7), ("99999999", 3600), ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("soon", None)):
         for status in (429, 503):
             error = failure(status, Retry_After=value)
             assert isinstance(error, UpstreamBusy)
-            assert error.retry_after == value
+            assert error.retry_after == seconds
 
 
 def test_code_and_param_are_kept() -> None:

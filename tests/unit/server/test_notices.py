@@ -54,15 +54,18 @@ def test_progress_is_an_update_of_the_open_status() -> None:
 
 
 def test_no_status_is_left_open_where_it_would_stay_so() -> None:
-    """Wherever an answer is stopped, the last status that the client has got is done; only the first one is not."""
+    """Wherever an answer is stopped, the last status that the client has got is done; only the first one is not.
+
+    It stands there for ever then, so it says what a stop has done.
+    """
     encoder = FrameEncoder("m", is_open_webui=True)
     shown = [
         [(told["description"], told["done"]) for told in statuses_of(encoder.events([notice]))]
         for notice in (OPENING, HALF, CLOSING)
     ]
     assert shown == [
-        [(OPENING.text, False), (f"{OPENING.text} (900 tokens)", True)],
-        [(HALF.text, True)],
+        [(OPENING.text, False), (f"{OPENING.text} (900 tokens) Stop ends it.", True)],
+        [(f"{HALF.text} Stop ends it.", True)],
         [(CLOSING.text, True)],
     ]
     assert statuses_of(encoder.end(Answer())) == []

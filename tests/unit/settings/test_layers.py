@@ -221,6 +221,7 @@ pruning_agent = "writer"
 model = "qwen2.5-3b-instruct"
 threshold_ratio = 0.88
 max_restarts = 0
+max_pruning_seconds = 30
 summary_prompt = "Summarise."
 summary_directives = ["Keep names, places, dates."]
 retain_prompt = "Keep."
@@ -238,6 +239,7 @@ notices = "comment"
         "model": "qwen2.5-3b-instruct",
         "threshold_ratio": 0.88,
         "max_restarts": 0,
+        "max_pruning_seconds": 30,
         "summary_prompt": "Summarise.",
         "summary_directives": ("Keep names, places, dates.",),
         "retain_prompt": "Keep.",

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from cases import case
 from gguf import GGUFValueType
+from gguf_kinds import SPLIT_KINDS, built
 from gguf_metadata import Entry
 from text_samples import samples
 from vocabularies import Vocabulary
@@ -22,9 +23,8 @@ from vocabulary_kinds import (
 from elbowroom.tokens.errors import TokenizerError, UnreadableModelFile, UnsupportedTokenizer
 from elbowroom.tokens.files.engines import FastBpe
 from elbowroom.tokens.files.gguf import read_gguf_header
-from elbowroom.tokens.files.gguf_tokenizer import build_tokenizer, model_text
+from elbowroom.tokens.files.gguf_tokenizer import model_text
 from elbowroom.tokens.files.special_tokens import SPLIT_PATTERNS
-from elbowroom.tokens.files.tokenizer import Tokenizer
 
 ALL_KINDS = {
     "byte-level": lambda: byte_level("qwen2"),
@@ -32,12 +32,6 @@ ALL_KINDS = {
     "gemma4": gemma4,
     "wordpiece": wordpiece,
 }
-SPLIT_KINDS = sorted({patterns: name for name, patterns in SPLIT_PATTERNS.items()}.values())
-
-
-def built(folder: Path, tables: Vocabulary, *, name: str = "tiny", fast: bool = True) -> Tokenizer:
-    """Build the tokenizer of a vocabulary by way of a file."""
-    return build_tokenizer(read_gguf_header(write_header(folder / "m.gguf", tables, name=name)), fast=fast)
 
 
 def with_tokens(tables: Vocabulary, *texts: str) -> Vocabulary:

@@ -83,6 +83,11 @@ class Ticket:
         """Counts the tokens that are really needed, where the request holds more in order not to count each time."""
 
     @property
+    def reading_seconds(self) -> float:
+        """Return how long the model is expected to read the prompt."""
+        return self._pool.rate.seconds_for(self.prompt)
+
+    @property
     def is_prefilling(self) -> bool:
         """Tell whether the model may be reading the prompt: it was sent and is not being answered."""
         return self._is_prefilling and self.started is not None
@@ -276,6 +281,10 @@ class PrefillRate:
         """Return a rate, in tokens per second, that hardly any prompt falls below."""
         rates = sorted(self._rates)
         return rates[(len(rates) - 1) // QUANTILE] if rates else DEFAULT_RATE
+
+    def seconds_for(self, prompt: int) -> float:
+        """Return how long a prompt of so many tokens is expected to take, at most five minutes."""
+        return min(LONGEST, prompt / self.tokens_per_second)
 
     def learn(self, prompt: int, seconds: float) -> None:
         """Take note that a prompt of so many tokens was read in so many seconds."""

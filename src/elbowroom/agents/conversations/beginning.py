@@ -7,10 +7,10 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations.recording import TurnRecorder
@@ -39,7 +39,10 @@ What was read in the old conversation is not put back then.
 CLOSING_SECONDS: Final = 5.0
 """How long the end of the server waits for conversations that are being looked for."""
 MANY: Final = 1000
-"""Messages from which on a history's chain is made in a thread, so that others have their turn meanwhile."""
+"""Messages from which on a chain is made in a thread, so that others have their turn meanwhile; or so many letters."""
+MANY_LETTERS: Final = 1_000_000
+LETTERS_OF_A_PART: Final = 1000
+"""What a part of a message counts as: it takes about as long."""
 ID_BYTES: Final = 12
 OWN_ID: Final = re.compile(rf"conv_[0-9a-f]{{{2 * ID_BYTES}}}")
 """An id that this server gives; clients send it back as the name of their conversation."""
@@ -93,7 +96,7 @@ class Recording:
 
     async def asked(self, target: Target, request: ChatRequest) -> Asked:
         """Return a request as its conversation is looked for; the loop goes on while a long one is read."""
-        if len(request.messages) < MANY:
+        if len(request.messages) < MANY and sum(map(_letters, request.messages)) < MANY_LETTERS:
             return Asked.of(target, request, self.chains)
         return await asyncio.to_thread(Asked.of, target, request, self.chains)
 
@@ -162,6 +165,12 @@ class Recording:
             return NONE_KNOWN
         finally:
             self._patience = LOOK_UP_SECONDS
+
+
+def _letters(message: Mapping[str, Any]) -> int:
+    """Return about how many letters a message has."""
+    content = message.get("content")
+    return len(content) if isinstance(content, str) else 0 if content is None else len(content) * LETTERS_OF_A_PART
 
 
 def _remembered(conversations: Conversations, asked: Asked) -> Known | None:

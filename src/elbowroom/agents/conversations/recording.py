@@ -32,7 +32,7 @@ from elbowroom.context.conversation import (
     TurnBegun,
     TurnEnded,
 )
-from elbowroom.context.ledger import Chain
+from elbowroom.context.ledger import REUSED, Chain
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.providers.base import ReasoningDelta, TextDelta
 
@@ -190,6 +190,10 @@ class TurnRecorder:
         self.hand_on()
         now = time.time()
         self._send_of(lambda conversation: [CompactionNoted(conversation, before, after, rung, now, details)])
+
+    def reused(self, before: int, after: int) -> None:
+        """Record that a compaction stands for the beginning; noted once, and not where it was made here."""
+        self.compacted(before, after, REUSED)
 
     def ended(self, status: Status, key: str) -> None:
         """Record the end of the turn; later calls do nothing. `key` is the answer's in the chain, empty without one."""

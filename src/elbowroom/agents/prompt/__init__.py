@@ -8,7 +8,7 @@ from elbowroom.agents.prompt.body import (
     with_instructions,
     without_answer_fields,
 )
-from elbowroom.agents.prompt.counters import HistoryCounter, HistoryCounters, StepCounter, Unreported
+from elbowroom.agents.prompt.counters import HistoryCounter, HistoryCounters, StepCounter, Unreported, is_short
 from elbowroom.agents.prompt.size import (
     LEAST_GUESS,
     LEAST_LESSON,
@@ -28,6 +28,7 @@ __all__ = [
     "StepCounter",
     "StepRequest",
     "Unreported",
+    "is_short",
     "prompt_size",
     "relay_body",
     "step_body",

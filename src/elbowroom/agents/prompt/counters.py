@@ -10,7 +10,17 @@ from elbowroom.agents.answer import COUNTED
 from elbowroom.agents.prompt.body import NO_THINKING
 from elbowroom.agents.prompt.size import PromptSize, template_arguments
 from elbowroom.caches import Recent
-from elbowroom.context.templates import ANSWER, ASK, ASK_AGAIN, SYSTEM, TemplateDemands, asked_demands, normalise
+from elbowroom.context.templates import (
+    ANSWER,
+    ASK,
+    ASK_AGAIN,
+    SYSTEM,
+    Asking,
+    TemplateDemands,
+    asked_demands,
+    asked_without_tools,
+    normalise,
+)
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
@@ -31,7 +41,7 @@ MISTRAL: Final = replace(
 GEMMA: Final = replace(MISTRAL, portable_ids=False)
 BY_FORMAT: Final[Mapping[Format, TemplateDemands]] = {
     "llama2": GEMMA,
-    "llama3": replace(ENGINES_OWN, user_first=True, user_needed=True, one_call_a_message=True),
+    "llama3": replace(ENGINES_OWN, user_first=True, user_before_calls=True, user_needed=True, one_call_a_message=True),
     "mistral": MISTRAL,
     "tekken": replace(MISTRAL, text_content_only=True),
     "gemma": GEMMA,
@@ -40,14 +50,20 @@ BY_FORMAT: Final[Mapping[Format, TemplateDemands]] = {
     "deepseek": replace(ENGINES_OWN, system_first_only=True),
 }
 """What the templates of a family demand as a rule, for models whose own template is not at hand."""
+WITHOUT_TOOLS: Final[Mapping[Format, TemplateDemands]] = {"llama3": replace(ENGINES_OWN, one_call_a_message=True)}
+"""The same where no tools are on offer, for families in which that makes a difference."""
 ALWAYS_THINKS: Final = "always_thinks"
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateFacts:
-    """What a template demands of a history, whether its model may think, and where that is switched."""
+    """What a template demands of a history, with tools on offer and without, and whether its model may think.
+
+    `thinking_switch` tells where that is switched.
+    """
 
     demands: TemplateDemands
+    without_tools: TemplateDemands
     may_think: bool
     thinking_switch: ThinkingSwitch
 
@@ -57,25 +73,31 @@ def facts_by_family(family: Family) -> TemplateFacts:
     demands = BY_FORMAT.get(family.format, ENGINES_OWN)
     if ALWAYS_THINKS in family.options:
         demands = replace(demands, user_needed=True, system_first_only=True)
+    without_tools = WITHOUT_TOOLS.get(family.format, demands)
     may_think = family.reasoning == "until answered" or family.format == "deepseek"
     is_switchable = may_think and family.format == "chatml"
-    return TemplateFacts(demands, may_think, "at the end" if is_switchable else "none")
+    return TemplateFacts(demands, without_tools, may_think, "at the end" if is_switchable else "none")
 
 
 async def facts_by_template(renderer: PromptRenderer, family: Family) -> TemplateFacts:
     """Ask the template itself; where it has to be stopped, its family answers."""
     try:
-        demands = await found_demands(renderer)
+        answers: dict[str, str | None] = {}
+        demands = await found_demands(renderer, asked_demands(), answers)
+        without_tools = await found_demands(renderer, asked_without_tools(), answers)
         switch = await found_thinking_switch(renderer)
     except _Stopped:
         return facts_by_family(family)
-    return TemplateFacts(demands, switch != "none" or facts_by_family(family).may_think, switch)
+    return TemplateFacts(demands, without_tools, switch != "none" or facts_by_family(family).may_think, switch)
 
 
-async def found_demands(renderer: PromptRenderer) -> TemplateDemands:
-    """Find out what a template demands; between two renderings the event loop goes on."""
-    answers: dict[str, str | None] = {}
-    asking = asked_demands()
+async def found_demands(
+    renderer: PromptRenderer, asking: Asking[TemplateDemands], answers: dict[str, str | None]
+) -> TemplateDemands:
+    """Find out what a template demands; `answers` are known ones, to which new ones are added.
+
+    Between two renderings the event loop goes on.
+    """
     question = next(asking)
     while True:
         if question.key not in answers:
@@ -146,7 +168,8 @@ class HistoryCounter:
         judge.
         """
         history = list(messages)
-        return normalise(history, self.facts.demands) or history
+        demands = self.facts.demands if self.body.get("tools") else self.facts.without_tools
+        return normalise(history, demands) or history
 
     async def count(self, messages: Iterable[Message]) -> TokenCount:
         """Return the size of the whole request with these messages, normalised, and how it was counted.
@@ -175,6 +198,8 @@ class HistoryCounter:
 
 
 TEMPLATES_KEPT: Final = 64
+MANY: Final = 500
+"""Messages or calls from which on a history is brought into its form in a thread."""
 
 
 class HistoryCounters:
@@ -188,7 +213,10 @@ class HistoryCounters:
         counter = await provider.counter(info)
         facts = await self._facts_of(counter)
         if provider.has_own_tool_format:
-            facts = replace(facts, demands=replace(facts.demands, results_as_text=False))
+            demands, without_tools = (
+                replace(each, results_as_text=False) for each in (facts.demands, facts.without_tools)
+            )
+            facts = replace(facts, demands=demands, without_tools=without_tools)
         if "reasoning" in info.capabilities:
             facts = replace(facts, may_think=True)
         return HistoryCounter(counter, body, facts, await counter.text_counter())
@@ -201,6 +229,16 @@ class HistoryCounters:
             facts = await facts_by_template(renderer, counter.family)
             self._facts.put(renderer.key, facts)
         return facts
+
+
+def is_short(messages: Sequence[Message]) -> bool:
+    """Tell whether a history can be worked on in the event loop: it has few messages, calls and parts."""
+    return len(messages) < MANY and sum(map(_calls_and_parts, messages)) < MANY
+
+
+def _calls_and_parts(message: Message) -> int:
+    content = message.get("content")
+    return len(message.get("tool_calls") or ()) + (len(content) if isinstance(content, list) else 0)
 
 
 @dataclass(slots=True)
@@ -218,7 +256,8 @@ class StepCounter:
 
     async def prompt(self, messages: Sequence[Message]) -> int:
         """Return the most tokens that the whole request with this history may have."""
-        count = await self._count(self.sent(messages))
+        sent = self.sent(messages) if is_short(messages) else await asyncio.to_thread(self.sent, messages)
+        count = await self._count(sent)
         return count.tokens + count.error_bound
 
     def text(self, text: str) -> int:

@@ -46,7 +46,7 @@ from openai.types.responses import (
 from openai.types.responses.response_reasoning_item import Summary
 from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails
 
-from elbowroom.agents.answer import Answer, AnswerGuard, Notice, Reply, Sink, ToolCall
+from elbowroom.agents.answer import Answer, AnswerGuard, Notice, Reply, Sink, ToolCall, read_failure
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import HANDED_OVER
 from elbowroom.agents.offered import NO_ARGUMENTS, Handoff, NamedAgent, Offered, RunAgent, offered_to
@@ -56,8 +56,8 @@ from elbowroom.agents.tools import ServerTool, ToolCalls, call_notice, result_no
 from elbowroom.agents.tools.outputs import NOTHING, OutputKeeper
 from elbowroom.agents.turn import RunSettings, Turn
 from elbowroom.context.outputs import ToolOutputRef
-from elbowroom.context.transcript import whole_characters
 from elbowroom.errors import ElbowroomError, RequestError
+from elbowroom.providers.base import whole_characters
 from elbowroom.settings.model import AgentSettings
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,8 @@ async def _run_to_the_end(first: SdkAgent, calls: ToolCalls) -> None:
             pass  # the sink has had it already
     finally:
         result.cancel()
-        if (loop := result.run_loop_task) is not None and not loop.done():
+        if (loop := result.run_loop_task) is not None:
+            loop.add_done_callback(read_failure)
             await asyncio.wait([loop], timeout=ENDING_SECONDS)
         await calls.ended()  # for which the SDK does not wait
 

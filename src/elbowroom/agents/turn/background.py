@@ -8,16 +8,16 @@ from typing import Final
 from elbowroom.agents.admission import Job
 from elbowroom.agents.prompt import StepCounter, without_answer_fields
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
-from elbowroom.agents.turn.fit import PRUNED, PromptFit, decide
+from elbowroom.agents.turn.fit import PromptFit, decide
 from elbowroom.agents.turn.flush import MemoryFlush
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.managed_step import ManagedStep
-from elbowroom.agents.turn.recall import Written
-from elbowroom.agents.turn.stream import ReplyReader, read_reply, size_in_bytes
+from elbowroom.agents.turn.recall import PRUNED, Written
+from elbowroom.agents.turn.stream import ReplyReader, read_reply
 from elbowroom.context.budget import Compact, Decision
-from elbowroom.context.compaction import Compaction
+from elbowroom.context.compaction import Compaction, state_of
 from elbowroom.context.manager import AgentContextManager
-from elbowroom.context.transcript import Message, Transcript, text_of
+from elbowroom.context.transcript import Message, Transcript, size_in_bytes, text_of
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class BackgroundCompaction:
         """Compact and warm up; at a second try only what is left to do."""
         compactor = self.fit.compactor.for_job(job)
         if job.outcome.done() or await self._compact(job, compactor):
-            await self._warm_up(compactor)
+            await ReadAgain(compactor, self.fit, self.counter, self.info, self.history).run(compactor)
 
     async def _compact(self, job: Job, compactor: Compactor) -> bool:
         """Flush and compact; tell whether the engine has something new to read."""
@@ -88,7 +88,7 @@ class BackgroundCompaction:
         if isinstance(decision, Compact) and await self._is_pruning_enough(expected):
             job.compacted(None)
             return True
-        outcome = await self._compacted(decision, compactor) if isinstance(decision, Compact) else None
+        outcome = await self._compacted(decision, compactor, expected) if isinstance(decision, Compact) else None
         job.compacted(outcome)
         return outcome is not None
 
@@ -122,8 +122,10 @@ class BackgroundCompaction:
         self._keep(Written(self.fit.manager.budget.window, *sizes, PRUNED))
         return True
 
-    async def _compacted(self, decision: Compact, compactor: Compactor) -> Compaction | None:
-        """Compact by a plan and keep the result; None where there is no plan.
+    async def _compacted(
+        self, decision: Compact, compactor: Compactor, expected: Sequence[Message]
+    ) -> Compaction | None:
+        """Compact what the next turn will need by a plan, and keep the result; None where there is no plan.
 
         Then nothing is lost early: before the next message the pruning agent is asked again.
         """
@@ -131,17 +133,21 @@ class BackgroundCompaction:
             return None
         fit, messages = self.fit, self.history.messages
         removed = await compactor.removed_calls(fit.keeper, messages)
-        source = ConversationSource(fit.shape, self.info, fit.shape.with_instructions, removed=removed)
+        state = state_of(Transcript.of(messages).groups[-1:])
+        dress = fit.shape.with_instructions
+        source = ConversationSource(fit.shape, self.info, dress, state, removed, foresees=True)
         budget = fit.manager.budget
-        transcript = Transcript.of(messages)
+        transcript = Transcript.of(expected)
         outcome = await compactor.compact(transcript, decision, budget, self.counter, source)
         if not isinstance(outcome, Compaction) or outcome.rung in ("digest", "last messages"):
             return None
         self.history.replace(outcome.messages, outcome.tail)
-        compactor.note(outcome, len(transcript.messages))
+        compactor.note(outcome, len(messages))
         if self.flush is not None:
             self.flush.begin_cycle()
         self._keep(Written.by(outcome, budget))
+        if compactor.job is not None and not compactor.job.waiting:
+            fit.recall.note_summarised(self.said, outcome.before, outcome.after)
         if (memories := fit.shape.memories) is not None:
             await memories.refresh(fit.recall.chain, self.counter.text)
             memories.end(fit.recall.chain, fit.recall.answer_key(self.said))
@@ -150,8 +156,30 @@ class BackgroundCompaction:
     def _keep(self, written: Written) -> None:
         self.fit.recall.keep_with_answer(self.history, self.said, written)
 
-    async def _warm_up(self, compactor: Compactor) -> None:
-        """Ask for one token after the new beginning, so that the engine has it in its cache."""
+
+@dataclass(frozen=True, slots=True)
+class ReadAgain:
+    """Lets the engine read a conversation, so that it has its beginning in its cache when the person writes again."""
+
+    compactor: Compactor
+    fit: PromptFit
+    counter: StepCounter
+    info: ModelInfo
+    history: History
+
+    @classmethod
+    def of(cls, managed: ManagedStep, reply: Message) -> "ReadAgain":
+        """Return the work after the reply of a step."""
+        counter = replace(managed.counter, dress=managed.shape.with_instructions)
+        return cls(managed.fit.compactor, managed.fit, counter, managed.info, managed.history.followed_by(reply))
+
+    async def __call__(self, job: Job) -> None:
+        """Ask for one token after the conversation; nobody waits for that."""
+        job.compacted(None)
+        await self.run(self.compactor.for_job(job))
+
+    async def run(self, compactor: Compactor) -> None:
+        """Ask for one token after the conversation, at the rank of the compactor's job."""
         provider, admission = compactor.target.provider, compactor.settings.shared.admission
         sent = self.counter.sent([*self.history.messages, NEXT])
         body = {**without_answer_fields(self.fit.shape.body(sent)), "max_tokens": 1}
@@ -165,4 +193,4 @@ class BackgroundCompaction:
             job=compactor.job,
         ) as ticket:
             await read_reply(ReplyReader(), provider, body, self.info, ticket)
-        log.info("%s has read the compacted conversation.", self.info.id)
+        log.info("%s has read the conversation ahead of its next message.", self.info.id)

@@ -38,7 +38,7 @@ class ConversationSource:
     """The request that a conversation belongs to, its loaded model, and how a history becomes messages for it.
 
     `state` is how the task stands, where more is known than the last message says; `removed` describes the calls that
-    the compaction takes out.
+    the compaction takes out. With `foresees` the last message stands for the one that the person will write next.
     """
 
     shape: StepRequest
@@ -46,6 +46,7 @@ class ConversationSource:
     dress: Callable[[Sequence[Message]], Sequence[Message]]
     state: TaskState | None = None
     removed: RemovedCalls = field(default_factory=RemovedCalls)
+    foresees: bool = False
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ class Work:
         """Note and log the outcome; return it with the time that it took."""
         seconds = time.monotonic() - self.began
         self._log(outcome, before, seconds)
-        self.closing = _closing(outcome, seconds)
+        self.closing = _closing(outcome, seconds, self.pruner.late if self.pruner is not None else "")
         return replace(outcome, seconds=seconds) if isinstance(outcome, Compaction) else outcome
 
     def _log(self, outcome: Compaction | Cannot, before: int, seconds: float) -> None:
@@ -200,7 +201,7 @@ class Compactor:
         source: ConversationSource,
     ) -> Compaction | Cannot:
         chosen = self.settings.compaction
-        messages = transcript.messages
+        messages = transcript.messages[: -1 if source.foresees else None]
         conversation = Conversation(source.shape.body(counter.sent(messages)), messages, source.dress)
         before = await work.before
         work.pruner = await choose_pruner(
@@ -218,18 +219,25 @@ class Compactor:
             asks_pruner=decision.asks_pruner,
             state=source.state,
             removed=source.removed,
+            foresees=source.foresees,
         )
         outcome = await ladder.climb(transcript, before)
         return work.end(outcome, before)
 
-    async def await_job(self, job: Job) -> Compaction | Cannot | None:
+    async def await_job(self, job: Job, seconds: float | None = None) -> Compaction | Cannot | None:
         """Wait for a compaction in the background, tell the person, and return its outcome.
 
-        Where it is None, since the job was given up, the notice stays open: the caller compacts by itself now.
+        Where it is None, since the job was given up, the notice stays open: the caller compacts by itself now. So it
+        does at a TimeoutError, which is raised after so many seconds.
         """
         began = time.monotonic()
         await self.tell([Notice("compacting", COMPACTING, is_done=False)])
-        outcome = await job.awaited()
+        try:
+            async with asyncio.timeout(seconds):
+                outcome = await job.awaited()
+        except TimeoutError:
+            job.cancel_unless_awaited()
+            raise
         if outcome is not None:
             await self.tell([_closing(outcome, time.monotonic() - began)])
         return outcome
@@ -243,10 +251,14 @@ class Compactor:
         await self.tell([Notice("compacted", COMPACTED)])
 
 
-def _closing(outcome: Compaction | Cannot | None, seconds: float | None) -> Notice:
+def _closing(outcome: Compaction | Cannot | None, seconds: float | None, late: str = "") -> Notice:
     if not isinstance(outcome, Compaction):
         return Notice("not compacted", "The conversation could not be shortened any further.", seconds=seconds)
-    text = f"{COMPACTED} ({outcome.before:,} to {outcome.after:,} tokens in {seconds or 0:.1f} s)"
+    sizes = f"{outcome.before:,} to {outcome.after:,} tokens in {seconds or 0:.1f} s"
+    by_code = f"; by code: the pruning agent {late}" if late else ""
+    if outcome.condensed_groups:
+        by_code += f"; the oldest {outcome.condensed_groups:,} messages by code"
+    text = f"{COMPACTED} ({sizes}{by_code})"
     return Notice("compacted", text, before=outcome.before, after=outcome.after, seconds=seconds)
 
 

@@ -14,10 +14,10 @@ from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.history import History
-from elbowroom.agents.turn.recall import Recall, Written
-from elbowroom.agents.turn.room import cut_results, overflow_error, tight_notice
+from elbowroom.agents.turn.recall import PRUNED, Recall, Written
+from elbowroom.agents.turn.room import cut_results, overflow_error, smallest_of, tight_notice
 from elbowroom.context.budget import Compact, Decision, Measure, Refuse, Send
-from elbowroom.context.compaction import Cannot, Compaction, smallest
+from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.ledger import is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript, text_of, with_text, written
@@ -27,7 +27,6 @@ from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
-PRUNED: Final = "pruned"
 PASSES: Final = 2
 """How often results are made to fit: what is left of a text may need more tokens a letter than the whole did."""
 OLD: Final = "Old results of tools are shortened: {:,} tokens became {:,}."
@@ -64,7 +63,12 @@ class PromptFit:
         if not isinstance(decision, Compact):
             job.cancel_unless_awaited()  # after this turn's answer the work would be done once more
             return
-        outcome = await self.compactor.await_job(job)
+        chosen = self.compactor.settings.compaction
+        try:
+            outcome = await self.compactor.await_job(job, chosen.max_pruning_seconds or None)
+        except TimeoutError:
+            self.manager.give_up_pruning()
+            return
         if isinstance(outcome, Compaction):
             await self.recall_compactions()
         elif outcome is not None:
@@ -99,10 +103,11 @@ class PromptFit:
         """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
         if isinstance(decision, Refuse) or not decision.is_tight or not self._is_new_conversation:
             return
-        text = await tight_notice(self.history.messages, self.shape, self.counter, self.manager.budget)
-        if text:
+        told = await tight_notice(self.history.messages, self.shape, self.counter, self.manager.budget)
+        if told:
+            line, text = told
             log.warning("%s: %s", model, text)
-            await self.compactor.tell([Notice("tight", text)])
+            await self.compactor.tell([Notice("tight", text), Notice("tight", line)])
 
     @property
     def _is_new_conversation(self) -> bool:
@@ -138,7 +143,7 @@ class PromptFit:
     async def could_be_freed(self) -> int:
         """Return how many tokens of the history a compaction could free at most."""
         whole = self.history.messages
-        return max(0, await self.counter.prompt(whole) - await self.counter.prompt(smallest(whole)))
+        return max(0, await self.counter.prompt(whole) - await self.counter.prompt(await smallest_of(whole)))
 
     async def overflow(self) -> ContextOverflow:
         """Return the error for a history that cannot fit."""
@@ -325,7 +330,7 @@ async def decide(
     prompt = await counter.prompt(messages)
     occupied = budget.occupied(prompt)
     matters = occupied >= budget.trigger or ((must_shrink or tells_tight) and occupied > budget.window // 2)
-    fixed = await counter.prompt(smallest(messages)) if matters else 0
+    fixed = await counter.prompt(await smallest_of(messages)) if matters else 0
     decision = manager.before_request(Measure(prompt, fixed))
     target = budget.target(budget.occupied(fixed))
     if must_shrink and isinstance(decision, Send) and occupied > target:
@@ -338,7 +343,7 @@ async def by_hand(
 ) -> tuple[int, Compact]:
     """Return a history's size, and the order to compact it below the trigger too: by half of what can be freed."""
     budget = manager.budget
-    before, fixed = await counter.prompt(messages), await counter.prompt(smallest(messages))
+    before, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages))
     halved = (budget.occupied(before) + budget.occupied(fixed)) // 2
     return before, Compact(min(budget.target(budget.occupied(fixed)), halved))
 
@@ -363,8 +368,8 @@ async def fitting_results(
     if not results or (prompt := await counter.prompt(messages)) < manager.budget.window // 2:
         return None
     emptied = [with_text(result, "") for result in results]
-    rest = await counter.prompt(smallest([*messages[:first], *emptied, *after]))
-    size_of = _ruler(counter, results, await counter.prompt(smallest(messages)) - rest)
+    rest = await counter.prompt(await smallest_of([*messages[:first], *emptied, *after]))
+    size_of = _ruler(counter, results, await counter.prompt(await smallest_of(messages)) - rest)
     sizes = [size_of(text_of(result)) for result in results]
     if manager.before_tool_results(prompt, rest, sizes) != "too large":
         return None

@@ -15,11 +15,11 @@ from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
-from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch, read_reply, size_in_bytes
+from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch, read_reply
 from elbowroom.context.budget import Decision
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
-from elbowroom.context.transcript import Message, as_json, text_of
+from elbowroom.context.transcript import Message, as_json, size_in_bytes, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
 from elbowroom.logs.formats import FIELDS
 from elbowroom.providers.base import ModelInfo
@@ -28,19 +28,9 @@ from elbowroom.tokens.files import StreamCounter
 log = logging.getLogger(__name__)
 PIECES_OF_WINDOW: Final = 8
 THOUGHTS_KEPT: Final = 1500  # characters
-FULL: Final = (
-    "the model's window of {window:,} tokens is full, and nothing more can be freed. Ask it to go on, or load the "
-    "model with a larger context length."
-)
-AT_LIMIT: Final = (
-    "the model's window of {window:,} tokens is full, and the limit of {most} {restarts} is reached "
-    "(compaction.max_restarts). About {freed:,} tokens could still be freed: ask it to go on, raise the limit, or load "
-    "the model with a larger context length."
-)
-BEGAN_ANEW: Final = (
-    "the model was to go on after its window was full, and has twice begun the answer anew. Ask it to go on from its "
-    "last words, or load the model with a larger context length."
-)
+FULL: Final = "ask it to go on, or load the model with more context. Its {window:,} tokens are full."
+AT_LIMIT: Final = "ask it to go on, or raise max_restarts ({most}). {freed:,} of {window:,} tokens can go."
+BEGAN_ANEW: Final = "ask it to go on from its last words. It was full, and has begun the answer anew twice."
 
 
 @dataclass(slots=True)
@@ -214,6 +204,7 @@ class ManagedStep:
 
     def _begin(self, size: PromptSize, ticket: Ticket | None) -> StreamWatch | None:
         """Prepare to send a prompt of this size; return the watch over its reply, None where nothing may stop it."""
+        self.stream.reply.drop_calls()  # those of a reply that goes on, in which the model makes them again
         self.manager.sent(size.at_most)
         self.size = None if self._generated else size
         self._is_limited_by_client = self._left_for_client <= self.manager.budget.window - size.at_most
@@ -270,7 +261,6 @@ class ManagedStep:
             self.shared.observations.overflowed(self.name)  # it broke down over the prompt
         self.info = self._recovery.info
         if self.fit.refusal is None and self._recovery.fits(prompt) and self.manager.may_restart():
-            self.stream.reply.drop_calls()
             self._log_restart(prompt, prompt)
             return await self._ask()
         return True
@@ -303,7 +293,6 @@ class ManagedStep:
 
     def _note_where_it_stopped(self) -> None:
         """Let the answer so far stand at the end of the history, with the order to go on after it."""
-        self.stream.reply.drop_calls()
         if not self._said:
             self.history.stop_thinking("".join(self.stream.reply.reasoning)[-THOUGHTS_KEPT:])
             return
@@ -328,7 +317,7 @@ class ManagedStep:
             return FULL.format(window=window)
         self._note_where_it_stopped()
         freed = await self.fit.could_be_freed()
-        return AT_LIMIT.format(window=window, most=most, restarts="restart" if most == 1 else "restarts", freed=freed)
+        return AT_LIMIT.format(window=window, most=most, freed=freed)
 
     async def _end_with(self, reason: str) -> None:
         """Tell the person why the answer ends before its end, and end it."""

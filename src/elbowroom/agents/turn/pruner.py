@@ -1,11 +1,12 @@
 """The pruning agent: the model that is asked for the plan of a compaction, and the choice of that model."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from elbowroom.agents.admission import Job
+from elbowroom.agents.admission import Job, Ticket
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import (
     HistoryCounter,
@@ -15,7 +16,7 @@ from elbowroom.agents.prompt import (
     without_answer_fields,
 )
 from elbowroom.agents.turn.state import RunSettings, Shared
-from elbowroom.agents.turn.stream import ReplyReader, read_reply, size_in_bytes
+from elbowroom.agents.turn.stream import ReplyReader, read_reply
 from elbowroom.context.compaction import (
     CALLED,
     CUT_OFF,
@@ -30,7 +31,7 @@ from elbowroom.context.compaction import (
     spoken,
 )
 from elbowroom.context.conversation import StepUsage
-from elbowroom.context.transcript import Message, as_json
+from elbowroom.context.transcript import Message, as_json, size_in_bytes
 from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamRejected
 from elbowroom.providers.base import ModelInfo, Provider, StreamEvent
 from elbowroom.settings.model import CompactionSettings
@@ -44,6 +45,12 @@ THINKING_ROOM: Final = 2048
 MARGIN: Final = 16
 """Tokens left free after the longest answer: to some engines a window that is filled to the brim is an overflow."""
 LEAST_ANSWER: Final = 100
+SILENT_SECONDS: Final = 30.0
+"""How long an agent may send nothing beyond the time in which its prompt should have been read."""
+TOO_LONG: Final = "took too long"
+SILENT: Final = "sent nothing"
+SLOW_READING: Final = 100
+"""Tokens a second that a server is expected to read at least, where its own speed is not measured."""
 REFUSED_FIELDS: Final = (400, 422)
 STREAMED: Final[Mapping[str, Any]] = {"stream": True, "stream_options": {"include_usage": True}}
 PLAN_FORMAT: Final[Mapping[str, Any]] = {
@@ -76,10 +83,14 @@ def wishes_of(settings: CompactionSettings) -> Wishes:
 
 
 class PruneReply(ReplyReader):
-    """Gathers a pruning agent's reply, and stops it after `limit` tokens, thoughts included, or at a tool call."""
+    """Gathers a pruning agent's reply, and stops it after `limit` tokens, thoughts included, or at a tool call.
+
+    `silence` is the time-out that holds until something has come.
+    """
 
     def __init__(self, size_of: Callable[[str], int], limit: int) -> None:
         super().__init__()
+        self.silence: asyncio.Timeout | None = None
         self._size_of = size_of
         self._limit = limit
         self._is_endless = False
@@ -93,6 +104,9 @@ class PruneReply(ReplyReader):
 
     async def take(self, events: list[StreamEvent]) -> None:
         """Take what has arrived, and measure it."""
+        if self.silence is not None and events:
+            self.silence.reschedule(None)
+            self.silence = None
         before = len(self.pieces)
         self.gather(events)
         self._bytes += sum(map(size_in_bytes, self.pieces[before:]))
@@ -150,7 +164,8 @@ class PruningAgent:
     follows that conversation's messages is sent with the same bytes before it, which a local engine has read already.
     Without one, and for an order of any other kind, the body is made afresh: `instructions` in front, `sampling` as
     the agent has it, no tools. `job` is the background work that the requests belong to, if any. `used` are the tokens
-    of each answer, whole or not.
+    of each answer, whole or not. `deadline` is the time of the event loop at which nobody waits for it any longer.
+    Once it has not answered in time it is asked no more, and `late` says why in a few words.
     """
 
     def __init__(
@@ -165,8 +180,11 @@ class PruningAgent:
         job: Job | None = None,
         instructions: str = "",
         sampling: Mapping[str, Any] | None = None,
+        deadline: float | None = None,
     ) -> None:
         self.used: list[StepUsage] = []
+        self.late = ""
+        self._deadline = deadline
         self._provider = provider
         self._info = info
         self._history = history
@@ -209,15 +227,25 @@ class PruningAgent:
     async def ask(self, messages: Sequence[Message], cap: int) -> str:
         """Return its answer of at most `cap` tokens besides thoughts. Raises PrunerFailed with a reason in words."""
         self._hearing = None
+        if self.late:
+            raise PrunerFailed(f"The pruning agent {self.late}.")
         try:
-            body, extras = await self._body(messages, cap)
-            reply = await self._reply(body, {} if self._key in self._shared.notes.refusing else extras)
+            async with asyncio.timeout_at(self._deadline):
+                body, extras = await self._body(messages, cap)
+                reply = await self._reply(body, {} if self._key in self._shared.notes.refusing else extras)
+        except TimeoutError as error:
+            raise self._too_late(TOO_LONG) from error
         except ContextOverflow as overflow:
             self._learn(overflow)
             raise self._failed("The request did not fit the pruning agent's window", overflow) from overflow
         except ElbowroomError as error:
             raise self._failed("The pruning agent could not answer", error) from error
         return reply.judged()
+
+    def _too_late(self, why: str) -> PrunerFailed:
+        """Note that the agent is asked no more; return the failure."""
+        self.late = why
+        return PrunerFailed(f"The pruning agent {why}.")
 
     def _failed(self, what: str, error: ElbowroomError) -> PrunerFailed:
         """Log what the engine says, which may quote the conversation; return the failure."""
@@ -294,12 +322,26 @@ class PruningAgent:
                 tokens=self._prompt + limit,
                 job=self._job,
             ) as ticket:
-                await read_reply(reply, self._provider, body, self._info, ticket)
+                await self._read(reply, body, ticket)
         finally:
             if reply.usage is not None or reply.generated:
                 size = self._prompt or size_in_bytes(as_json(body)) // 4
                 self.used.append(step_usage_of(reply.usage, size, reply.generated, self._history.text))
         return reply
+
+    async def _read(self, reply: PruneReply, body: Mapping[str, Any], ticket: Ticket | None) -> None:
+        """Read the reply; raises PrunerFailed where nothing comes though the prompt should have been read long ago."""
+        size = self._prompt or size_in_bytes(as_json(body)) // 4
+        reading = ticket.reading_seconds if ticket is not None else size / SLOW_READING
+        silence = asyncio.timeout(reading + SILENT_SECONDS)
+        try:
+            async with silence:
+                reply.silence = silence
+                await read_reply(reply, self._provider, body, self._info, ticket)
+        except TimeoutError as error:
+            if silence.expired():
+                raise self._too_late(SILENT) from error
+            raise
 
     def _learn(self, overflow: ContextOverflow) -> None:
         if overflow.window is not None:
@@ -333,17 +375,30 @@ async def choose_pruner(
 ) -> PruningAgent:
     """Return the pruning agent of a conversation, which is about to be sent to `info` and is counted by `history`.
 
-    `window` is the conversation's, in tokens. Where the agent of the settings cannot be had, the conversation's own
-    model prunes, and the log says so once; the client never hears of it.
+    `window` is the conversation's, in tokens. A person who waits does so no longer than the settings say, the time
+    in which another model is loaded included; for a `job` nobody waits. Where the agent of the settings cannot be had,
+    the conversation's own model prunes, and the log says so once; the client never hears of it.
     """
+    seconds = settings.compaction.max_pruning_seconds
+    deadline = asyncio.get_running_loop().time() + seconds if seconds and job is None else None
     try:
         chosen = await _chosen(settings, target)
         if (chosen.provider.id, chosen.model) != (target.provider.id, target.model) or chosen.agent is not None:
-            return await _other(settings.shared, chosen, window, job)
+            async with asyncio.timeout_at(deadline):
+                return await _other(settings.shared, chosen, window, job, deadline)
+    except TimeoutError:
+        log.info("The pruning agent %s was not ready in time.", settings.compaction.pruning_agent)
     except ElbowroomError as error:
         _complain(settings, error)
     return PruningAgent(
-        target.provider, info, history, settings.shared, window=window, conversation=conversation, job=job
+        target.provider,
+        info,
+        history,
+        settings.shared,
+        window=window,
+        conversation=conversation,
+        job=job,
+        deadline=deadline,
     )
 
 
@@ -357,7 +412,9 @@ async def _chosen(settings: RunSettings, target: Target) -> Target:
     return replace(pruner, model=chosen.model) if chosen.model else pruner
 
 
-async def _other(shared: Shared, pruner: Target, conversation_window: int, job: Job | None) -> PruningAgent:
+async def _other(
+    shared: Shared, pruner: Target, conversation_window: int, job: Job | None, deadline: float | None
+) -> PruningAgent:
     """Return another agent or model. Its window is the loaded one, else the largest that is known of.
 
     Where nothing is known the window is assumed to be the conversation's, until an overflow shows another.
@@ -372,6 +429,7 @@ async def _other(shared: Shared, pruner: Target, conversation_window: int, job: 
         job=job,
         instructions=pruner.agent.instructions if pruner.agent else "",
         sampling=pruner.agent.sampling.as_request_fields() if pruner.agent else {},
+        deadline=deadline,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Protocol
 
+from elbowroom.agents.answer import Notice
 from elbowroom.agents.request import Caller
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.state import CompactionNotes
@@ -16,11 +17,15 @@ from elbowroom.context.compaction import Compaction
 from elbowroom.context.conversation import KeptTurn
 from elbowroom.context.ledger import Chain, Entry, LedgerRows, is_system, replacement, restored
 from elbowroom.context.put_back import Expanded, expanded
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, text_of
 
 log = logging.getLogger(__name__)
 MUCH_LARGER: Final = (5, 4)
 """From this ratio on a window is much larger than another: a conversation compacted for the other may fit it whole."""
+PRUNED: Final = "pruned"  # the rung of an entry in which only results of tools are shorter
+MOST_SUMMARISED: Final = 1000  # conversations that are noted at once
+SUMMARISED: Final = "Earlier part summarised while you read: {:,} to {:,} tokens"
+KEPT: Final = "The answer that broke off is kept: {words:,} words, on elbowroom's page and for the model."
 
 Measured = Callable[[Sequence[Message]], Awaitable[int]]
 
@@ -45,6 +50,9 @@ class KeptTurns(Protocol):
 
     async def hidden(self, chain: Chain, place: int) -> list[KeptTurn]:
         """Return the turns after a place in the chain that hold more than the client has seen."""
+
+    def reused(self, before: int, after: int) -> None:
+        """Note that a compaction of these sizes stands for the beginning of the conversation."""
 
 
 class Recall:
@@ -105,12 +113,37 @@ class Recall:
         elif self._whole.turns:
             return False  # it has been put back already
         self._begin(history, await self._put_back(self._place))
+        if found is not None and self._kept is not None and found[1].rung != PRUNED:
+            self._kept.reused(found[1].before, found[1].after)
         return found is not None
 
     async def put_back(self, history: History) -> None:
         """Put back the messages that the client never saw, once, where no window is known and nothing compacted."""
         if not self._has_begun:
             self._begin(history, await self._put_back(-1))
+
+    def note_summarised(self, said: Message, before: int, after: int) -> None:
+        """Note a compaction of the conversation with its answer, which nobody has waited for."""
+        noted = self._notes.summarised
+        noted[self.answer_key(said)] = before, after
+        if len(noted) > MOST_SUMMARISED:
+            del noted[next(iter(noted))]
+
+    def news(self) -> list[Notice]:
+        """Tell the person, once, what has happened since the last answer: it was summarised, or had been lost."""
+        found = [sizes for key in self.chain.keys if (sizes := self._notes.summarised.pop(key, None))]
+        summarised = [
+            Notice("compacted", SUMMARISED.format(before, after), before=before, after=after) for before, after in found
+        ]
+        return [*summarised, *self._lost()]
+
+    def _lost(self) -> list[Notice]:
+        lost = self._whole.lost
+        if lost is None or lost.id in self._notes.lost:
+            return []
+        self._notes.lost.add(lost.id)
+        words = sum(len(text_of(message).split()) for message in lost.messages if message.get("role") == "assistant")
+        return [Notice("kept", KEPT.format(words=words))]
 
     def put_back_less(self, history: History) -> bool:
         """Take out the older half of the messages put back; False where none are left that no summary holds."""
@@ -161,7 +194,7 @@ class Recall:
     async def _put_back(self, place: int) -> Expanded:
         """Return the client's messages with the kept turns after a place put back; a chat never fails for that."""
         turns: Sequence[KeptTurn] = ()
-        if self._kept is not None and any(message.get("role") == "assistant" for message in self.of_client):
+        if self._kept is not None and len(self.chain.keys) > 1:
             try:
                 turns = await self._kept.hidden(self.chain, place)
             except Exception:

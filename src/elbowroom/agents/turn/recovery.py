@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from elbowroom.agents.answer import Notice, Sink
+from elbowroom.agents.answer import Notice, Sink, read_failure
 from elbowroom.agents.prompt import LEAST_GUESS, LEAST_LESSON, LearnedWindows, PromptSize
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.errors import (
@@ -170,8 +170,8 @@ class Recovery:
             return None
         window = self.manager.budget.window
         message = (
-            f"This model's maximum context length is {window} tokens, and the request takes {prompt} of them. "
-            f"{failure.message} Shorten the conversation, or load the model with a larger context length."
+            f"Shorten the conversation, or load the model with a larger context length. {failure.message} This model's "
+            f"maximum context length is {window} tokens, and the request takes {prompt} of them."
         )
         return ContextOverflow(message, prompt_tokens=prompt)
 
@@ -187,7 +187,8 @@ class Recovery:
             "no more than that is sent to it; load it with a larger context length to have more."
         )
         log.warning("%s: %s", self.info.id, text)
-        await self.tell([Notice("truncated", text)])
+        line = f"Load the model with more context: it read only {truncation.read:,} of {truncation.counted:,} tokens."
+        await self.tell([Notice("truncated", text), Notice("truncated", line)])
 
 
 def _usable(overflow: ContextOverflow, prompt: int) -> int:
@@ -209,6 +210,7 @@ def _is_breakdown(failure: ElbowroomError) -> bool:
 async def ready_model(provider: Provider, model: str, tell: Sink) -> ModelInfo:
     """Return the model, loaded, with the window that it has now. Raises what the provider's `ready` raises."""
     ready = asyncio.ensure_future(provider.ready(model))
+    ready.add_done_callback(read_failure)
     try:
         done, _ = await asyncio.wait([ready], timeout=QUIET_SECONDS)
         if done or not await _is_loading(provider, model):

@@ -1,15 +1,16 @@
 """Explains to a person what takes the room of a window: the error for a prompt that cannot fit, and the notice."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from elbowroom.agents.answer import Notice
-from elbowroom.agents.prompt import StepCounter, StepRequest
+from elbowroom.agents.prompt import StepCounter, StepRequest, is_short
 from elbowroom.agents.tools import arrange_tools
-from elbowroom.context.budget import Budget, FixedCost, notice_of, refusal_of
+from elbowroom.context.budget import Budget, FixedCost, notice_of, refusal_of, short_notice_of
 from elbowroom.context.compaction import smallest
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, calls_of, text_of
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, calls_of, size_in_bytes, text_of
 from elbowroom.errors import ContextOverflow
 
 
@@ -35,20 +36,21 @@ async def overflow_error(
     else:
         remedy = f", let the history be compacted ({switched_off})" if switched_off else ""
         message = (
-            f"This model's maximum context length is {budget.window} tokens. The request needs {prompt}. Load the "
-            f"model with a larger context length{remedy}, or begin a new conversation."
+            f"Load the model with a larger context length{remedy}, or begin a new conversation. This model's maximum "
+            f"context length is {budget.window} tokens, and the request needs {prompt}."
         )
     return ContextOverflow(message, window=budget.window, prompt_tokens=prompt)
 
 
 async def tight_notice(
     messages: Sequence[Message], shape: StepRequest, counter: StepCounter, budget: Budget
-) -> str | None:
-    """Return a text on what takes most of a tight window, None where the person's own words do."""
+) -> tuple[str, str] | None:
+    """Return a line, and the whole text, on what takes most of a tight window; None where the person's words do."""
     report = await _report(messages, shape, counter, budget)
     if report.cost.total <= 2 * report.cost.pinned:
         return None
-    return notice_of(report.cost, slim_saves=report.slim_saves)
+    text = notice_of(report.cost, slim_saves=report.slim_saves)
+    return (short_notice_of(report.cost), text) if text is not None else None
 
 
 def cut_results(
@@ -69,7 +71,10 @@ def cut_results(
         if new.get("role") == "assistant":
             break
         text = text_of(new)
-        size, most = _bytes(text), (bytes_of(text) if bytes_of is not None else None) or _bytes(text_of(old))
+        size, most = (
+            size_in_bytes(text),
+            (bytes_of(text) if bytes_of is not None else None) or size_in_bytes(text_of(old)),
+        )
         if new.get("role") == "tool" and most > size:
             tokens = size_of(text)
             after += tokens
@@ -82,15 +87,17 @@ def cut_results(
     return Notice("results cut", text, before=before, after=after)
 
 
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+async def smallest_of(messages: Sequence[Message]) -> list[Message]:
+    """Return what no compaction can free; the event loop goes on while that is looked for in a long history."""
+    return smallest(messages) if is_short(messages) else await asyncio.to_thread(smallest, messages)
 
 
 async def _report(
     messages: Sequence[Message], shape: StepRequest, counter: StepCounter, budget: Budget
 ) -> FixedCostReport:
-    least = smallest(messages)
-    return fixed_cost_report(counter, shape, least, await counter.prompt(least), budget)
+    least = await smallest_of(messages)
+    size = await counter.prompt(least)
+    return await asyncio.to_thread(fixed_cost_report, counter, shape, least, size, budget)  # which counts each tool
 
 
 def fixed_cost_report(

@@ -1,7 +1,7 @@
 """The state that all requests of one server share, and the settings of one request."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -9,7 +9,7 @@ from elbowroom.agents.admission import QUIET_SECONDS, Admission, Background
 from elbowroom.agents.catalog import Catalog
 from elbowroom.agents.conversations import MessageQueue, Recording, TurnRecorder
 from elbowroom.agents.prompt import HistoryCounters, LearnedWindows
-from elbowroom.agents.request import OnlyUser
+from elbowroom.agents.request import Caller, OnlyUser
 from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
@@ -17,8 +17,8 @@ from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.context.observations import Observations
-from elbowroom.settings.model import ClientTools, CompactionSettings, MemorySettings, ToolOutputSettings
-from elbowroom.store import Store
+from elbowroom.settings.model import ClientTools, CompactionSettings, MemorySettings, TaskHistory, ToolOutputSettings
+from elbowroom.store import Store, open_temporary
 
 CLOSING_SECONDS: Final = 10.0
 """How long the end of the server waits for compactions that are being written."""
@@ -32,7 +32,8 @@ class CompactionNotes:
     flush was, None once it was compacted since. `locks` let one request at a time compact a conversation, by its last
     key. `unsaved` are entries of the ledger on their way to the store. `refusing` are the models, by provider and
     name, that refuse the optional fields of a pruning request, `complaints` the warnings about pruning agents that the
-    log has already.
+    log has already. Of the turns `lost` a person was told that their words are kept. `summarised` are the sizes before
+    and after of compactions in the background that nobody was told of, by the key of the answer before.
     """
 
     told: ByConversation[tuple[Memory, ...]] = field(default_factory=ByConversation)
@@ -42,6 +43,8 @@ class CompactionNotes:
     saving: set[asyncio.Task[None]] = field(default_factory=set)
     refusing: set[tuple[str, str]] = field(default_factory=set)
     complaints: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
+    summarised: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     async def saved(self) -> None:
         """Wait until all entries are saved, or until that has taken too long."""
@@ -51,7 +54,10 @@ class CompactionNotes:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """One for each server, on its event loop."""
+    """One for each server, on its event loop.
+
+    `temporary` is the same for chats of which nothing outlives this process, a day at most, and nothing is shown.
+    """
 
     histories: HistoryCounters
     windows: LearnedWindows
@@ -66,6 +72,7 @@ class Shared:
     queue: MessageQueue
     observations: Observations
     sdk: SdkLoader
+    temporary: "Shared | None" = None
 
     @classmethod
     def over(
@@ -83,7 +90,7 @@ class Shared:
         """
         running = Running()
         admission = Admission(running)
-        return cls(
+        kept = cls(
             histories=HistoryCounters(),
             windows=LearnedWindows(),
             admission=admission,
@@ -98,6 +105,10 @@ class Shared:
             observations=observations or Observations(),
             sdk=SdkLoader(),
         )
+        passing = open_temporary()
+        noted = passing.conversations if conversations is not None else None
+        temporary = replace(kept, store=passing, recording=Recording(noted), queue=MessageQueue(noted))
+        return replace(kept, temporary=temporary)
 
     async def aclose(self) -> None:
         """End the work in the background, and wait until everything is written."""
@@ -106,13 +117,17 @@ class Shared:
         self.admission.close()
         await self.recording.aclose()
         await self.notes.saved()
+        if self.temporary is not None:
+            await self.temporary.queue.aclose()
+            await self.temporary.recording.aclose()
+            await self.temporary.store.aclose()
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """The settings at the moment a request came in; `client_tools` is for raw models, agents have their own.
     `tool_events` says that the person is told of each call of the server's tools, `calls_in_text` that calls which a
-    model writes into its text are taken as calls.
+    model writes into its text are taken as calls, `task_history` how much of a conversation a title is made from.
 
     `shared` is what this request has in common with all others of the server. `live` records the answer, and `running`
     is the turn that a person may stop; both are None where the request is no turn of a conversation: a task, or an
@@ -129,3 +144,10 @@ class RunSettings:
     running: RunningAnswer | None = None
     tool_events: bool = True
     calls_in_text: bool = True
+    task_history: TaskHistory = "ends"
+
+    def for_caller(self, caller: Caller) -> "RunSettings":
+        """Return the settings of a caller's request: a temporary chat is kept in memory, and nobody remembers it."""
+        if not caller.is_temporary or self.shared.temporary is None:
+            return self
+        return replace(self, shared=self.shared.temporary, memory=self.memory.model_copy(update={"enabled": False}))

@@ -12,6 +12,7 @@ from elbowroom.agents.prompt import Unreported
 from elbowroom.agents.tools import CallsInText
 from elbowroom.context.manager import AgentContextManager, StreamVerdict
 from elbowroom.context.seam import Continuation, StopFinder
+from elbowroom.context.transcript import size_in_bytes
 from elbowroom.errors import EmptyReply
 from elbowroom.providers.base import (
     EngineFacts,
@@ -34,7 +35,6 @@ EARLY: Final = 2
 """It asks for more when this fraction (one half) of what it takes at a time is left."""
 URGENT: Final = 4
 """Where that was refused it asks again when one quarter is left, and stops if it is refused once more."""
-
 AT_THE_END: Final = (Finished, UsageReport)
 
 
@@ -50,8 +50,7 @@ class StreamWatch:
     def __init__(
         self, manager: AgentContextManager, counter: StreamCounter, said: str, ticket: Ticket | None = None
     ) -> None:
-        self.is_stopped = False
-        self.lacks_room = False
+        self.is_stopped = self.lacks_room = False
         self._has_ended = False
         self._manager = manager
         self._counter = counter
@@ -156,11 +155,6 @@ class StreamWatch:
             spare = self._grows_by // (URGENT if self.lacks_room else EARLY)
             edge = min(edge, self._ticket.tokens - spare)
         return edge - self._manager.prompt - generated
-
-
-def size_in_bytes(text: str) -> int:
-    """Return how many bytes a text has in UTF-8; it may contain lone surrogates."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 class ReplyReader:
@@ -273,9 +267,9 @@ class ReplyStream(ReplyReader):
 
     A reply that `watch` has stopped at the edge of the window goes on with another request: the text that continues is
     joined to the text before it, without what it repeats. Where it `begins_anew`, it is broken off and not shown.
-    `is_for_client` tells whether a call of this name is handed to the client, and `live` records all of the reply. An
-    empty reply after text means that the model has nothing to add, unless it must not be: `may_be_empty`. `unreported`
-    is the last request where the engine reported no usage. Calls of `tools` that stand in the text are taken as calls.
+    `is_for_client` tells whether a call of this name goes to the client, and `live` records all of the reply. An empty
+    reply after text means that the model has nothing to add, unless it must not be: `may_be_empty`. `unreported` is the
+    last request where the engine reported no usage. Calls of `tools` that stand in the text are taken as calls.
     """
 
     def __init__(
@@ -361,12 +355,15 @@ class ReplyStream(ReplyReader):
 
     def _without_calls(self, in_text: CallsInText, text: str) -> str:
         """Return what is to be shown of a text, and take the calls in it."""
-        shown, calls = in_text.feed(text)
+        shown = self._take_written(*in_text.feed(text))
+        if self.watch is not None and in_text.is_inside:
+            self.watch.pass_call()
+        return shown
+
+    def _take_written(self, shown: str, calls: Sequence[ToolCallDelta]) -> str:
         for call in calls:
             self.has_calls = True
             self.reply.add_call(call)
-        if self.watch is not None and in_text.is_inside:
-            self.watch.pass_call()
         return shown
 
     def take_thought(self, event: ReasoningDelta) -> None:
@@ -411,10 +408,7 @@ class ReplyStream(ReplyReader):
 
     def _rest(self) -> str:
         """Return the text that was held back until the end of the request, and take the calls in it."""
-        rest, calls = self._in_text.end() if self._in_text is not None else ("", [])
-        for call in calls:
-            self.has_calls = True
-            self.reply.add_call(call)
+        rest = self._take_written(*self._in_text.end()) if self._in_text is not None else ""
         return self._continuation.feed(rest) + self._continuation.end() if self._continuation is not None else rest
 
     def end_for_length(self) -> None:

@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from elbowroom.agents.admission import Job
-from elbowroom.agents.answer import Answer, Reply, Sink, assistant_message
+from elbowroom.agents.answer import Answer, Notice, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
 from elbowroom.agents.prompt import StepCounter, StepRequest, step_usage_of
@@ -13,7 +13,7 @@ from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import Phase
 from elbowroom.agents.tools import ToldMemories, remembers
 from elbowroom.agents.tools.outputs import OutputKeeper
-from elbowroom.agents.turn.background import BackgroundCompaction
+from elbowroom.agents.turn.background import BackgroundCompaction, ReadAgain
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.history import History
@@ -22,17 +22,24 @@ from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.recovery import ready_model
 from elbowroom.agents.turn.state import RunSettings
-from elbowroom.agents.turn.stream import ReplyStream, size_in_bytes
+from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.seam import without_notices
-from elbowroom.context.transcript import Message, as_json
+from elbowroom.context.templates import orphans_in
+from elbowroom.context.transcript import Message, as_json, size_in_bytes, uses_tools
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo, TextDelta
+from elbowroom.tokens.images import images_in
 
 log = logging.getLogger(__name__)
+NO_VISION: Final = "Choose a model with vision: this one does not see the image in your message."
+ORPHANS: Final = (
+    "{count} of the results of tools that the client sent answer no call, or one that has its result already; the "
+    "model reads them as messages of the user."
+)
 
 
 class Turn:
@@ -128,6 +135,8 @@ class Turn:
         tools = [*own_tools, *self.request.tools]
         shape = self._shape(instructions, tools, step=self.answer.steps + 1)
         info = await self._ready()
+        if shape.step == 1 and shows_in_vain(self._history.messages, info):
+            await self._sink([Notice("images", NO_VISION)])
         offered = [name for tool in tools if (name := tool_name(tool))]
         written = tools if self.settings.calls_in_text and not shape.is_constrained else ()
         stream = ReplyStream(self.answer, self._sink, offered, is_for_client, self._live, written)
@@ -140,6 +149,9 @@ class Turn:
         self._note_model(info, managed.fill.now)
         try:
             reply = await managed.run()
+        except ContextOverflow as error:
+            self._note_overflow(managed, error)
+            raise
         finally:
             self._note_use(managed)
         await self._note_size(managed, reply)
@@ -161,6 +173,13 @@ class Turn:
         if self._live is not None:
             self._live.step_used(managed.info.id, used, fill)
 
+    def _note_overflow(self, managed: ManagedStep, error: ContextOverflow) -> None:
+        """Record how full the window would have been, where nothing was sent that could tell."""
+        budget = managed.manager.budget
+        if self._live is not None and not managed.used and error.prompt_tokens:
+            fill = ContextFill(error.prompt_tokens, budget.window, budget.trigger, budget.stop_at)
+            self._live.step_used(managed.info.id, StepUsage(), fill)
+
     async def _note_size(self, managed: ManagedStep, reply: Reply) -> None:
         """Count a request that the engine did not report, and learn from a report how to count."""
         unreported = managed.stream.unreported
@@ -177,6 +196,7 @@ class Turn:
         self._note_model(info, None)
         await self._tell_memories(rough_size)
         await self._recall.put_back(self._history)
+        await self._tell_lost()
         while True:
             body = shape.body(shape.with_instructions(self._history.messages))
             try:
@@ -197,7 +217,12 @@ class Turn:
 
     async def _next_step(self, shape: StepRequest, info: ModelInfo, stream: ReplyStream) -> ManagedStep:
         """Return the next step. Before the first of a turn, earlier compactions of the conversation are recalled."""
+        if self._last is None:
+            self.settings.shared.background.chat_begins((self.target.provider.id, info.id))
         history = await self.settings.shared.histories.of(self.target.provider, info, shape.body(()))
+        sent = self.request.messages
+        if self._last is None and uses_tools(sent) and (orphans := orphans_in(sent)):
+            log.warning("%s: %s", self.target.name, ORPHANS.format(count=orphans))
         running = await history.counter.stream()
         await self._tell_memories(history.text)
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))
@@ -239,7 +264,12 @@ class Turn:
         except Exception:  # a chat that nobody remembers goes on as a new one
             log.exception("What was compacted of a conversation with %s cannot be recalled.", self.target.name)
             return None
+        await self._tell_lost()
         return job
+
+    async def _tell_lost(self) -> None:
+        if news := self._recall.news():
+            await self._sink(news)
 
     async def continues_after(self, appended: Sequence[dict[str, Any]], reply: Reply) -> bool:
         """Take in messages that wait after a reply that would be the last; tell whether there are any to answer.
@@ -329,11 +359,13 @@ class Turn:
         self._recall.end(self._history, reply, said)
         goes_on = bool(self.answer.tool_calls)  # with results that the client is about to send
         wants_more = is_whole and not goes_on and self.settings.compaction.background and managed.manager.auto
+        background = self.settings.shared.background
+        if wants_more and managed.info.slots == 1:
+            background.chat_ended(managed.pool_key, ReadAgain.of(managed, reply))
         if not wants_more or managed.answered(reply) < managed.manager.budget.window // 4:
             return
         if (work := BackgroundCompaction.of(managed, reply, said)) is not None:
             conversation = self._live.conversation if self._live is not None else ""
-            background = self.settings.shared.background
             background.begin(self._recall.answer_key(said), managed.pool_key, work, conversation)
 
     def _shape(self, instructions: str | None, tools: Sequence[dict[str, Any]], *, step: int) -> StepRequest:
@@ -358,3 +390,10 @@ class Turn:
 def rough_size(text: str) -> int:
     """Return about how many tokens a text has, for a model whose tokens are not counted."""
     return -(-size_in_bytes(text) // 3)
+
+
+def shows_in_vain(messages: Sequence[Message], info: ModelInfo) -> bool:
+    """Tell whether the last message has an image and its provider says that the model sees none."""
+    is_told = info.instances is not None  # LM Studio's lists say what a model can do
+    sees = info.kind == "vlm" or "vision" in info.capabilities
+    return is_told and not sees and any(True for _ in images_in(messages[-1:]))

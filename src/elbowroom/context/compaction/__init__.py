@@ -9,7 +9,15 @@ from elbowroom.context.compaction.calls import (
     results_in,
     summary_of_calls,
 )
-from elbowroom.context.compaction.division import Compaction, Rung, TaskState, inner_summary, is_summary, smallest
+from elbowroom.context.compaction.division import (
+    Compaction,
+    Rung,
+    TaskState,
+    inner_summary,
+    is_summary,
+    smallest,
+    state_of,
+)
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import find_values, spoken
 from elbowroom.context.compaction.order import Progress, PrunerFailed, Wishes
@@ -39,5 +47,6 @@ __all__ = [
     "results_in",
     "smallest",
     "spoken",
+    "state_of",
     "summary_of_calls",
 ]

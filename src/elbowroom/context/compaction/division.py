@@ -241,7 +241,8 @@ class Compaction:
     """A conversation made shorter: its messages, the rung that did it, its sizes in tokens before and after.
 
     The last `tail` messages stand untouched at the conversation's end. `groups_kept` counts all groups that stay word
-    for word, those of the tail included, system messages apart; `seconds` is how long the compaction took.
+    for word, those of the tail included, system messages apart; `seconds` is how long the compaction took. The first
+    `condensed_groups` of the replaced ones were so many that code alone has told of them.
     """
 
     messages: tuple[Message, ...]
@@ -253,6 +254,7 @@ class Compaction:
     tail: int
     groups_kept: int = 0
     seconds: float = 0.0
+    condensed_groups: int = 0
 
 
 def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> list[Message]:

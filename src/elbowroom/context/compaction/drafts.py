@@ -1,30 +1,23 @@
 """Makes shorter conversations out of plans and digests, within a room that is estimated before anything is counted."""
 
-import itertools
-import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from elbowroom.context.compaction.answer import Plan
-from elbowroom.context.compaction.calls import MOST_TOKENS, RemovedCalls, calls_in, summary_of_calls, worded
+from elbowroom.context.compaction.calls import RemovedCalls
+from elbowroom.context.compaction.digest import digest
 from elbowroom.context.compaction.division import Division, NumberedGroup, TaskState, build, carried_by, summary_message
 from elbowroom.context.compaction.facts import Fact, Held, Weight, facts_of, lost
 from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
 from elbowroom.context.outputs import is_cleared
-from elbowroom.context.transcript import Group, Message, readable, written, written_out
-from elbowroom.settings.model import ToolKind
+from elbowroom.context.transcript import Group, Message, written, written_out
 
 FACTS_SHARE: Final = 10  # one part in ten of the window
 LEAST_LEFT: Final = 200
 MOST_UNTOLD: Final = 5
 FRAME: Final = 8  # tokens that a template needs around a message
 DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
-
-LONGEST_USER = 300
-LONGEST_ASSISTANT = 200
-LONGEST_RESULT = 120
-LONGEST_ARGUMENTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,138 +249,3 @@ class Drafts:
 
 def _staying(division: Division) -> list[Group]:
     return [*division.system, *(each.group for each in division.pinned), *division.tail]
-
-
-def digest(
-    groups: Sequence[Group],
-    size: Callable[[str], int],
-    room: int,
-    for_calls: int = MOST_TOKENS,
-    kinds: Mapping[str, ToolKind] | None = None,
-    *,
-    keeps_errors: bool = True,
-) -> str:
-    """Return a line for each message, as many of the newest as fit, in order; an empty text where not even one fits.
-
-    Calls in several groups in a row are summed up in one place, in at most `for_calls` tokens, below what the assistant
-    said along with them. Where not all fits, the user's words go back further than the answers and the work in between.
-    A first line tells how many steps are left out. `size` counts a text; the sizes of all lines together stay within
-    `room`. `kinds` are the declared kinds of tools. With `keeps_errors` what failed is told word for word.
-    """
-    telling = _Telling(size, for_calls, kinds or {}, keeps_errors=keeps_errors)
-    room -= size(_left_out(len(groups)))
-    lines: list[list[str]] = []
-    only_users = False
-    unlisted = len(groups)
-    for run in reversed(list(_runs(groups))):
-        is_users = run[0].kind == "user"
-        more = [] if only_users and not is_users else _told(run, room, telling)
-        taken = sum(size(f"{line}\n") for line in more)
-        if more and taken <= room:
-            lines.append(more)
-            room -= taken
-            unlisted -= len(run)
-        elif more and only_users:
-            break
-        elif more or len(run) > 1:
-            only_users = True
-    told = [line for more in reversed(lines) for line in more]
-    return "\n".join([_left_out(unlisted), *told] if told and unlisted else told)
-
-
-def _runs(groups: Sequence[Group]) -> Iterator[tuple[Group, ...]]:
-    """Yield the groups that are told together: calls in a row, and every other group alone."""
-    for has_calls, run in itertools.groupby(groups, lambda group: group.kind == "tools"):
-        together = tuple(run)
-        yield from [together] if has_calls else ((group,) for group in together)
-
-
-@dataclass(frozen=True, slots=True)
-class _Telling:
-    """How a digest tells of its groups; the fields are the parameters of `digest`."""
-
-    size: Callable[[str], int]
-    for_calls: int
-    kinds: Mapping[str, ToolKind]
-    keeps_errors: bool
-
-
-def _told(run: Sequence[Group], room: int, telling: _Telling) -> list[str]:
-    """Return the lines for a run: of several groups with calls what they did, below what was said with them.
-
-    The newest words stay. A quarter of the room is left for the words of the user before the run.
-    """
-    size = telling.size
-    if len(run) == 1:
-        return _lines(run[0], room // 2, telling)
-    most = min(room // 2, telling.for_calls)
-    done = summary_of_calls(
-        run, lambda text: size(f"- It {text}\n"), most, telling.kinds, keeps_errors=telling.keeps_errors
-    )
-    if not done:
-        return []
-    lines = [f"- It {done}"]
-    left = room - room // 4 - size(f"{lines[0]}\n")
-    for said in filter(None, (_first(readable(group.messages[0]), LONGEST_ASSISTANT) for group in reversed(run))):
-        line = f"- The assistant said: {said}"
-        left -= size(f"{line}\n")
-        if left < 0:
-            break
-        lines.insert(0, line)
-    return lines
-
-
-def _left_out(steps: int) -> str:
-    return f"({steps} {'step is' if steps == 1 else 'steps are'} not listed.)"
-
-
-def _lines(group: Group, most: int, telling: _Telling) -> list[str]:
-    """Return the lines for one group; the words of what failed take at most so many tokens."""
-    first = group.messages[0]
-    if group.kind in ("system", "user"):
-        speaker = "The user" if group.kind == "user" else "The system"
-        said = _first(readable(first), LONGEST_USER)
-        return [f"- {speaker} said: {said}"] if said else []
-    said = _first(readable(first), LONGEST_ASSISTANT)
-    lines = [f"- The assistant said: {said}"] if said else []
-    results = {message.get("tool_call_id"): message for message in group.messages[1:]}
-    calls = [call for call in first.get("tool_calls") or () if isinstance(call, Mapping)]
-    told = [f"- It used {_call(call)}: {_result(results.get(call.get('id')))}" for call in calls]
-    failed = [call.error for call in calls_in(group, telling.kinds)] if telling.keeps_errors else []
-    if len(failed) == len(calls):  # else a call has no form that tells its tool
-        told = [
-            _with_error(line, call, error, most, telling) for line, call, error in zip(told, calls, failed, strict=True)
-        ]
-    return lines + told
-
-
-def _with_error(line: str, call: Mapping[str, Any], error: str | None, most: int, telling: _Telling) -> str:
-    """Return the line of a call; of one that failed with its words, or their beginning where these have no room."""
-    if error is None:
-        return line
-    for words in worded(error):
-        line = f"- It used {_call(call)}, which failed: {words}"
-        if telling.size(line) <= min(most, telling.for_calls):
-            break
-    return line
-
-
-def _call(call: Mapping[str, Any]) -> str:
-    function = call.get("function") or {}
-    arguments = function.get("arguments") or ""
-    if not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    return " ".join(filter(None, (str(function.get("name") or "a tool"), _first(arguments, LONGEST_ARGUMENTS))))
-
-
-def _result(message: Message | None) -> str:
-    if message is None:
-        return "no result"
-    text = readable(message)
-    beginning = _first(text, LONGEST_RESULT)
-    return f"{len(text)} characters, beginning {beginning!r}" if beginning else "nothing"
-
-
-def _first(text: str, length: int) -> str:
-    line = " ".join(text[: 20 * length].split())
-    return line if len(line) <= length and len(text) <= 20 * length else f"{line[: length - 1]}…"

@@ -5,7 +5,7 @@ each rung is counted here, and taken only if it is clearly smaller and at or bel
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from elbowroom.context.budget import Budget, fault_in, is_rescue, least_room
@@ -25,6 +25,7 @@ from elbowroom.context.compaction.division import (
     tail_starts,
 )
 from elbowroom.context.compaction.drafts import Draft, Drafts
+from elbowroom.context.compaction.oldest import condensed
 from elbowroom.context.compaction.order import (
     LONGEST_TOKEN,
     NO_ANSWER,
@@ -42,6 +43,10 @@ MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
 LOST = "What the user has demanded is not in it"
 SHARE_OF_FIRST = 10
 """One part in so many of the window is the most that the first request may take to stay word for word."""
+LEAST_BESIDE = 300
+"""Tokens that a summary has at least beside the last exchange: what stands around it takes more than a hundred."""
+NOTHING: frozenset[int] = frozenset()
+LEAST_EXCHANGE = 3  # groups: a question, its answer, and the next question
 SHARE_OF_SUMMARY = (2, 3)  # of the room; the rest is for facts
 
 
@@ -62,7 +67,9 @@ class Ladder:
     Fewer stay where there is no room for so many; where `turns` is None, as many as there is room for.
     Without `asks_pruner` the code alone cuts the history. `state` is how the task stands, where the caller knows it
     better than the last message tells. `on_rung` is told why a rung failed, in words that quote nobody; `on_progress`
-    what the pruning agent is asked next. `removed` is what the summary tells of the removed tool calls. `pause` is
+    what the pruning agent is asked next. `removed` is what the summary tells of the removed tool calls. With `foresees`
+    the last message stands for the one that the person will write: no pruning agent sees it, and it is not in the
+    result. `exchange` is where the exchange begins that stays though a summary has less room beside it. `pause` is
     awaited between stretches of work, so that the event loop is never held up for long.
     """
 
@@ -77,6 +84,8 @@ class Ladder:
     asks_pruner: bool = True
     state: TaskState | None = None
     removed: RemovedCalls = field(default_factory=RemovedCalls)
+    foresees: bool = False
+    exchange: int | None = None
     pause: Callable[[], Awaitable[None]] = Pause
 
     async def climb(self, transcript: Transcript, before: int | None = None) -> Compaction | Cannot:
@@ -90,12 +99,46 @@ class Ladder:
         """
         if before is None:
             before = await self.counter.prompt(transcript.messages)
+        shorter = await condensed(transcript, self.counter.text, self.budget.window, self.removed, self.pause)
+        said = transcript if not self.foresees else Transcript(transcript.groups[:-1])
+        beside = await self._beside_exchange(shorter.transcript, before)
+        done = await (beside or self).climb_with(shorter.transcript, said, before, shorter.groups)
+        if beside is not None and not (isinstance(done, Compaction) and done.summary and done.rung != "last messages"):
+            by_code = replace(self, asks_pruner=False)
+            done = await by_code.climb_with(shorter.transcript, said, before, shorter.groups)
+        if not isinstance(done, Compaction):
+            return done
+        if self.foresees:
+            done = replace(done, messages=done.messages[:-1], tail=done.tail - 1, groups_kept=done.groups_kept - 1)
+        replaced = done.replaced_groups + shorter.groups
+        return replace(done, replaced_groups=replaced, condensed_groups=shorter.groups)
+
+    async def _beside_exchange(self, transcript: Transcript, before: int) -> "Ladder | None":
+        """Return the ladder with a target by which the exchange stays that the person has just read; None without room.
+
+        The target is midway from what cannot be freed then to the trigger, as long as a summary fits below it.
+        """
+        start = _start_of_last_exchange(transcript.groups) if self.turns is None else None
+        if start is None or self.budget.occupied(before) < self.budget.trigger:
+            return None
+        *_, shortest = tail_starts(transcript.groups, 0)
+        if await self._room_in(divide(transcript, tails_from=shortest)) < least_room(self.budget):
+            return None
+        occupied = self.target - await self._room_in(divide(transcript, tails_from=start))
+        target = max(self.target, self.budget.target(occupied))
+        has_room = target < self.budget.trigger and target - occupied >= LEAST_BESIDE
+        return replace(self, target=target, exchange=start) if has_room else None
+
+    async def climb_with(
+        self, transcript: Transcript, said: Transcript, before: int, older: int
+    ) -> Compaction | Cannot:
+        """Climb once; the transcript has a digest in place of the `older` first groups of what was `said`."""
         division, room = await self._divide(transcript)
         drafts = None
         if division.old or division.summaries:
             drafts = self._drafts(transcript, division, room)
             if self.asks_pruner and division.old and room >= least_room(self.budget):
-                done = await self._by_pruner(transcript, drafts, before)
+                done = await self._by_pruner(said, older, drafts, before)
                 if done is not None:
                     return done
             done = await self._by_digest(drafts, before)
@@ -111,17 +154,23 @@ class Ladder:
     async def _divide(self, transcript: Transcript) -> tuple[Division, int]:
         """Return the division with the longest tail that leaves a summary its full room, and the room that is left.
 
+        The exchange that the person has just read stays also where a summary has less room, but enough to be of use.
         Results that an unfinished answer is about stay as well, where any tail leaves room for them.
         """
         groups, wanted = transcript.groups, self.cap(self.target)
         starts = list(tail_starts(groups, 1 if self.turns is None else self.turns))
         starts = sorted({min(starts[-1], max(start, self._stays_from(groups))) for start in starts})
         answered, first = results_being_answered(groups), self._first_request(groups)
-        tries = [(start, answered | first) for start in starts if answered] + [(start, first) for start in starts]
-        for start, keeping in tries:
+        exchange = self.exchange
+        tries = [(start, answered | first, wanted) for start in starts if answered]
+        tries += [(start, first, wanted) for start in starts if exchange is None or start <= exchange]
+        if exchange is not None:
+            tries += [(exchange, keeping, LEAST_BESIDE) for keeping in dict.fromkeys((first, NOTHING))]
+            tries += [(start, first, wanted) for start in starts if start > exchange]
+        for start, keeping, least in tries:
             division = divide(transcript, tails_from=start, keeping=keeping)
             room = await self._room_in(division)
-            if division.old and room >= wanted:
+            if division.old and room >= least:
                 return division, room
         division = divide(transcript, tails_from=starts[-1], keeping=first)
         room = await self._room_in(division)
@@ -147,10 +196,10 @@ class Ladder:
         base = await self.counter.prompt(build(division, "", ()))
         return self.target - self.budget.occupied(base)
 
-    async def _by_pruner(self, transcript: Transcript, drafts: Drafts, before: int) -> Compaction | None:
+    async def _by_pruner(self, said: Transcript, older: int, drafts: Drafts, before: int) -> Compaction | None:
         cap = self.cap(drafts.room)
         request = PruningRequest(
-            transcript,
+            said,
             drafts.division,
             self.counter,
             self.pruner,
@@ -159,6 +208,8 @@ class Ladder:
             before,
             self.pause,
             self.on_progress,
+            self.removed,
+            older,
         )
         reasons: tuple[str, ...] = ()
         incomplete: Compaction | None = None
@@ -247,6 +298,14 @@ class Ladder:
 
     def _fault(self, done: Compaction) -> str | None:
         return fault_in(done.before, done.after, self.budget, self.target)
+
+
+def _start_of_last_exchange(groups: tuple[Group, ...]) -> int | None:
+    """Return where the last answered request begins, before a new message of the user; None without one."""
+    if len(groups) < LEAST_EXCHANGE or groups[-1].kind != "user" or groups[-2].kind != "assistant":
+        return None
+    start = start_of_turns(groups, 2)
+    return start or None
 
 
 async def _draft(drafts: Drafts, answer: PruneAnswer, cap: int) -> Draft | str:

@@ -5,7 +5,7 @@ or the agent went on with the conversation instead of summarising it, the second
 """
 
 import re
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +22,8 @@ from elbowroom.context.compaction.answer import (
     as_plan,
     read_prune_answer,
 )
+from elbowroom.context.compaction.calls import RemovedCalls
+from elbowroom.context.compaction.digest import digest
 from elbowroom.context.compaction.division import Division, NumberedGroup, carried_by
 from elbowroom.context.transcript import Group, Message, Transcript, called, readable, written_out
 
@@ -45,6 +47,9 @@ FOR_REASONS_AND_TEMPLATE = 128
 LONGEST_REASON = 300  # characters
 USUAL_TOKEN = 4  # characters
 LONGEST_TOKEN = 20  # characters; a text with more of them for each token of room is cut before it is counted
+MOST_PARTS = 10
+"""Parts in which a pruning agent is shown the material at most: with a second attempt it is asked eleven times."""
+SHARE_OF_TIER = 8  # of a part, which a group may have at most where there would be too many parts
 SUFFIX_DID_NOT_WORK = (EMPTY, CALLED, DECLINED, NO_JSON)
 NO_ANSWER = "There was no answer."
 
@@ -137,7 +142,8 @@ class PruningRequest:
     """The order of one compaction to its pruning agent; `cap` is how long a summary may be, in tokens.
 
     It remembers what has been asked, so that a second `ask` goes on from there: of an order in parts only the part that
-    failed is put again. `on_progress` is told before the agent is asked.
+    failed is put again. `on_progress` is told before the agent is asked. `removed` is how a digest tells of calls. The
+    `older` first groups of the transcript are no groups of the division, which has a digest of them.
     """
 
     transcript: Transcript
@@ -149,6 +155,8 @@ class PruningRequest:
     prompt: int
     pause: Callable[[], Awaitable[None]]
     on_progress: Callable[[Progress], None] = lambda progress: None
+    removed: RemovedCalls = field(default_factory=RemovedCalls)
+    older: int = 0
     _attempt: int = 0
     _suffix_works: bool = True
     _parts: list[list[str]] = field(default_factory=list)
@@ -158,7 +166,7 @@ class PruningRequest:
         """Return the answer to an order with the reasons against the answer before; raises PrunerFailed."""
         self._attempt += 1
         reasons = [reason[:LONGEST_REASON] for reason in reasons]
-        if self.pruner.shares_prefix and self._suffix_works:
+        if self.pruner.shares_prefix and self._suffix_works and self.prompt < self.pruner.window:
             shorter = (rows for rows in SHORTER_LISTS if rows < len(self.division.old))
             for rows in (MOST_ROWS, *shorter):
                 messages = self._on_top(reasons, rows)
@@ -168,9 +176,15 @@ class PruningRequest:
 
     def _on_top(self, reasons: Sequence[str], rows: int) -> list[Message]:
         sizes = self._estimates()
-        has_summary = bool(self.division.summaries)
         order = suffix_order(
-            self.division.old, sizes, self.wishes, self.cap, reasons, rows=rows, has_summary=has_summary
+            self.division.old,
+            sizes,
+            self.wishes,
+            self.cap,
+            reasons,
+            rows=rows,
+            has_summary=len(self.division.summaries) > bool(self.older),
+            older=self.older,
         )
         return [*_without_open_calls(self.transcript).messages, {"role": "user", "content": order}]
 
@@ -239,7 +253,7 @@ class PruningRequest:
         if not self.pruner.shares_prefix:
             left -= self.pruner.window // 8  # another model counts differently
         if (room := left - self._part_cap) >= LEAST_ROOM:
-            runs = await self._runs(room)
+            runs = await self._runs(self._material(room), room)
             if len(runs) == 1:  # no next run needs room for a summary
                 return runs
         room = left + self.counter.text(so_far) - 3 * self._part_cap
@@ -247,12 +261,13 @@ class PruningRequest:
             room -= self.pruner.window // 16
         if room < LEAST_ROOM:
             raise PrunerFailed(f"The pruning agent's window of {self.pruner.window} tokens is too small for its order.")
-        return await self._runs(room)
+        runs = await self._runs(self._material(room), room)
+        return runs if len(runs) <= MOST_PARTS else await self._fewer_runs(room)
 
-    async def _runs(self, room: int) -> list[list[str]]:
+    async def _runs(self, blocks: Iterable[str], room: int) -> list[list[str]]:
         runs: list[list[str]] = [[]]
         left = room
-        for block in self._material(room):
+        for block in blocks:
             size = self.counter.text(block)
             if runs[-1] and size > left:
                 runs.append([])
@@ -262,11 +277,33 @@ class PruningRequest:
             await self.pause()
         return runs
 
-    def _material(self, room: int) -> Generator[str, None, None]:
+    async def _fewer_runs(self, room: int) -> list[list[str]]:
+        """Return no more runs than a pruning agent is asked for: large groups cut, else a digest of the oldest too."""
+        runs = await self._runs(self._groups(max(LEAST_ROOM, room // SHARE_OF_TIER)), room)
+        if len(runs) <= MOST_PARTS - 1:
+            return [*([[told]] if (told := self._earlier(room)) else []), *runs]
+        newest = runs[1 - MOST_PARTS :]
+        told = self._earlier(room // 2)
+        older = [each.group for each in self.division.old[: -sum(map(len, newest))]]
+        left = room - self.counter.text(told) - LEAST_ROOM // 2
+        of = self.removed
+        lines = digest(older, self.counter.text, left, of.most_tokens, of.kinds, keeps_errors=of.keeps_errors)
+        return [list(filter(None, [told, shown_summary(lines)])), *newest]
+
+    def _earlier(self, room: int) -> str:
+        """Return the earlier summaries as they are shown, beginning and end of what is too large for the room."""
+        earlier = "" if self._so_far() else carried_by(self.division.summaries).text
+        return shown_summary(_head_and_tail(earlier, room - LEAST_ROOM // 2, self.counter.text)) if earlier else ""
+
+    def _material(self, room: int) -> Iterator[str]:
         """Yield what the pruner has to read, no block larger than the room: an earlier summary first, then groups."""
         earlier = carried_by(self.division.summaries).text
         if earlier and not self._so_far():
             yield from (shown_summary(piece) for piece in _pieces(earlier, room - LEAST_ROOM // 2, self.counter.text))
+        yield from self._groups(room)
+
+    def _groups(self, room: int) -> Iterator[str]:
+        """Yield the groups as they are shown, beginning and end of each that is larger than the room."""
         for numbered in self.division.old:
             text = _head_and_tail(written_out(numbered.group), room - LEAST_ROOM // 2, self.counter.text)
             yield shown(numbered.id, text)
@@ -302,16 +339,19 @@ def suffix_order(
     *,
     rows: int = MOST_ROWS,
     has_summary: bool = False,
+    older: int = 0,
 ) -> str:
     """Return the message that ends the conversation itself, all of which the pruning agent has read already.
 
-    `sizes` are the groups' tokens by id. Of very many groups only the newest have a row of their own.
+    `sizes` are the groups' tokens by id. Of very many groups only the newest have a row of their own; `older` is the
+    number of those before them that have no id at all.
     """
     listed = "\n".join(
         f"{each.id} | {each.group.kind} | {_first_words(each.group)} | {sizes[each.id]}" for each in old[-rows:]
     )
     unlisted = old[:-rows]
-    before = f"{unlisted[0].id} to {unlisted[-1].id} | older groups, not listed one by one\n" if unlisted else ""
+    before = f"the first {older:,} groups | older still, not listed one by one\n" if older else ""
+    before += f"{unlisted[0].id} to {unlisted[-1].id} | older groups, not listed one by one\n" if unlisted else ""
     carry = "\n\nCarry over what the earlier summary in the conversation says." if has_summary else ""
     return (
         "This is a maintenance order of the system, not a request of the user; do not answer the conversation and do "

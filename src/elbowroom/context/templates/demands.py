@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from elbowroom.context.transcript import Message
 
@@ -61,9 +61,13 @@ class TemplateDemands:
     calls_take_turns: bool = False
     """An assistant message with calls is a turn of the assistant too, its results one of the user."""
     user_first: bool = False
-    """Nobody speaks before the user; a system message may."""
+    """No answer stands before the first user message."""
+    user_before_calls: bool = False
+    """No call stands before the first user message."""
     user_needed: bool = False
     """A user message has to be somewhere."""
+    no_answer_alone: bool = False
+    """An answer that is to be continued needs a message before it, from whomever."""
     one_answer_at_end: bool = False
     """A history may end with one assistant message, which is then continued, and not with several."""
     no_user_after_result: bool = False
@@ -75,7 +79,7 @@ class TemplateDemands:
     no_developer_role: bool = False
     """The developer role is refused or lost."""
     results_as_text: bool = False
-    """Tool results are refused or lost."""
+    """Tool results are refused or lost, or the calls before them."""
     one_call_a_message: bool = False
     """Of several calls in one message all but one are refused or lost."""
     portable_ids: bool = False
@@ -87,7 +91,7 @@ class TemplateDemands:
     text_content_only: bool = False
     """Content given as text parts is refused, or written with the brackets around it."""
     drops_text_beside_calls: bool = False
-    """What an assistant says in the same message as a call is lost; `normalise` moves no text to such a place."""
+    """What an assistant says in the same message as a call is lost, or the call is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +116,23 @@ def asked_demands() -> Asking[TemplateDemands]:
     """Ask a template some forty questions; one that fails on a single user message demands nothing."""
     if (yield from _loses("QuestionWord", ASK)):
         return TemplateDemands()
-    knows_results = not (yield from _loses("OutcomeWord", ASK, CALLS, RESULT))
+    knows_results = not (yield from _loses("OutcomeWord SubjectWord", ASK, CALLS, RESULT))
     found = (yield from _system_demands()) | (yield from _content_demands()) | (yield from _turn_demands())
     if knows_results:
         found |= (yield from _tool_demands()) | (yield from _tool_turn_demands(found))
     return TemplateDemands(**found, results_as_text=not knows_results)
+
+
+def asked_without_tools() -> Asking[TemplateDemands]:
+    """Ask what the template demands where no tools are on offer: some take then what they refuse with tools."""
+    asking = asked_demands()
+    question = next(asking)
+    while True:
+        answer = yield Question(question.messages, ())
+        try:
+            question = asking.send(answer)
+        except StopIteration as end:
+            return cast("TemplateDemands", end.value)
 
 
 def _system_demands() -> Asking[dict[str, bool]]:
@@ -183,37 +199,35 @@ def _turn_demands() -> Asking[dict[str, bool]]:
     """Ask which role may or must follow which, in histories without tools."""
     return {
         "roles_alternate": (yield from _any(_refuses(ASK, ASK_AGAIN), _refuses(ASK, ANSWER, ADD, ASK_AGAIN))),
-        "user_first": (yield from _loses("AnswerWord QuestionWord", ANSWER, ASK)),
-        "user_needed": (yield from _any(_loses("InstructionWord", SYSTEM), _refuses(ANSWER), _refuses(SYSTEM, ANSWER))),
+        "user_first": (yield from _any(_loses("AnswerWord QuestionWord", ANSWER, ASK), _takes_first_for_user())),
+        "user_needed": (yield from _any(_loses("InstructionWord", SYSTEM), _refuses(SYSTEM, ANSWER))),
+        "no_answer_alone": (yield from _refuses(ANSWER)),
         "one_answer_at_end": not (yield from _refuses(ASK, ANSWER)) and (yield from _refuses(ASK, ANSWER, ADD)),
     }
 
 
 def _tool_demands() -> Asking[dict[str, bool]]:
-    shows_calls = not (yield from _loses("SubjectWord", ASK, CALLS, RESULT))
-    two = "OutcomeWord FindingWord SubjectWord MatterWord" if shows_calls else "OutcomeWord FindingWord"
-    remark = _calls(CALL, content="RemarkWord")
+    two = "OutcomeWord FindingWord SubjectWord MatterWord"
+    remark, both = _calls(CALL, content="RemarkWord"), "RemarkWord SubjectWord"
     long_id = _calls(_call("SubjectWord", LONG_ID)), _result("OutcomeWord", LONG_ID)
     return {
         "one_call_a_message": (yield from _loses(two, ASK, _calls(CALL, SECOND_CALL), RESULT, SECOND_RESULT)),
         "portable_ids": (yield from _refuses(ASK, *long_id)),
         "drops_text_beside_calls": (
-            yield from _any(
-                _loses("RemarkWord", ASK, remark, RESULT), _loses("RemarkWord", ASK, remark, RESULT, ANSWER, ASK_AGAIN)
-            )
+            yield from _any(_loses(both, ASK, remark, RESULT), _loses(both, ASK, remark, RESULT, ANSWER, ASK_AGAIN))
         ),
     }
 
 
 def _tool_turn_demands(found: dict[str, bool]) -> Asking[dict[str, bool]]:
     """Ask again the questions of `_turn_demands` and `_system_demands`, around calls and results."""
-    loses_calls = yield from _loses("SubjectWord", ASK, CALLS, RESULT)
-    words = "OutcomeWord" if loses_calls else "OutcomeWord SubjectWord"
+    words = "OutcomeWord SubjectWord"
     shows_tools = yield from _shows_tools(ASK, CALLS, RESULT)
     alternate = found["roles_alternate"]
     return {
         "system_as_user": found["system_as_user"] or (yield from _loses("InstructionWord", SYSTEM, ASK, CALLS, RESULT)),
-        "user_first": found["user_first"] or (yield from _loses(words, CALLS, RESULT, ANSWER, ASK)),
+        "user_before_calls": (yield from _loses(words, CALLS, RESULT, ASK))
+        and (yield from _loses(words, CALLS, RESULT, ANSWER, ASK)),
         "user_needed": found["user_needed"]
         or (yield from _loses(words, CALLS, RESULT))
         or (shows_tools and not (yield from _shows_tools(CALLS, RESULT))),
@@ -239,6 +253,12 @@ def _loses(words: str, *messages: Message) -> Asking[bool]:
     wanted = words.split()
     texts = yield from _texts(messages)
     return any(text is None or any(word not in text for word in wanted) for text in texts)
+
+
+def _takes_first_for_user() -> Asking[bool]:
+    """Tell whether an answer that comes first is written as the user's, as some templates do beside tools."""
+    as_user = yield from _texts((_says("user", ANSWER["content"]), ASK))
+    return any(one == other for one, other in zip((yield from _texts((ANSWER, ASK))), as_user, strict=True))
 
 
 def _shows_tools(*messages: Message) -> Asking[bool]:

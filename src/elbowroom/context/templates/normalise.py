@@ -4,15 +4,14 @@ First `repair` makes every call have exactly one result; then each demand of the
 """
 
 import functools
-import hashlib
+import itertools
 import re
-import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from elbowroom.context.templates.demands import TemplateDemands
+from elbowroom.context.templates.repair import LENGTH, portable_id, repair, reported
 from elbowroom.context.transcript import (
-    BLANK_LINE,
     SYSTEM_ROLES,
     Group,
     Message,
@@ -20,13 +19,10 @@ from elbowroom.context.transcript import (
     calls_of,
     flattened,
     is_blank,
-    is_text,
     joined,
     merged,
-    parts_of,
-    text_of,
+    uses_tools,
     with_calls,
-    with_safe_calls,
 )
 
 NO_ANSWER = "(no answer)"
@@ -40,14 +36,6 @@ ACKNOWLEDGED: Message = {"role": "assistant", "content": "Understood."}
 
 Turn = Literal["user", "assistant"]
 
-MISSING_RESULT = "Error: the call was interrupted, and no result of it is known."
-"""The result that the model reads for a call that nobody answered."""
-
-Answers = dict[tuple[int, int], Message]
-"""Tool messages by the call that they answer: the place of its message, and its place among that message's calls."""
-
-ALPHABET = string.digits + string.ascii_letters
-LENGTH = 9
 PORTABLE = re.compile(rf"[0-9A-Za-z]{{{LENGTH}}}")
 
 
@@ -57,84 +45,11 @@ def normalise(messages: Iterable[Message], demands: TemplateDemands) -> list[Mes
     The same history becomes the same messages on every turn. Messages that need no change are returned as the same
     objects, a second pass changes nothing, and no message that came in is changed itself.
     """
-    result = repair(messages)
+    history = list(messages)
+    result = repair(history) if uses_tools(history) else history
     for step in _steps(demands):
         result = step(result)
     return result
-
-
-def repair(messages: Iterable[Message]) -> list[Message]:
-    """Return the history with every tool call answered exactly once, right after its message and in call order.
-
-    Results without a call before them, and second results of one call, are dropped. Calls without a result get
-    `MISSING_RESULT`. Ids that are empty or already taken are replaced by new ones, at the call and its result alike,
-    and by the same ones on every turn. Arguments that are no JSON object become one that holds their text. Sound
-    messages are returned as the same objects.
-    """
-    history = list(messages)
-    if not any("tool_calls" in message or message.get("role") == "tool" for message in history):
-        return history
-    safe = [with_safe_calls(message) for message in history]
-    answers = answers_in(safe)
-    taken: set[str] = set()
-    repaired: list[Message] = []
-    for at, message in enumerate(safe):
-        if message.get("role") == "tool":
-            continue
-        calls = [with_free_id(call, taken) for call in calls_of(message)]
-        repaired.append(with_calls(message, calls) if calls else message)
-        repaired.extend(_result_for(call, answers.get((at, position))) for position, call in enumerate(calls))
-    return repaired
-
-
-def answers_in(messages: Sequence[Message]) -> Answers:
-    """Find which tool message answers which call; those with the call's id come first, then those without an id."""
-    answers: Answers = {}
-    for with_id in (True, False):
-        for at, message in enumerate(messages):
-            if message.get("role") != "tool" or bool(message.get("tool_call_id")) is not with_id:
-                continue
-            call = _open_call(messages, at, answers)
-            if call is not None:
-                answers[call] = message
-    return answers
-
-
-def _open_call(messages: Sequence[Message], result: int, answers: Answers) -> tuple[int, int] | None:
-    """Find the first open call with a result's id in the latest message before the result that has such a call.
-
-    A result without an id belongs to the latest message with calls, and to no earlier one.
-    """
-    call_id = messages[result].get("tool_call_id")
-    for at in range(result - 1, -1, -1):
-        calls = calls_of(messages[at])
-        for position, call in enumerate(calls):
-            if (at, position) not in answers and (not call_id or call.get("id") == call_id):
-                return at, position
-        if calls and not call_id:
-            return None
-    return None
-
-
-def with_free_id(call: Mapping[str, Any], taken: set[str]) -> Mapping[str, Any]:
-    """Return the call under its own id, or under a new one if that is empty or taken; add the id to `taken`.
-
-    The new id is derived from what the call says, so that it stays the same when older calls are cut off.
-    """
-    present = call.get("id")
-    own = present if isinstance(present, str) else ""
-    call_id, attempt = own, 0
-    while not call_id or call_id in taken:
-        attempt += 1
-        call_id = _portable_id(own, call["function"]["name"], call["function"]["arguments"], str(attempt))
-    taken.add(call_id)
-    return call if call_id == present else {**call, "id": call_id}
-
-
-def _result_for(call: Mapping[str, Any], found: Message | None) -> Message:
-    if found is None:
-        return {"role": "tool", "tool_call_id": call["id"], "content": MISSING_RESULT}
-    return found if found.get("tool_call_id") == call["id"] else {**found, "tool_call_id": call["id"]}
 
 
 def _steps(demands: TemplateDemands) -> list[Callable[[list[Message]], list[Message]]]:
@@ -144,12 +59,14 @@ def _steps(demands: TemplateDemands) -> list[Callable[[list[Message]], list[Mess
         (demands.no_null_content, _null_as_empty),
         (demands.text_content_only, _parts_as_text),
         (demands.results_as_text, _results_as_text),
+        (demands.drops_text_beside_calls, _text_before_calls),
         (demands.one_call_a_message, _one_call_a_message),
         (demands.system_first_only or demands.system_as_user, _one_system_message),
         (demands.system_as_user, _system_as_user),
         (demands.no_empty_answer, _without_empty_answers),
         (demands.user_needed, _with_some_user),
-        (demands.user_first, _with_user_first),
+        (demands.no_answer_alone, _with_more_than_an_answer),
+        (demands.user_first or demands.user_before_calls, lambda messages: _with_user_first(messages, demands)),
         (demands.no_user_after_result and not demands.roles_alternate, _with_answers_to_results),
         (demands.one_answer_at_end, _with_one_answer_at_end),
         (demands.roles_alternate, lambda messages: _alternating(messages, demands)),
@@ -200,12 +117,21 @@ def _told(group: Group) -> Iterator[Message]:
 
 
 def _report(call: Mapping[str, Any], result: Message) -> str | list[Any]:
-    """Write a call and its result; parts of the result that are no text stay parts."""
-    function, text = call["function"], text_of(result)
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    written = f"Result of {function['name']}, called with {function['arguments']}:{BLANK_LINE}{fence}\n{text}\n{fence}"
-    media = [part for part in parts_of(result.get("content")) if not is_text(part)]
-    return [{"type": "text", "text": written}, *media] if media else written
+    function = call["function"]
+    return reported(f"Result of {function['name']}, called with {function['arguments']}", result)
+
+
+def _text_before_calls(messages: list[Message]) -> list[Message]:
+    """Let what the assistant says beside calls be a message of its own before them."""
+    return [part for message in messages for part in _text_and_calls(message)]
+
+
+def _text_and_calls(message: Message) -> Iterator[Message]:
+    if not message.get("tool_calls") or is_blank(message.get("content")):
+        yield message
+        return
+    yield {"role": "assistant", "content": message["content"]}
+    yield {**message, "content": ""}
 
 
 def _one_call_a_message(messages: Sequence[Message]) -> list[Message]:
@@ -281,12 +207,28 @@ def _with_some_user(messages: list[Message]) -> list[Message]:
     return [*messages[:at], CONTINUE, *messages[at:]]
 
 
-def _with_user_first(messages: list[Message]) -> list[Message]:
-    """Put `CONTINUE` before anybody else who would speak first; system messages may stand before it."""
+def _with_more_than_an_answer(messages: list[Message]) -> list[Message]:
+    """Put `CONTINUE` before answers that are the whole history."""
+    return messages if any(not _is_plain_answer(message) for message in messages) else [CONTINUE, *messages]
+
+
+def _is_plain_answer(message: Message) -> bool:
+    return message.get("role") == "assistant" and not message.get("tool_calls")
+
+
+def _with_user_first(messages: list[Message], demands: TemplateDemands) -> list[Message]:
+    """Put `CONTINUE` before an answer or a call that would stand before the first user message.
+
+    An answer at the end of the history does not count: it is continued, and no turn of its own.
+    """
     at = _after_system(messages)
-    if at == len(messages) or messages[at].get("role") == "user":
-        return messages
-    return [*messages[:at], CONTINUE, *messages[at:]]
+    spoken = list(itertools.takewhile(lambda message: message.get("role") != "user", messages[at:]))
+    if spoken and at + len(spoken) == len(messages) and _is_plain_answer(spoken[-1]):
+        spoken.pop()
+    has_answer, has_call = any(map(_is_plain_answer, spoken)), any(message.get("tool_calls") for message in spoken)
+    if (demands.user_first and has_answer) or (demands.user_before_calls and has_call):
+        return [*messages[:at], CONTINUE, *messages[at:]]
+    return messages
 
 
 def _with_answers_to_results(messages: list[Message]) -> list[Message]:
@@ -308,19 +250,22 @@ def _with_one_answer_at_end(messages: list[Message]) -> list[Message]:
     return [*messages[:start], functools.reduce(merged, messages[start:])]
 
 
-def _alternating(messages: Iterable[Message], demands: TemplateDemands) -> list[Message]:
+def _alternating(messages: Sequence[Message], demands: TemplateDemands) -> list[Message]:
     """Let user and assistant take turns, the user first.
 
     Neighbouring messages of one role become one. Where calls or results stand between them, a neutral message of the
-    other role is put in.
+    other role is put in. An answer at the end with no turn before it stays: it is continued, and no turn of its own.
     """
     result: list[Message] = []
     last: Turn = "assistant"
-    for message in messages:
+    has_begun = False
+    for at, message in enumerate(messages):
         turn = _turn_of(message, result, demands)
-        if turn is None:
+        is_continued_alone = not has_begun and at == len(messages) - 1 and _is_plain_answer(message)
+        if turn is None or is_continued_alone:
             result.append(message)
             continue
+        has_begun = True
         if turn == last:
             if result and _may_merge(result[-1], message, demands):
                 result[-1] = merged(result[-1], message)
@@ -355,24 +300,13 @@ def _with_portable_ids(messages: list[Message]) -> list[Message]:
 
 def _with_portable_id(message: Message) -> Message:
     if message.get("role") == "tool" and not _is_portable(message["tool_call_id"]):
-        return {**message, "tool_call_id": _portable_id(message["tool_call_id"])}
+        return {**message, "tool_call_id": portable_id(message["tool_call_id"])}
     calls = calls_of(message)
     if not calls:
         return message
-    portable = [call if _is_portable(call["id"]) else {**call, "id": _portable_id(call["id"])} for call in calls]
+    portable = [call if _is_portable(call["id"]) else {**call, "id": portable_id(call["id"])} for call in calls]
     return with_calls(message, portable)
 
 
 def _is_portable(call_id: object) -> bool:
     return isinstance(call_id, str) and PORTABLE.fullmatch(call_id) is not None
-
-
-def _portable_id(*seed: str) -> str:
-    """Return nine letters and digits derived from the seed alone: the same on every turn and every machine."""
-    digest = hashlib.sha256("\0".join(seed).encode("utf-8", "surrogatepass")).digest()
-    number = int.from_bytes(digest, "big")
-    letters = []
-    for _ in range(LENGTH):
-        number, letter = divmod(number, len(ALPHABET))
-        letters.append(ALPHABET[letter])
-    return "".join(letters)

@@ -5,7 +5,7 @@ import collections
 import hashlib
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -219,6 +219,22 @@ CALLS_AT_ONCE: Final = 8
 MARK: Final = re.compile(r"<\|[^|<>\s]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]|</?s>")
 """Texts that may be one token of a model: only before those that are can a prompt be cut."""
 MARKS_TRIED: Final = 16
+PIECES_AT_ONCE: Final = 100
+"""So many pieces are asked for before others have their turn."""
+
+
+def _marks_in(prompt: str) -> list[str]:
+    """Return the texts in a prompt that are most likely one token each."""
+    return [mark for mark, _ in collections.Counter(MARK.findall(prompt)).most_common(MARKS_TRIED)]
+
+
+def _cut(prompt: str, marks: Sequence[str]) -> list[str]:
+    """Return the prompt cut before each of these expressions."""
+    return [piece for piece in re.split(f"(?={'|'.join(marks)})", prompt) if piece]
+
+
+def _in_groups(pieces: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (pieces[start : start + PIECES_AT_ONCE] for start in range(0, len(pieces), PIECES_AT_ONCE))
 
 
 class RpcCounter:
@@ -243,16 +259,19 @@ class RpcCounter:
         except UpstreamError as error:
             raise CannotCount(error.message) from error
         added = await self._count("")  # where begin-of-text is put before every text, a prompt has it once
-        pieces = await self._pieces(prompt, added)
-        counts = await asyncio.gather(*(self._count(piece) for piece in pieces))
-        return TokenCount(sum(counts) - added * (len(counts) - 1), "engine")
+        pieces = collections.Counter(await self._pieces(prompt, added))
+        tokens = added
+        for some in _in_groups(list(pieces)):
+            counts = await asyncio.gather(*map(self._count, some))
+            tokens += sum((count - added) * pieces[piece] for piece, count in zip(some, counts, strict=True))
+        return TokenCount(tokens, "engine")
 
     async def _pieces(self, prompt: str, added: int) -> list[str]:
         """Cut the prompt before texts that are one token to this model, so that most pieces are known already."""
-        found = [mark for mark, _ in collections.Counter(MARK.findall(prompt)).most_common(MARKS_TRIED)]
+        found = await asyncio.to_thread(_marks_in, prompt)
         sizes = await asyncio.gather(*(self._count(mark) for mark in found))
         marks = [re.escape(mark) for mark, size in zip(found, sizes, strict=True) if size - added == 1]
-        return [piece for piece in re.split(f"(?={'|'.join(marks)})", prompt) if piece] if marks else [prompt]
+        return await asyncio.to_thread(_cut, prompt, marks) if marks else [prompt]
 
     async def _count(self, text: str) -> int:
         digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

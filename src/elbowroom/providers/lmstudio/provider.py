@@ -205,7 +205,8 @@ def parse_v1_models(rows: Sequence[Any], provider: str) -> list[ModelInfo]:
 
 
 def _v1_model(row: Row, provider: str) -> ModelInfo:
-    instances = _windows_of_instances(row.get("loaded_instances"))
+    loaded = _configs_of_instances(row.get("loaded_instances"))
+    instances = {instance: window for instance, config in loaded.items() if (window := _size(config["context_length"]))}
     key: str = row["key"]
     return ModelInfo(
         id=key,
@@ -222,17 +223,18 @@ def _v1_model(row: Row, provider: str) -> ModelInfo:
         key=key,
         size_bytes=_size(row.get("size_bytes")),
         format=_text(row.get("format")),
+        slots=min(filter(None, (_size(config.get("parallel")) for config in loaded.values())), default=None),
     )
 
 
-def _windows_of_instances(instances: Any) -> dict[str, int]:
-    windows = {}
+def _configs_of_instances(instances: Any) -> dict[str, Row]:
+    """Return how instances were loaded, by their ids; those without a window are left out."""
+    configs: dict[str, Row] = {}
     for instance in instances if isinstance(instances, list) else []:
         config = instance.get("config") if isinstance(instance, dict) else None
-        window = _size(config.get("context_length")) if isinstance(config, dict) else None
-        if window and isinstance(instance.get("id"), str):
-            windows[instance["id"]] = window
-    return windows
+        if isinstance(config, dict) and _size(config.get("context_length")) and isinstance(instance.get("id"), str):
+            configs[instance["id"]] = config
+    return configs
 
 
 def _v1_capabilities(capabilities: Any) -> frozenset[str]:

@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import aiohttp
 
@@ -21,6 +21,10 @@ from elbowroom.tokens.templates import arguments_as_object, canonical_message
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 CLOSE_SECONDS = 0.5
+MANY, MANY_TOOLS = 500, 50
+"""Messages and tools from which on a call is written in a thread."""
+MOST_CHARACTERS: Final = 4_000_000
+"""More than a window holds; sending it would hold up the event loop."""
 
 
 class SocketLost(Exception):
@@ -57,12 +61,13 @@ class RpcSocket:
         """Whether calls can be made."""
         return not (self._socket.closed or self._reader.done())
 
-    async def ask(self, call: Mapping[str, Any]) -> dict[str, Any]:
+    async def ask(self, call: Mapping[str, Any], *, is_large: bool = False) -> dict[str, Any]:
         """Send a call and return the frame that answers it. Raises SocketLost, or aiohttp's errors."""
         call_id: int = call["callId"]
+        text = await asyncio.to_thread(json.dumps, call) if is_large else json.dumps(call)
         answer = self._calls[call_id] = asyncio.get_running_loop().create_future()
         try:
-            await self._socket.send_str(json.dumps(call))
+            await self._socket.send_str(text)
             frame: dict[str, Any] = await answer
             return frame
         finally:
@@ -155,13 +160,19 @@ class LMStudioRpc:
         Raises RpcError for messages that this interface cannot carry, such as images.
         """
         self._refuse_while_paused()
+        _check_length(sum(len(text) for message in messages if isinstance(text := message.get("content"), str)))
         options: dict[str, Any] = {"omitBosToken": True}
         if tools:
             options["toolDefinitions"] = list(tools)
-        history = {"messages": [_to_history(message) for message in messages]}
+        history = {"messages": await _converted(messages)}
         stack: dict[str, Any] = {"layers": []}
         result = await self._call(
-            "applyPromptTemplate", model, history=history, predictionConfigStack=stack, opts=options
+            "applyPromptTemplate",
+            model,
+            is_large=len(messages) >= MANY or len(tools) >= MANY_TOOLS,
+            history=history,
+            predictionConfigStack=stack,
+            opts=options,
         )
         if not isinstance(prompt := result.get("formatted"), str):
             raise RpcError("LM Studio answered applyPromptTemplate without a prompt.")
@@ -169,6 +180,7 @@ class LMStudioRpc:
 
     async def tokenize(self, model: str, text: str) -> list[int]:
         """Return the tokens of a text."""
+        _check_length(len(text))
         tokens = (await self._call("tokenize", model, inputString=text)).get("tokens")
         if not isinstance(tokens, list):
             raise RpcError("LM Studio answered tokenize without tokens.")
@@ -185,7 +197,7 @@ class LMStudioRpc:
         if self._socket is not None:
             await self._socket.close()
 
-    async def _call(self, endpoint: str, model: str, **parameters: Any) -> dict[str, Any]:
+    async def _call(self, endpoint: str, model: str, *, is_large: bool = False, **parameters: Any) -> dict[str, Any]:
         self._refuse_while_paused()
         specifier = {"type": "query", "query": {"identifier": model}}
         call = {
@@ -198,7 +210,7 @@ class LMStudioRpc:
             async with asyncio.timeout(self._patience.connect):
                 socket = await self._connected()
             async with asyncio.timeout(self._patience.answer):
-                answer = await socket.ask(call)
+                answer = await socket.ask(call, is_large=is_large)
         except TimeoutError as error:
             await self._give_up()
             raise RpcError(f"LM Studio did not answer {endpoint} at {self._url} in time.") from error
@@ -251,6 +263,18 @@ def _login(api_key: str | None) -> dict[str, Any]:
         return {"authVersion": 1, "clientIdentifier": parts["identifier"], "clientPasskey": parts["passkey"]}
     guest = {"clientIdentifier": f"guest:{secrets.token_hex(16)}", "clientPasskey": secrets.token_hex(16)}
     return {"authVersion": 1, **guest}
+
+
+def _check_length(characters: int) -> None:
+    if characters > MOST_CHARACTERS:
+        raise RpcError(f"A prompt of {characters:,} characters is too long for LM Studio's counting.")
+
+
+async def _converted(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages in the form of this interface; the loop goes on while many are converted."""
+    if len(messages) < MANY:
+        return list(map(_to_history, messages))
+    return await asyncio.to_thread(lambda: list(map(_to_history, messages)))
 
 
 def _to_history(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ def add_kept_routes(app: web.Application, base: str, end: str) -> None:
 async def show_output(request: web.Request) -> web.StreamResponse:
     """Answer with an output of one of the caller's tools as the tool returned it, be it text or an image."""
     outputs, owner, wanted = request.app[SHARED].store.tool_outputs, owner_asking(request), request.match_info["ref"]
+    await request.app[SHARED].store.ready()
     ref = await outputs.find(owner, wanted)
     if ref is None:
         raise NotFound(
@@ -66,15 +67,18 @@ async def _send_text(request: web.Request, ref: ToolOutputRef, blocks: AsyncIter
 
 async def list_memories(request: web.Request) -> web.Response:
     """List what agents remember of the caller, the newest first; with `agent` what this one remembers."""
-    found = await memories_of(request.app[SHARED].store.memories, owner_asking(request), _agents(request))
+    store, owner = request.app[SHARED].store, owner_asking(request)
+    await store.ready()
+    found = await memories_of(store.memories, owner, _agents(request))
     data = [described(agent, memory) for agent, memory in found]
     return web.json_response({"object": "list", "data": data}, dumps=to_json)
 
 
 async def forget_memory(request: web.Request) -> web.Response:
-    """Delete one memory of the caller. Raises NotFound."""
-    wanted, memories = request.match_info["id"], request.app[SHARED].store.memories
-    if not await delete_memory(memories, owner_asking(request), _agents(request), wanted):
+    """Delete one memory of the caller. Raises NotFound and StoreOpening."""
+    wanted, store, owner = request.match_info["id"], request.app[SHARED].store, owner_asking(request)
+    await store.ready()
+    if not await delete_memory(store.memories, owner, _agents(request), wanted):
         raise NotFound(
             f"There is no memory {wanted[:40]!r} here, or it is somebody else's. GET /api/memories lists those that "
             "there are; for an agent that was removed from the settings, name it as in ?agent=writer."

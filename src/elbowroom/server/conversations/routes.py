@@ -86,6 +86,7 @@ async def list_conversations(request: web.Request) -> web.Response:
 async def _rows(request: web.Request, search: str, before: float | None, limit: int) -> list[ConversationRow]:
     """Return the caller's conversations; a search ends one of the same caller that is still under way."""
     owner, searches = owner_asking(request), request.app[SEARCHES]
+    await request.app[SHARED].store.ready()
     asking = _conversations(request).rows(owner, search=search, before=before, limit=limit)
     if not search:
         return await asking
@@ -209,8 +210,13 @@ def owner_asking(request: web.Request) -> str:
 
 
 async def _asked(request: web.Request, question: Callable[[str, str], Awaitable[Found | None]]) -> Found:
-    """Return the answer to a question about the caller's conversation that the address names. Raises NotFound."""
-    found = await question(owner_asking(request), conversation_name(request.match_info["id"]))
+    """Return the answer to a question about the caller's conversation that the address names.
+
+    Raises NotFound and StoreOpening.
+    """
+    owner, named = owner_asking(request), conversation_name(request.match_info["id"])
+    await request.app[SHARED].store.ready()
+    found = await question(owner, named)
     if found is None:
         raise _unknown(request)
     return found

@@ -39,8 +39,8 @@ async def create_message(request: web.Request) -> web.StreamResponse:
     """Answer one request with the agent or raw model that it names."""
     asked = await _asked(request)
     note_target(asked.target)
-    settings = run_settings_of(request.app)
     chat = asked.request.chat
+    settings = run_settings_of(request.app).for_caller(chat.caller)
     encoder = MessageEncoder(chat.model, asked.request.thinking, settings.compaction.notices)
     if chat.stream:
         stream = EventStream(request, asked.target.name, encoder.keep_alive)

@@ -3,25 +3,27 @@
 // options: a list's name; more: a label for what is not on it; rare: folded away at first.
 
 export const SECTIONS = {
-  server: ["Server", "Where elbowroom listens and whom it lets in."],
+  compaction: ["Compaction", "When a conversation fills its window, a summary replaces its older part. The originals are kept."],
   vault: ["Vault", "The folder of notes that agents may work in."],
   memory: ["Memory", "What agents remember beyond a conversation."],
   tool_output: ["Tool results", "How much of the window they may take."],
   store: ["Store", "What is kept on this computer, and for how long."],
-  compaction: ["When a conversation fills its window", "A summary replaces its older part; the originals are kept."],
+  mcp_servers: ["MCP servers", ""],
+  server: ["Server", "Where elbowroom listens and whom it lets in."],
 };
 
 const HINTS = {
   compaction: {
-    pruning_agent: ["Pruning agent", "Who decides what stays and writes the summary.", { widget: "select", options: "pruners" }],
-    threshold_ratio: ["Compact from", "A share from 0.6 to 0.88. 0.8 is 80 %.", { unit: "of the window" }],
-    model: ["Model for summaries", "Empty: the pruning agent’s own.", { widget: "model", options: "models" }],
-    notices: ["Notices", "How chat programs hear of it. “auto” suits all."],
+    pruning_agent: ["Pruning agent", "It decides what stays and writes the summary. Usually the agent that answers the chat: its model is loaded already and knows the chat. A smaller one is faster, if both fit in memory.", { options: "pruners" }],
+    threshold_ratio: ["Compact from", "So full may the window be. At the red mark, 90 %, an answer is stopped. Earlier: shorter waits, more often. Later: more stays word for word.", { widget: "mark" }],
+    model: ["Model for summaries", "", { widget: "model", options: "models", none: "The pruning agent’s own", rare: true }],
+    notices: ["Notices in the chat", "How the chat program shows that a compaction runs."],
     retain_last_turns: ["Turns kept word for word", "Empty: as many as fit."],
     enabled: ["Compact conversations", "Off: what no longer fits gets an error."],
-    auto: ["By itself", "Off: only when you ask for it."],
-    background: ["While you read", "Behind an answer, so that the next one begins at once."],
-    max_restarts: ["Most continuations of one answer", "", { rare: true }],
+    auto: ["Compact automatically", "Off: only when a program asks for it."],
+    background: ["Compact in the background", "After an answer, while you read it, so that the next one begins at once."],
+    max_restarts: ["Most continuations of one answer", "How often an answer that was stopped goes on by itself.", { rare: true }],
+    max_pruning_seconds: ["Longest wait for the pruning agent", "0: no limit.", { unit: "seconds", rare: true }],
     summary_prompt: ["Summary prompt", "In place of the built-in words.", { widget: "area", rare: true }],
     summary_directives: ["Summary directives", "One a line, in addition.", { rare: true }],
     retain_prompt: ["What to keep: prompt", "In place of the built-in words.", { widget: "area", rare: true }],
@@ -32,15 +34,15 @@ const HINTS = {
     id: ["ID", "What programs send as model."],
     enabled: ["Offered to clients"],
     instructions: ["Instructions", "Told to the model before every conversation.", { widget: "area", rows: 7 }],
-    provider: ["Provider", "", { widget: "select", options: "providers" }],
+    provider: ["Provider", "The server that runs the model.", { options: "providers", rare: true }],
     model: ["Model", "", { widget: "model", options: "models" }],
-    tools: ["Tools", "", { widget: "choices", options: "tools" }],
+    tools: ["Tools", "", { widget: "choices", options: "tools", vault: true }],
     agent_tools: ["Agents it can ask", "", { widget: "choices", options: "otherAgents" }],
     mcp: ["MCP servers", "", { widget: "choices", options: "mcp", more: "Single tools, as server/tool, one a line" }],
-    max_turns: ["Most model calls per request"],
-    client_tools: ["Tools of the chat program", "pass: as they come; slim: shortened; drop: left out."],
+    max_turns: ["Most model calls per request", "", { rare: true }],
+    client_tools: ["Tools of the chat program", "What becomes of the tools that it sends along. Short descriptions save room."],
     handoffs: ["Agents it can hand over to", "", { widget: "choices", options: "otherAgents", rare: true }],
-    tool_timeout: ["Longest call of a tool", "", { unit: "seconds", rare: true }],
+    tool_timeout: ["Longest time for a tool", "", { unit: "seconds", rare: true }],
     tool_name: ["Its name as a tool", "Empty: ask_ and its ID.", { rare: true }],
     tool_description: ["Its description as a tool", "", { widget: "area", rare: true }],
     sampling: ["Sampling", "Where the chat program sends no value.", { rare: true, more: "Other parameters" }],
@@ -73,6 +75,8 @@ const HINTS = {
     allowed_origins: ["Web pages that may call", "One origin a line."],
     client_tools: ["Tools of the chat program", "For models without an agent."],
     calls_in_text: ["Take calls written as text", "Where they name a tool that was offered.", { rare: true }],
+    calls_in_text: ["Take calls written as text", "Where they name a tool that was offered.", { rare: true }],
+    task_history: ["What titles are made from", "ends: the first and last exchange. whole: all that fits.", { rare: true }],
     tool_events: ["Tell what tools do", "A status in the chat for each call and its result.", { rare: true }],
   },
   vault: {
@@ -83,9 +87,9 @@ const HINTS = {
   },
   memory: {
     enabled: ["Agents may remember"],
-    max_tokens: ["Most that is told of it", "", { unit: "tokens" }],
-    flush: ["Save before a compaction"],
-    flush_threshold: ["How long before", "", { unit: "tokens", rare: true }],
+    max_tokens: ["Most room for memories", "In each request.", { unit: "tokens" }],
+    flush: ["Save what matters before a compaction"],
+    flush_threshold: ["Begin before the mark by", "", { unit: "tokens", rare: true }],
     flush_seconds: ["Longest time for it", "", { unit: "seconds", rare: true }],
   },
   store: {
@@ -97,7 +101,7 @@ const HINTS = {
   tool_output: {
     enabled: ["Keep results and shorten old ones"],
     context_budget_tokens: ["Room in the window", "0: worked out from the window.", { unit: "tokens" }],
-    max_message_bytes: ["Most of one result", "Less where the window has less room.", { unit: "bytes" }],
+    max_message_bytes: ["Longest result", "Less where the window has less room.", { unit: "bytes" }],
     max_line_length: ["Longest line", "", { unit: "characters" }],
     recent_calls_to_keep: ["Latest calls left alone", "", { rare: true }],
     keep_last_turns: ["Latest steps left alone", "", { rare: true }],
@@ -119,5 +123,7 @@ export function hintOf(path) {
 export const WORDS = {
   plan: "by the pruning agent", retry: "by the pruning agent, at its second try", digest: "by code, without a model",
   "last messages": "only the last messages kept",
+  auto: "Automatic: a status line, for Obsidian lines of text", event: "A status line", content: "Lines of text in the answer", comment: "Comments, which no program shows", off: "None",
+  pass: "Unchanged", slim: "With short descriptions", drop: "Left out",
   lmstudio: "LM Studio", ollama: "Ollama", openai: "OpenAI-compatible",
 };

@@ -2,17 +2,17 @@
 import { confirm, button, h, heading, busy } from "./dom.js";
 import { Form } from "./form.js";
 
-export function editor({ main, back, title, form, remove }) {
-  const made = new Form({
-    ...form,
-    more: [
-      h("a.button.quiet", { href: back[0], onclick: () => made.mark(false) }, "Cancel"),
-      remove && button("Delete", async (event) => {
-        const pressed = event.currentTarget;
-        if (await confirm(remove.title, remove.text, "Delete")) await busy(pressed, async () => { await remove.run(); made.mark(false); });
-      }, "danger quiet"),
-    ],
-  });
-  main.append(h("p.back", h("a", { href: back[0] }, back[1])), heading(title), made.element);
-  return made;
+export function editor({ main, back, title, form, remove, actions = [] }) {
+	const made = new Form({
+		...form,
+		more: [
+			h("a.button.quiet", { href: back[0], onclick: () => made.mark(false) }, "Cancel"),
+			remove && button("Delete", async (event) => {
+				const pressed = event.currentTarget;
+				if (await confirm(remove.title, remove.text, "Delete")) await busy(pressed, async () => { await remove.run(); made.mark(false); });
+			}, "danger quiet"),
+		],
+	});
+	main.append(h("p.back", h("a", { href: back[0] }, back[1])), heading(title, ...actions), h("div.panel", made.element));
+	return made;
 }

@@ -108,10 +108,16 @@ async def find_response(shared: Shared, owner: str, response_id: str) -> KeptRes
 
 
 async def find_responses(shared: Shared, owner: str, response_ids: Iterable[str]) -> list[KeptResponse]:
-    """Return the owner's responses with these ids as far as they have said something; read a conversation once."""
+    """Return the owner's responses with these ids as far as they have said something; read a conversation once.
+
+    Raises StoreOpening.
+    """
     kept, found = shared.store.conversations, list[KeptResponse]()
     read: dict[str, tuple[Conversation, ConversationTree]] = {}
-    for turn in map(turn_of, response_ids):
+    turns = list(map(turn_of, response_ids))
+    if turns:
+        await shared.store.ready()
+    for turn in turns:
         is_running = shared.running.is_running(owner, turn)
         holder = await kept.holder(owner, turn)
         if holder is not None and holder not in read and (conversation := await kept.read(owner, holder)) is not None:

@@ -90,14 +90,14 @@ class Asked:
     @property
     def is_kept(self) -> bool:
         """Tell whether its answer is a turn that is to be kept."""
-        return self.request.stores and is_turn(self.target, self.chat)
+        return self.request.stores and is_turn(self.target, self.chat) and not self.chat.caller.is_temporary
 
 
 async def create_response(request: web.Request) -> web.StreamResponse:
     """Answer one request with the agent or raw model that it names."""
     asked = await _asked(request)
     note_target(asked.target)
-    settings = run_settings_of(request.app)
+    settings = run_settings_of(request.app).for_caller(asked.chat.caller)
     encoder = _encoder(settings, asked)
     if asked.request.stream:
         stream = EventStream(request, asked.target.name)

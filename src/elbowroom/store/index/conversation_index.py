@@ -272,6 +272,12 @@ class ConversationIndex:
         self.delete(Deleted(conversation))
         return True
 
+    def stays(self, conversation: str) -> None:
+        """Have a conversation read again that was to be deleted and was not."""
+        if conversation in self._deleted:
+            del self._deleted[conversation]
+            self.read_again(conversation)
+
     def read_again(self, conversation: str) -> None:
         """Have a conversation read again from the database, since keys of it are gone."""
         if self.drop(conversation):

@@ -27,19 +27,22 @@ class StoredConversations(Protocol):
 
 
 async def fill(index: ConversationIndex, stored: StoredConversations) -> None:
-    """Read until the index has all that it may have, and what is to be read again. Raises StoreUnavailable."""
+    """Read until the index has all that it may have, and what is to be read again, or until it forgets all.
+
+    What is noted has to be in the database before this begins. Raises StoreUnavailable.
+    """
     generation, after = index.generation, None
-    while index.wants_more or index.to_read:
+    while index.generation == generation and (index.wants_more or index.to_read):
         began = time.monotonic()
         some = list(islice(index.to_read, MOST_AT_ONCE))
         found = await (stored.indexed_again(some) if some else stored.indexed(after))
-        if index.generation != generation:  # all was forgotten meanwhile
-            generation, after = index.generation, None
-            continue
         if not some:
             after = (found[-1].used, found[-1].id) if found else None
         for one in found:
-            await _take(index, one)
+            if index.generation == generation:
+                await _take(index, one)
+        if index.generation != generation:  # all was forgotten meanwhile
+            return
         for gone in set(some).difference(one.id for one in found):
             index.is_gone(gone)
         is_end = not some and not found

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, Table, insert, select
+from sqlalchemy import Connection, Row, Select, Table, insert, select, update
 
 from elbowroom.context import conversation as kinds
 from elbowroom.context.conversation import (
@@ -21,9 +21,10 @@ from elbowroom.context.conversation import (
 from elbowroom.store.base import StoreUnavailable, encoded, owner_key
 from elbowroom.store.changes import KeptChange, TurnDeleted, is_sound_id, left_out
 from elbowroom.store.index import IndexedConversation
-from elbowroom.store.sql.database import Database, reading, writing
+from elbowroom.store.sql.database import Database, browsing, reading, writing
 from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from, selected
 from elbowroom.store.sql.finding import known_of, longest_known, page_of_index, searched, some_of_index
+from elbowroom.store.sql.limits import GOING, delete_messages
 from elbowroom.store.sql.pages import read_message, read_page
 from elbowroom.store.sql.reading import conversation_row, read_conversation, read_overview, read_queue, read_turns
 from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
@@ -50,6 +51,15 @@ class SqlConversations:
         for statement in interrupting():
             connection.execute(statement)
 
+    @writing
+    def delete_some(self, connection: Connection, conversation: str) -> bool:
+        """Delete some messages of a conversation that is to be deleted; tell whether there are more.
+
+        Until it is deleted as a whole it counts as used before all others, and goes with the next limits.
+        """
+        connection.execute(update(conversations).filter_by(id=conversation).values(updated=GOING))
+        return delete_messages(connection, conversation)
+
     async def write(self, changes: Sequence[KeptChange]) -> None:
         """Write changes in order, all or nothing; those that refer to nothing, or that are refused, are left out."""
         await self.database.on_writer(partial(self._write, changes))
@@ -66,12 +76,12 @@ class SqlConversations:
             found = longest_known(connection, owner_key(owner), keys, common)
         return known_of(connection, found, keys) if found else None
 
-    @reading
+    @browsing
     def indexed(self, connection: Connection, after: tuple[float, str] | None) -> list[IndexedConversation]:
         """Return some conversations with their keys, those used last first, after the last one of the page before."""
         return page_of_index(connection, after)
 
-    @reading
+    @browsing
     def indexed_again(self, connection: Connection, ids: Sequence[str]) -> list[IndexedConversation]:
         """Return these conversations with their keys, as far as they are there."""
         return some_of_index(connection, ids)
@@ -95,16 +105,16 @@ class SqlConversations:
             statement = statement.where(conversations.c.updated < before)
         if search:
             return await self.database.search(lambda connection: searched(connection, statement, search, size))
-        found = await self.database.read(lambda connection: connection.execute(statement.limit(size)).all())
+        found = await self.database.browse(lambda connection: connection.execute(statement.limit(size)).all())
         return list(map(conversation_row, found))
 
-    @reading
+    @browsing
     def find(self, connection: Connection, owner: str, conversation: str) -> ConversationRow | None:
         """Return the conversation with this id, or else with this name."""
         row = _found(connection, owner, conversation)
         return conversation_row(row) if row else None
 
-    @reading
+    @browsing
     def holder(self, connection: Connection, owner: str, turn: str) -> str | None:
         """Return the id of the conversation that has the turn with this id."""
         if not is_sound_id(turn):
@@ -114,25 +124,25 @@ class SqlConversations:
         found: str | None = connection.scalar(statement.where(own, turns.c.id == turn))
         return found
 
-    @reading
+    @browsing
     def read(self, connection: Connection, owner: str, conversation: str) -> Conversation | None:
         """Return all of the conversation with this id, or else with this name."""
         row = _found(connection, owner, conversation)
         return read_conversation(connection, row) if row else None
 
-    @reading
+    @browsing
     def overview(self, connection: Connection, owner: str, conversation: str) -> Overview | None:
         """Return what the conversation with this id, or else with this name, is."""
         row = _found(connection, owner, conversation)
         return read_overview(connection, row) if row else None
 
-    @reading
+    @browsing
     def page(self, connection: Connection, owner: str, conversation: str, wanted: PageWanted) -> MessagePage | None:
         """Return some messages of the conversation with this id, or else with this name."""
         row = _found(connection, owner, conversation)
         return read_page(connection, row, wanted) if row else None
 
-    @reading
+    @browsing
     def message(self, connection: Connection, owner: str, conversation: str, message: str) -> MessagePage | None:
         """Return one message, alone on its page, of the conversation with this id, or else with this name."""
         row = _found(connection, owner, conversation)

@@ -1,11 +1,11 @@
-"""The database: opened and checked once, then asked on threads of its own: one writes, two read, one searches."""
+"""The database: opened once, then asked on threads of its own, on which turns wait for nobody who reads or searches."""
 
 import asyncio
 import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial, wraps
@@ -15,13 +15,28 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 from sqlalchemy import Connection, Engine
 
 from elbowroom.store.base import SCHEMA_VERSION, StoreDamaged, StoreUnavailable
-from elbowroom.store.lock import prepare_file, set_aside
-from elbowroom.store.sql.dialect import check, create_engines, plain_errors, stopped_when
+from elbowroom.store.lock import (
+    doubt_about,
+    forget_doubt,
+    has_log,
+    may_be_written,
+    note_doubt,
+    prepare_file,
+    set_aside,
+)
+from elbowroom.store.sql.dialect import UNWRITABLE, check, create_engines, plain_errors, stopped_when
 from elbowroom.store.sql.schema import bring_up_to_date, load_migrations, make_tables, version_of
 
 log = logging.getLogger(__name__)
 READERS: Final = 2
-"""How many questions are answered at the same time, each on a thread with a connection of its own."""
+"""How many questions of turns are answered at the same time, each on a thread with a connection of its own."""
+BROWSERS: Final = 2
+"""How many questions of people who list, read and export conversations are."""
+CONNECTIONS: Final = READERS + BROWSERS + 1
+"""How many connections read; one of them searches."""
+ASKED_SECONDS: Final = 1.0
+REST_SECONDS: Final = 0.01
+"""Until so long after the last question or change, a check of the file rests so long every few milliseconds."""
 LATER_AGAIN_SECONDS: Final = 60.0
 MIGRATING: Final = threading.Lock()
 """Held while tables change: Alembic knows one migration in a process."""
@@ -30,28 +45,35 @@ Result = TypeVar("Result")
 
 
 class Database:
-    """An open database that has been found sound, in a file or in memory; made by `open`, given back by `aclose`.
+    """An open database in a file or in memory; made by `open`, given back by `aclose`.
 
     Everything that is begun is finished, also when its caller is cancelled; only a search is given up. `set_aside` is
-    the new name of a damaged file in whose place this one was begun.
+    the new name of a damaged file in whose place this one was begun. `is_read_only` tells that the file could not be
+    written when it was opened, and `is_unchecked` that the last process did not close it and nobody has checked it.
     """
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.set_aside: Path | None = None
+        self.is_read_only = False
+        self.is_unchecked = False
         self._writing = ThreadPoolExecutor(1, "store-writer")
         self._reading = ThreadPoolExecutor(READERS, "store-reader") if path else self._writing
+        self._browsing = ThreadPoolExecutor(BROWSERS, "store-browser") if path else self._writing
         self._searching = ThreadPoolExecutor(1, "store-searcher") if path else self._writing
         self._readers: Engine
         self._writer: Engine
         self._next_later = 0.0
+        self._last_asked = 0.0
         self._is_closed = False
+        self._is_check_over = threading.Event()
 
     @classmethod
     async def open(cls, path: Path | None) -> Self:
         """Open the file, or make it with its folder; a damaged one is set aside first, and the log says so.
 
-        Without a path it is in memory. Raises StoreUnavailable.
+        The whole file is read only where something in it could not be read before. One that cannot be written is
+        opened for reading. Without a path it is in memory. Raises StoreUnavailable.
         """
         database = cls(path)
         try:
@@ -62,8 +84,12 @@ class Database:
         return database
 
     async def read(self, question: Callable[[Connection], Result]) -> Result:
-        """Answer a question on a thread that reads, in one transaction. Raises StoreUnavailable."""
+        """Answer a question of a turn on a thread that reads, in one transaction. Raises StoreUnavailable."""
         return await self._on(self._reading, partial(_transact, self._readers, question))
+
+    async def browse(self, question: Callable[[Connection], Result]) -> Result:
+        """Answer a question that no turn waits for, on other threads, in one transaction. Raises StoreUnavailable."""
+        return await self._on(self._browsing, partial(_transact, self._readers, question))
 
     async def search(self, question: Callable[[Connection], Result]) -> Result:
         """Answer a question that may read all rows, one at a time, so that other questions never wait for it.
@@ -95,19 +121,70 @@ class Database:
         if not self._is_closed and time.monotonic() >= self._next_later:
             self._writing.submit(self._try, change)
 
+    async def check(self) -> None:
+        """Read the whole file, while others wait for nothing, where the last process did not close it.
+
+        Raises StoreDamaged, and StoreUnavailable where that is stopped: then the next process does it.
+        """
+        if self.path is None or not self.is_unchecked:
+            return
+        began, done = time.monotonic(), Future[None]()
+        # A daemon, since SQLite before 3.41 cannot be stopped everywhere, and the end of a process waits for others.
+        threading.Thread(target=self._check, args=(self.path, done), name="store-checker", daemon=True).start()
+        await asyncio.wrap_future(done)
+        self.is_unchecked = False
+        log.info(
+            "The store %s was not closed when elbowroom last ended. It has been checked and is sound (%.1f s).",
+            self.path,
+            time.monotonic() - began,
+        )
+
+    def stop_check(self) -> None:
+        """Stop reading the whole file."""
+        self._is_check_over.set()
+
+    def can_be_written_again(self) -> bool:
+        """Tell whether the file could not be written when it was opened, and can be now."""
+        return self.is_read_only and self.path is not None and may_be_written(self.path)
+
     async def aclose(self) -> None:
         """Finish what is under way, and close every connection."""
+        self.stop_check()
         self._is_closed = True
         await asyncio.to_thread(self._close)
 
     async def _on(self, threads: Executor, work: Callable[[], Result]) -> Result:
         if self._is_closed:
             raise StoreUnavailable("it has been closed")
+        self._last_asked = time.monotonic()
         with plain_errors():
-            future = asyncio.wrap_future(threads.submit(work))
+            future = asyncio.wrap_future(threads.submit(self._noting_damage, work))
         future.add_done_callback(_seen)
         await asyncio.wait([future])  # which cancels nothing
         return future.result()
+
+    def _noting_damage(self, work: Callable[[], Result]) -> Result:
+        """Do work; where something cannot be read, the whole file is checked when it is opened the next time."""
+        try:
+            return work()
+        except StoreDamaged:
+            if self.path is not None:
+                note_doubt(self.path, "suspected")
+            raise
+
+    def _check(self, path: Path, done: "Future[None]") -> None:
+        try:
+            self._noting_damage(partial(check, path, self._gives_way))
+            forget_doubt(path)
+            done.set_result(None)
+        except StoreUnavailable as error:
+            done.set_exception(error)
+
+    def _gives_way(self) -> bool:
+        """Rest a moment where somebody has just asked for something; tell whether the check is to be stopped."""
+        if time.monotonic() - self._last_asked < ASKED_SECONDS:
+            self._is_check_over.wait(REST_SECONDS)
+        return self._is_check_over.is_set()
 
     def _search(self, question: Callable[[Connection], Result], is_given_up: threading.Event) -> Result:
         def is_over() -> bool:
@@ -140,24 +217,43 @@ class Database:
 
     def _open_sound(self) -> None:
         with plain_errors():
+            was_closed = self.path is None or not has_log(self.path)
             if self.path:
                 prepare_file(self.path)
-            self._readers, self._writer = create_engines(self.path, READERS + 1)
+                self.is_read_only = not may_be_written(self.path)
+            self._readers, self._writer = create_engines(self.path, CONNECTIONS, is_read_only=self.is_read_only)
             with self._readers.begin() as connection:
-                check(connection)
                 version = version_of(connection)
-            if version == 0:
-                with self._writer.begin() as connection:
-                    make_tables(connection)
-            elif version < SCHEMA_VERSION:
-                load_migrations()
-                with MIGRATING, self._writer.begin() as connection:
-                    bring_up_to_date(connection)
+            if self.path:
+                self._look_at_doubt(self.path, was_closed=was_closed)
+            if version < SCHEMA_VERSION:
+                self._make_current(version)
+
+    def _look_at_doubt(self, path: Path, *, was_closed: bool) -> None:
+        """Check the whole file where something in it could not be read, and have it checked later after a crash."""
+        doubt = doubt_about(path)
+        if doubt == "suspected":
+            check(path, lambda: False)
+            forget_doubt(path)
+        elif doubt == "unclean" or not was_closed:
+            note_doubt(path, "unclean")
+            self.is_unchecked = True
+
+    def _make_current(self, version: int) -> None:
+        """Make the tables, or bring those of an older version up to date."""
+        if self.is_read_only:
+            raise StoreUnavailable("it has not the tables of this version, and it cannot be written", UNWRITABLE)
+        if version == 0:
+            with self._writer.begin() as connection:
+                make_tables(connection)
+        else:
+            load_migrations()
+            with MIGRATING, self._writer.begin() as connection:
+                bring_up_to_date(connection)
 
     def _close(self) -> None:
-        self._searching.shutdown()
-        self._reading.shutdown()
-        self._writing.shutdown()
+        for threads in (self._searching, self._browsing, self._reading, self._writing):
+            threads.shutdown()
         self._close_engines()
 
     def _close_engines(self) -> None:
@@ -180,11 +276,23 @@ Rows = TypeVar("Rows", bound=OnDatabase)
 def reading(
     question: Callable[Concatenate[Rows, Connection, Given], Result],
 ) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
-    """Let a method that takes a connection be awaited without one: it is answered on a thread that reads."""
+    """Let a method that takes a connection be awaited without one: it is answered on a thread for turns."""
 
     @wraps(question)
     async def ask(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
         return await rows.database.read(lambda connection: question(rows, connection, *args, **named))
+
+    return ask
+
+
+def browsing(
+    question: Callable[Concatenate[Rows, Connection, Given], Result],
+) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
+    """Let a method that takes a connection be awaited without one: it is answered on a thread no turn waits for."""
+
+    @wraps(question)
+    async def ask(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
+        return await rows.database.browse(lambda connection: question(rows, connection, *args, **named))
 
     return ask
 

@@ -4,7 +4,7 @@ import errno
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -26,12 +26,14 @@ from sqlalchemy import (
     event,
     func,
     literal,
+    literal_column,
 )
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, Dialect
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState, QueuePool
 
 from elbowroom.store.base import StoreDamaged, StoreUnavailable
+from elbowroom.store.lock import has_log
 
 log = logging.getLogger(__name__)
 BUSY_MILLISECONDS: Final = 2000
@@ -79,17 +81,23 @@ Values = Mapping[str, Any]
 Name = TypeVar("Name", str, int)
 
 
-def create_engines(path: Path | None, readers: int) -> tuple[Engine, Engine]:
+def create_engines(path: Path | None, readers: int, *, is_read_only: bool = False) -> tuple[Engine, Engine]:
     """Return an engine that reads and one that writes on its only connection; in memory both are the same.
 
-    Errors never quote the values that were to be written.
+    One that `is_read_only` refuses what is to be written. Errors never quote the values that were to be written.
     """
     if path is None:
-        engine = _engine(":memory:", 1, (), "BEGIN")
+        engine = _engine(URL.create("sqlite", database=":memory:"), 1, (), "BEGIN")
         return engine, engine
+    if is_read_only:
+        # Without a log beside it nobody writes the file; SQLite needs to be told, for it cannot make files of its own.
+        query = {"uri": "true", "mode": "ro"} | ({} if has_log(path) else {"immutable": "1"})
+        url = URL.create("sqlite", database=path.absolute().as_uri(), query=query)
+        return _engine(url, readers, READING, "BEGIN"), _engine(url, 1, READING, "BEGIN IMMEDIATE")
     if sqlite3.sqlite_version_info < WAL_RESET_FIXED:
         log.debug("SQLite %s has a flaw that only two programs on one file would come upon.", sqlite3.sqlite_version)
-    return _engine(str(path), readers, READING, "BEGIN"), _engine(str(path), 1, WRITING, "BEGIN IMMEDIATE")
+    url = URL.create("sqlite", database=str(path))
+    return _engine(url, readers, READING, "BEGIN"), _engine(url, 1, WRITING, "BEGIN IMMEDIATE")
 
 
 def skipping(statement: Insert) -> Insert:
@@ -139,9 +147,14 @@ def role_of(fields: ColumnElement[Any]) -> ColumnElement[Any]:
     return case((func.json_valid(fields) == 1, func.json_extract(fields, "$.role")), else_=literal(""))
 
 
-def check(connection: Connection) -> None:
-    """Read the whole file. Raises StoreDamaged with the first thing that is wrong with it."""
-    answer = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+def check(path: Path, is_over: Callable[[], bool]) -> None:
+    """Read the whole file on a connection of its own, until this is true, which is asked every few milliseconds.
+
+    Raises StoreDamaged with the first thing that is wrong with it, and StoreUnavailable where it is given up.
+    """
+    with plain_errors(), closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        connection.set_progress_handler(is_over, STEPS_BETWEEN_LOOKS)
+        (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if answer != "ok":
         raise StoreDamaged(" ".join(str(answer).split()))
 
@@ -158,6 +171,11 @@ def content_bytes(connection: Connection) -> int:
 def number_from(connection: Connection, table: Table, first: int) -> None:
     """Let the numbers that an empty table gives out begin here."""
     connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table.name, first - 1))
+
+
+def newest_first(table: Table) -> ColumnElement[Any]:
+    """Return what orders rows by when they were inserted, the last first, whatever the clock said then."""
+    return literal_column(f"{table.name}.rowid").desc()
 
 
 @contextmanager
@@ -178,6 +196,8 @@ def plain_errors() -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise _unavailable(error.orig) from error
+    except RecursionError:  # a mistake of elbowroom's, for which the database is not to be closed
+        raise
     except (SQLAlchemyError, sqlite3.Error, OSError, *OF_THE_DRIVER) as error:
         raise _unavailable(error) from error
 
@@ -187,9 +207,9 @@ def is_refusal(error: StoreUnavailable) -> bool:
     return isinstance(error.__cause__, REFUSED)
 
 
-def _engine(name: str, connections: int, pragmas: Sequence[str], begin: str) -> Engine:
+def _engine(url: URL, connections: int, pragmas: Sequence[str], begin: str) -> Engine:
     engine = create_engine(
-        URL.create("sqlite", database=name),
+        url,
         paramstyle="named",
         # The transaction is begun below, not by the driver; a connection wanders between the store's own threads.
         connect_args={"isolation_level": None, "check_same_thread": False},

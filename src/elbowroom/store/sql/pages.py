@@ -4,6 +4,7 @@ A branch is walked in SQL, from its end back by the keys of its places; what is 
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +31,7 @@ from sqlalchemy.types import TypeEngine
 from elbowroom.context.branch import ConversationTree, never_shown
 from elbowroom.context.conversation import KeptMessage, MessagePage, PageWanted
 from elbowroom.context.transcript import SYSTEM_ROLES
+from elbowroom.store.changes import is_sound_id
 from elbowroom.store.message_parts import UNREADABLE
 from elbowroom.store.sql.dialect import batched
 from elbowroom.store.sql.reading import kept_messages, numbered_from_one
@@ -87,6 +89,8 @@ def read_message(connection: Connection, conversation: Row[Any], message: str) -
 
 def _message(connection: Connection, conversation: str, message: str) -> Row[Any] | None:
     own = messages.c
+    if not is_sound_id(message):
+        return None
     return connection.execute(select(messages).where(own.id == message, own.conversation == conversation)).first()
 
 
@@ -191,7 +195,11 @@ def _depth(connection: Connection, conversation: str, end: Place, cursor: Row[An
     """Return how far from the end the message at the cursor stands, or beside what; without one, the beginning."""
     path, most = _path(), _count(connection, conversation)
     given = _given(conversation, end, most)
+    passed: set[str] = set()
     while cursor is not None:
+        if cursor.id in passed:
+            return most  # another program has made a ring
+        passed.add(cursor.id)
         own = path.c.turn == cursor.turn if cursor.turn else path.c.number == cursor.number
         depth = connection.scalar(select(path.c.depth).where(own).limit(1), given)
         if depth is not None:
@@ -293,24 +301,21 @@ def _turns_after(connection: Connection, conversation: str, keys: Sequence[str])
     return [turn for some in batched(keys) for turn in connection.scalars(statement.where(own.parent.in_(some)))]
 
 
-def _systems_after(
-    connection: Connection, conversation: Row[Any], keys: Sequence[str], first: int
-) -> list[KeptMessage]:
+def _systems_after(connection: Connection, conversation: Any, keys: Sequence[str], first: int) -> list[KeptMessage]:
     """Return system messages after these places, and after each other, none with a number below `first`."""
     own = messages.c
-    statement = select(messages).where(
+    statement = select(own.number, own.turn, own.key, own.parent, own.fields).where(
         own.conversation == conversation.id, own.number >= first, own.turn == "", or_(*map(own.fields.like, SYSTEM))
     )
-    found: dict[int, Row[Any]] = {}
-    for some in batched(keys):
-        found |= {row.number: row for row in connection.execute(statement.where(own.parent.in_(some)))}
-    known = set(keys)
-    if new := [row.key for row in found.values() if row.key not in known and _is_system(row)]:
-        return [
-            *_kept(connection, conversation, list(found), []),
-            *_systems_after(connection, conversation, new, first),
-        ]
-    return _kept(connection, conversation, list(found), [])
+    following: dict[str, list[Any]] = defaultdict(list)
+    for row in connection.execute(statement):
+        following[row.parent].append(row)
+    found, reached = set[int](), list(keys)
+    while reached:
+        rows = following.pop(reached.pop(), ())
+        found.update(row.number for row in rows)
+        reached += [row.key for row in rows if row.key is not None and _is_system(row)]
+    return _kept(connection, conversation, sorted(found), [])
 
 
 SYSTEM: Final = [f'%"role":"{role}"%' for role in SYSTEM_ROLES]

@@ -87,7 +87,7 @@ def numbered_from_one(
 
 
 def read_turns(connection: Connection, conversation: str, keys: set[str]) -> list[KeptTurn]:
-    """Return the turns that hold more than a reply and whose answer, or else whose parent, has one of the keys."""
+    """Return the turns that may hold more than their clients have, and whose answer, or else parent, has such a key."""
     # Written so, the index of keys is used, and not all turns of a conversation are read.
     of_it = select(turns).where(turns.c.conversation.concat("") == conversation, turns.c.has_more)
     with_keys = (of_it.where(turns.c.key.in_(some)) for some in batched(["", *filter(is_sound_id, keys)]))
@@ -98,7 +98,7 @@ def read_turns(connection: Connection, conversation: str, keys: set[str]) -> lis
         for row, message, _ in _said(connection, messages.c.turn.in_(some)):
             if not _is_empty(row, message):
                 found[row.turn].append(message)
-    return [_kept_turn(turn, found[turn.id]) for turn in meant if len(found[turn.id]) > 1]
+    return [_kept_turn(turn, found[turn.id]) for turn in meant if len(found[turn.id]) > bool(turn.key)]
 
 
 def conversation_row(row: Row[Any]) -> ConversationRow:

@@ -12,12 +12,15 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.store.base import Limits, decoded_text, encoded, owner_key
+from elbowroom.store.clock import Share
 from elbowroom.store.packed import MOST_MEMORIES, PackedEntry
 from elbowroom.store.sql.database import Database, reading, writing
-from elbowroom.store.sql.dialect import batched
+from elbowroom.store.sql.dialect import batched, newest_first
 from elbowroom.store.sql.schema import ledger_entries, memories, tool_output_uses
 
 log = logging.getLogger(__name__)
+ENTRIES_A_TRANSACTION: Final = 20
+"""How many compactions are deleted at once, so that a chat that wants to write waits little."""
 MOST_IN_MEMORY: Final = 1000
 """How many entries a database in memory has."""
 MOST_ROOMS_IN_MEMORY: Final = 1000
@@ -29,15 +32,15 @@ UNREADABLE: Final = (TypeError, ValueError, RecursionError)
 class SqlLedger:
     """`LedgerRows` in a database; `clock` gives Unix seconds. All methods raise StoreUnavailable.
 
-    The keys of all entries and when each was last used are in memory, so that a conversation that was never compacted
-    costs no query.
+    The keys of all entries are in memory, with the last use of those that were used since the database was opened, so
+    that a conversation that was never compacted costs no query.
     """
 
     def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
         self.database = database
         self._limits = limits
         self._clock = clock
-        self._last_used: dict[str, float] = {}  # replaced where it changes, for others may be reading it
+        self._last_used: dict[str, float | None] = {}  # replaced where it changes, for others may be reading it
         self._replacing = threading.Lock()
 
     async def load(self) -> None:
@@ -57,14 +60,16 @@ class SqlLedger:
         """Keep an entry in place of one with the same key."""
         await self.database.on_writer(partial(self._save, packed))
 
-    async def delete_unused(self) -> None:
-        """Delete entries that nobody used since the days of retention began, and the references to outputs in them."""
-        await self.database.on_writer(self._delete_unused)
+    async def delete_unused(self, today: float) -> None:
+        """Delete entries that nobody used in the days of retention before today, with the references in them."""
+        share = Share("compactions", len(self._last_used), self._limits)
+        while await self.database.on_writer(partial(self._delete_unused, today, share)):
+            pass
 
     @reading
     def _load(self, connection: Connection) -> None:
-        found = connection.execute(select(ledger_entries.c.key, ledger_entries.c.last_used))
-        self._last_used = {row.key: row.last_used for row in found}
+        # The keys alone are in an index: reading another column would read all that was compacted.
+        self._last_used = dict.fromkeys(connection.scalars(select(ledger_entries.c.key)))
 
     @reading
     def _find(self, connection: Connection, keys: Sequence[str]) -> list[Entry]:
@@ -72,12 +77,16 @@ class SqlLedger:
         rows = [
             row for some in batched(keys) for row in connection.execute(select(ledger_entries).where(own.key.in_(some)))
         ]
-        used = [row.key for row in rows if abs(now - self._last_used.get(row.key, now)) >= self._limits.touch_seconds]
+        used = [row.key for row in rows if abs(now - self._last_use(row)) >= self._limits.touch_seconds]
         if used:
             with self._replacing:
                 self._last_used = self._last_used | dict.fromkeys(self._last_used.keys() & used, now)
             self.database.write_later(partial(_touch, used, now))
         return [entry for row in rows if (entry := _entry(row))]
+
+    def _last_use(self, row: Row[Any]) -> float:
+        known = self._last_used.get(row.key)
+        return float(row.last_used) if known is None else known
 
     def _save(self, packed: PackedEntry) -> None:
         entry, now = packed.entry, self._clock()
@@ -88,19 +97,23 @@ class SqlLedger:
         with self._replacing:
             self._last_used = self._last_used | {entry.key: now}
 
-    def _delete_unused(self) -> None:
+    def _delete_unused(self, today: float, share: Share) -> bool:
+        """Delete some of them; tell whether there may be more."""
         own, uses = ledger_entries.c, tool_output_uses.c
-        oldest = self._limits.oldest(self._clock())
         with self.database.writing() as connection:
-            connection.execute(delete(ledger_entries).where(own.last_used < oldest))
+            unused = select(own.key).where(own.last_used < self._limits.oldest(today)).limit(ENTRIES_A_TRANSACTION)
             if self._limits.in_memory:
-                newest = select(own.key).order_by(own.last_used.desc()).limit(MOST_IN_MEMORY)
-                connection.execute(delete(ledger_entries).where(own.key.not_in(newest)))
+                unused = select(own.key).order_by(own.last_used.desc()).limit(-1).offset(MOST_IN_MEMORY)
+            going = connection.scalars(unused).all()
+            share.goes(len(going))
+            for some in batched(going):
+                connection.execute(delete(ledger_entries).where(own.key.in_(some)))
             lost = (uses.place == ledger_entries.name) & uses.key.not_in(select(own.key))
             connection.execute(delete(tool_output_uses).where(lost))
-            left = set(connection.scalars(select(own.key)))
         with self._replacing:
-            self._last_used = {key: used for key, used in self._last_used.items() if key in left}
+            gone = set(going)
+            self._last_used = {key: used for key, used in self._last_used.items() if key not in gone}
+        return len(going) == ENTRIES_A_TRANSACTION
 
 
 def replace_uses(connection: Connection, place: str, key: str, ids: Iterable[str]) -> None:
@@ -148,7 +161,7 @@ class SqlMemories:
     def save(self, connection: Connection, room: str, memory: Memory) -> None:
         """Keep a memory in place of one with the same id; the oldest of a room that are too many go."""
         own, key = memories.c, owner_key(room)
-        newest = select(own.id).where(own.room == key).order_by(own.saved.desc(), own.id).limit(MOST_MEMORIES)
+        newest = select(own.id).where(own.room == key).order_by(newest_first(memories)).limit(MOST_MEMORIES)
         connection.execute(delete(memories).filter_by(room=key, id=memory.id))
         values = {"room": key, "id": memory.id, "text": encoded(memory.text), "saved": memory.saved}
         connection.execute(insert(memories).values(**values))

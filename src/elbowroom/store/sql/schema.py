@@ -143,7 +143,7 @@ turns: Final = Table(
     Column("status", String, nullable=False, comment="streaming, complete or interrupted"),
     Column("began", Float, nullable=False, comment="seconds since 1970"),
     Column("ended", Float, comment="seconds since 1970"),
-    Column("has_more", Boolean, nullable=False, comment="it holds more than a single reply"),
+    Column("has_more", Boolean, nullable=False, comment="it may hold more than its client has"),
 )
 Index("turns_by_conversation", turns.c.conversation)
 Index("turns_by_key", turns.c.key)

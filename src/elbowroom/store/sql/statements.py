@@ -156,6 +156,12 @@ FILL_WINDOW: Final = (
     .values({name: bound(name) for name in FILL})
 )
 COMPACT: Final = _inserting(compactions, {}, _is_there(conversations, "conversation"))
+_SAME_COMPACTION: Final = select(compactions.c.conversation).where(
+    compactions.c.conversation == bound("conversation"),
+    compactions.c.before == bound("before"),
+    compactions.c.after == bound("after"),
+)
+REUSE: Final = _inserting(compactions, {}, and_(_is_there(conversations, "conversation"), ~_SAME_COMPACTION.exists()))
 COUNT_COMPACTION: Final = (
     update(conversations)
     .where(conversations.c.id == bound("conversation"))
@@ -209,7 +215,8 @@ def interrupting() -> list[Update | Delete]:
         update(queue).where(queue.c.turn != "").values(turn=""),
         update(message_parts).where(message_parts.c.message.in_(streaming)).values(status="interrupted"),
         update(messages).where(messages.c.status == "streaming").values(status="interrupted"),
-        update(turns).where(turns.c.id.in_(unfinished)).values(status="interrupted"),
+        # Its client may not have got all that is kept.
+        update(turns).where(turns.c.id.in_(unfinished)).values(status="interrupted", has_more=true()),
     ]
 
 

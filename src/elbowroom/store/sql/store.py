@@ -2,26 +2,28 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
-from elbowroom.store.base import Limits, StoreUnavailable, TrackedTasks
+from elbowroom.store.base import Limits, StoreDamaged, StoreUnavailable, TrackedTasks
+from elbowroom.store.clock import WatchedClock
 from elbowroom.store.sql.conversations import SqlConversations
 from elbowroom.store.sql.database import Database
-from elbowroom.store.sql.limits import ConversationLimits, ToolOutputLimits
+from elbowroom.store.sql.limits import ConversationLimits, ToolOutputLimits, trusted_time
 from elbowroom.store.sql.outputs import SqlToolOutputs
 from elbowroom.store.sql.rows import SqlLedger, SqlMemories
 from elbowroom.store.sql.text_index import AGAIN_SECONDS, TextIndex
 
 log = logging.getLogger(__name__)
+LONGEST_WAIT_SECONDS: Final = 1.0
+"""How long the end waits for a check of the file; SQLite before 3.41 cannot be stopped in parts of it."""
 
 
 class SqlStore:
-    """An open database; made by `open`, given back by `aclose`. `clock` gives Unix seconds."""
+    """An open database; made by `open`, given back by `aclose`."""
 
-    def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database, limits: Limits, clock: WatchedClock) -> None:
         self.ledger = SqlLedger(database, limits, clock)
         self.tool_outputs = SqlToolOutputs(database, limits, clock)
         self.memories = SqlMemories(database)
@@ -35,20 +37,27 @@ class SqlStore:
         self._clock = clock
         self._tasks = TrackedTasks()
         self._limiting: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._limited = clock()
+        self._may_delete = True
 
     @classmethod
-    async def open(
-        cls, path: Path | None, limits: Limits | None = None, clock: Callable[[], float] = time.time
-    ) -> Self:
+    async def open(cls, path: Path | None, limits: Limits | None = None, clock: WatchedClock | None = None) -> Self:
         """Open the database at this path, or make it, and begin to apply the limits; without a path it is in memory.
 
         Raises StoreUnavailable.
         """
-        database = await Database.open(path)
-        store = cls(database, limits or Limits(), clock)
+        limits, clock = limits or Limits(), clock or WatchedClock()
         try:
-            await store._delete_unused_entries()
+            return await cls._open(path, limits, clock)
+        except StoreDamaged:  # which is noted: this time the whole file is read first
+            return await cls._open(path, limits, clock)
+
+    @classmethod
+    async def _open(cls, path: Path | None, limits: Limits, clock: WatchedClock) -> Self:
+        database = await Database.open(path)
+        store = cls(database, limits, clock)
+        try:
             await store.ledger.load()
         except BaseException:
             await database.aclose()
@@ -67,9 +76,22 @@ class SqlStore:
         """Tell whether what is written outlives the process."""
         return self._database.path is not None
 
-    def ask_before_deleting(self, may_go: Callable[[str], bool]) -> None:
-        """Ask this before a conversation goes because of the limits, and again once it is gone."""
+    def can_be_written_again(self) -> bool:
+        """Tell whether the file could not be written when it was opened, and can be now."""
+        return self._database.can_be_written_again()
+
+    def check_soon(self, when_damaged: Callable[[StoreDamaged], object]) -> None:
+        """Check the file in the background where the last process did not close it; call this if it is damaged."""
+        if self._database.is_unchecked and self._checking is None:
+            self._checking = asyncio.create_task(self._check(when_damaged))
+
+    def ask_before_deleting(self, may_go: Callable[[str], bool], stays: Callable[[str], object]) -> None:
+        """Ask `may_go` before a conversation goes because of the limits, and again once it is gone.
+
+        Where it is still there after all, call `stays`.
+        """
         self._conversation_limits.may_go = may_go
+        self._conversation_limits.stays = stays
 
     def has_grown(self) -> None:
         """Apply the limits in the background, unless that was done a short while ago, and index what is new."""
@@ -83,6 +105,10 @@ class SqlStore:
         self._output_limits.stop()
         self._conversation_limits.stop()
         self._index.stop()
+        self._database.stop_check()
+        if self._checking:
+            await asyncio.wait([self._checking], timeout=LONGEST_WAIT_SECONDS)
+            self._checking.cancel()
         await self._tasks.finished()
         await self._database.aclose()
 
@@ -91,15 +117,39 @@ class SqlStore:
         if self.is_durable and (self._indexing is None or self._indexing.done()):
             self._indexing = self._tasks.start(self._index.keep_up(wait))
 
+    async def _check(self, when_damaged: Callable[[StoreDamaged], object]) -> None:
+        try:
+            await self._database.check()
+        except StoreDamaged as damage:
+            when_damaged(damage)
+        except StoreUnavailable as error:
+            log.debug("The store could not be checked: %s", error)
+
     async def _apply_limits(self) -> None:
         self._limited = self._clock()
         try:
-            await self._delete_unused_entries()
-            await self._output_limits.apply()
-            await self._conversation_limits.apply()
+            today = await self._today()
+            self._tell(may_delete=today is not None)
+            if today is None:
+                return
+            await self._delete_unused_entries(today)
+            await self._output_limits.apply(today)
+            await self._conversation_limits.apply(today)
         except StoreUnavailable as error:
             log.debug("The limits of the store could not be applied: %s", error)
 
-    async def _delete_unused_entries(self) -> None:
-        if self._limits.retention_days or self._limits.in_memory:
-            await self.ledger.delete_unused()
+    async def _today(self) -> float | None:
+        """Return the time until which ages are counted, None where nothing may be deleted today."""
+        if self._limits.in_memory:
+            return self._clock()
+        return await self._database.read(lambda connection: trusted_time(connection, self._clock))
+
+    def _tell(self, *, may_delete: bool) -> None:
+        is_limited = self._limits.retention_days or self._limits.max_gb < float("inf")
+        if self._may_delete and not may_delete and is_limited:
+            log.info("Nothing is deleted from the store for a day: the clock was set, or nobody was here for long.")
+        self._may_delete = may_delete
+
+    async def _delete_unused_entries(self, today: float | None) -> None:
+        if today is not None and (self._limits.retention_days or self._limits.in_memory):
+            await self.ledger.delete_unused(today)

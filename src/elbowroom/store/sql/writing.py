@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from elbowroom.context import conversation as kinds
+from elbowroom.context.canonical import question_in
+from elbowroom.context.ledger import REUSED
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.store.base import encoded, owner_key
 from elbowroom.store.changes import UNSOUND, Deleted, KeptChange, TurnDeleted, check, is_sound_id, left_out
@@ -166,8 +168,11 @@ class Plan:
             at=change.at,
             **_details(change.details),
         )
-        self._write(sql.COMPACT, given)
-        self._write(sql.COUNT_COMPACTION, values(conversation=change.conversation))
+        if change.rung == REUSED:
+            self._write(sql.REUSE, given)
+        else:
+            self._write(sql.COMPACT, given)
+            self._write(sql.COUNT_COMPACTION, values(conversation=change.conversation))
         self._use(self._used, change.conversation, change.at)
 
     def end_turn(self, change: kinds.TurnEnded) -> None:
@@ -302,10 +307,13 @@ def _details(details: kinds.CompactionDetails | None) -> dict[str, Any]:
 
 
 def title_of(message: Message) -> str:
-    """Return the beginning of a question, in one line; empty for other messages and such that hold no text."""
+    """Return the beginning of a question, in one line; empty for other messages and such that hold no text.
+
+    Files that a client puts before a question are none of its words.
+    """
     if message.get("role") != "user":
         return ""
-    return " ".join(text_of(message)[: TITLE_CHARACTERS * 4].split())[:TITLE_CHARACTERS].rstrip()
+    return " ".join(question_in(text_of(message))[: TITLE_CHARACTERS * 4].split())[:TITLE_CHARACTERS].rstrip()
 
 
 def heard_message_id(conversation: str, key: str) -> str:

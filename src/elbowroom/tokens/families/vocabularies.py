@@ -89,9 +89,8 @@ def bundled_tokenizer(name: VocabularyName, specials: frozenset[str]) -> Tokeniz
 
 @lru_cache(maxsize=KEPT)
 def _encoding(name: VocabularyName) -> "tiktoken.Encoding":
-    import tiktoken
-
     from elbowroom.tokens.files import SPLIT_PATTERNS
+    from elbowroom.tokens.files.engines import bpe_encoding
 
     vocabulary = VOCABULARIES[name]
     pattern = SPLIT_PATTERNS[vocabulary.split].joined or ""
@@ -101,7 +100,7 @@ def _encoding(name: VocabularyName) -> "tiktoken.Encoding":
     if vocabulary.adds_numbers:
         for number in _numbers():
             ranks.setdefault(number, len(ranks))
-    return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    return bpe_encoding(name, pattern, ranks)
 
 
 def _numbers() -> Iterator[bytes]:

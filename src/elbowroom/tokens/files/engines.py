@@ -1,12 +1,15 @@
 """The engine for every tokenizer that the `tokenizers` library runs."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import tiktoken
 import tokenizers
 
+from elbowroom.errors import is_panic
+from elbowroom.tokens.errors import TokenizerFailed
 from elbowroom.tokens.files.gguf import GgufVocabulary
 from elbowroom.tokens.files.special_tokens import SpecialToken, SplitPatterns
 from elbowroom.tokens.files.tokenizer import special_token_pattern
@@ -33,8 +36,20 @@ class LibraryEngine:
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text."""
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        with panics_as_errors():
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Turn a panic of a library, which is no Exception, into a TokenizerFailed."""
+    try:
+        yield
+    except BaseException as error:
+        if is_panic(error):
+            raise TokenizerFailed(f"The tokenizer's library cannot cut a text into tokens: {error}") from error
+        raise
 
 
 PRINTABLE: Final = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
@@ -48,6 +63,20 @@ BYTE_OF_CHARACTER: Final = {ord(character): byte for byte, character in CHARACTE
 BYTES_OF_UTF8: Final = (*range(0xC0), *range(0xC2, 0xF5))
 
 
+SPACES_TO_COME: Final = r"\s+(?!"
+SPACES_IN_STEPS: Final = r"(?:\s{128}(?=\s))*" + SPACES_TO_COME
+
+
+def bpe_encoding(name: str, pattern: str, ranks: dict[bytes, int]) -> tiktoken.Encoding:
+    """Return an encoding that cuts text into words by a pattern, and words by the ranks of their parts.
+
+    For each space that a look-ahead follows the library remembers a place to go back to, and panics at a million of
+    them. So spaces are taken by the hundred first, which ends at the same place.
+    """
+    in_steps = pattern.replace(SPACES_TO_COME, SPACES_IN_STEPS)
+    return tiktoken.Encoding(name, pat_str=in_steps, mergeable_ranks=ranks, special_tokens={})
+
+
 class FastBpe:
     """Runs a `tiktoken.Encoding` between the special tokens, which are found here."""
 
@@ -59,6 +88,10 @@ class FastBpe:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of one text."""
+        with panics_as_errors():
+            return self._ids(text)
+
+    def _ids(self, text: str) -> list[int]:
         if self._specials is None:
             return self._encode(text)
         ids: list[int] = []
@@ -100,8 +133,7 @@ def fast_bpe(
             ranks[data] = number
         elif patterns.ignores_merges:
             return None
-    encoding = tiktoken.Encoding(name, pat_str=patterns.joined, mergeable_ranks=ranks, special_tokens={})
-    return FastBpe(encoding, special_ids)
+    return FastBpe(bpe_encoding(name, patterns.joined, ranks), special_ids)
 
 
 def merged_tokens(merges: Iterable[str], ids: Mapping[str, int]) -> set[str] | None:

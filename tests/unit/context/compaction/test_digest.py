@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elbowroom.context.compaction.drafts import digest
+from elbowroom.context.compaction.digest import digest
 from elbowroom.context.transcript import Group, Transcript
 
 

@@ -11,7 +11,7 @@ from compacting import FORGETFUL, ScriptedPruner, ladder, size
 
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction.division import Compaction
-from elbowroom.context.templates.normalise import repair
+from elbowroom.context.templates.repair import repair
 from elbowroom.context.transcript import Message, Transcript
 
 BESIDE: Final = Path(__file__).parents[4] / "shared" / "data"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from elbowroom.context.outputs.stubs import is_soft_trimmed, is_stub, ref_of
 from elbowroom.context.outputs.tiers import TierLimits, pruned, tool_budget
-from elbowroom.context.templates.normalise import repair
+from elbowroom.context.templates.repair import repair
 from elbowroom.context.transcript import Message, calls_of, is_json_object, text_of
 from elbowroom.settings.model import ToolOutputSettings
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from random_histories import Json, always_the_same, histories, words_in
 
-from elbowroom.context.templates.normalise import MISSING_RESULT, repair
+from elbowroom.context.templates.repair import MISSING_RESULT, orphans_in, repair
 
 if TYPE_CHECKING:
     from elbowroom.context.transcript import Message
@@ -81,21 +81,55 @@ def test_repair_leaves_the_callers_messages_alone(history: list[Json]) -> None:
 
 @always_the_same
 @given(histories())
-def test_repair_loses_no_word_but_those_of_orphans(history: list[Json]) -> None:
-    """All that users, assistants and calls say is still there, and every result that answers a call."""
-    said = [message for message in history if message["role"] != "tool"]
-    assert words_in(said) <= words_in(repair(history)) <= words_in(history)
+def test_repair_loses_no_word(history: list[Json]) -> None:
+    """All that is said, called and returned is still there, whether a result answers a call or not."""
+    assert words_in(repair(history)) == words_in(history)
 
 
-def test_result_without_call_goes() -> None:
-    """A result that no call before it asked for is left out, also where its call comes later."""
-    assert repair([ASK, result("lost"), BYE]) == [ASK, BYE]
-    assert repair([result("early"), calls(call())]) == [calls(call()), result(MISSING_RESULT)]
+def told(content: str, name: str = "a tool") -> Json:
+    """Return a result without a call, as the user tells it."""
+    return {"role": "user", "content": f"Result of {name}, for no call of this conversation:\n\n```\n{content}\n```"}
 
 
-def test_second_result_of_a_call_goes() -> None:
-    """The first result counts."""
-    assert repair([calls(call()), result("first"), result("second")]) == [calls(call()), result("first")]
+def test_result_without_call_is_told() -> None:
+    """The user tells a result that no call before it asked for, where it stands; also where its call comes later."""
+    assert repair([ASK, result("found"), BYE]) == [ASK, told("found"), BYE]
+    assert repair([ASK, {**result("found"), "name": "read_note"}]) == [ASK, told("found", "read_note")]
+    assert repair([result("early"), calls(call())]) == [told("early"), calls(call()), result(MISSING_RESULT)]
+    assert repair([calls(call()), BYE, result("z", "z")]) == [
+        calls(call()), result(MISSING_RESULT), BYE, told("z"),
+    ]  # fmt: skip
+
+
+def test_second_result_of_a_call_is_told() -> None:
+    """The first result answers the call; the user tells the second after it."""
+    assert repair([calls(call()), result("first"), result("second")]) == [
+        calls(call()),
+        result("first"),
+        told("second"),
+    ]
+    asked = calls(call("a"), call("b"))
+    assert repair([asked, result("A"), result("more"), result("B", "b")]) == [
+        asked, result("A"), result("B", "b"), told("more"),
+    ]  # fmt: skip
+
+
+def test_result_under_a_foreign_id_answers_the_call_before_it() -> None:
+    """Right after the calls, a result whose id is of no call answers the first open one, as an engine renders it."""
+    assert repair([ASK, calls(call("c1")), result("found", "c2"), BYE]) == [
+        ASK, calls(call("c1")), result("found", "c1"), BYE,
+    ]  # fmt: skip
+    asked = calls(call("a"), call("b"))
+    assert repair([asked, result("B", "b"), result("A", "z")]) == [asked, result("A", "a"), result("B", "b")]
+    assert repair([asked, result("A", "y"), result("B", "z"), result("C", "z")]) == [
+        asked, result("A", "a"), result("B", "b"), told("C"),
+    ]  # fmt: skip
+
+
+def test_orphans_are_counted() -> None:
+    """As many as are told by the user."""
+    assert orphans_in([ASK, BYE]) == 0
+    assert orphans_in([calls(call()), result("first"), result("second"), BYE, result("z", "z")]) == 2
 
 
 def test_call_without_result_gets_one() -> None:
@@ -139,7 +173,7 @@ def test_result_without_id_answers_the_call_before_it() -> None:
     nameless = {"role": "tool", "content": "A"}
     assert repair([calls(call("a")), nameless]) == [calls(call("a")), result("A", "a")]
     older = [calls(call("a")), calls(call("b")), result("B", "b")]
-    assert repair([*older, nameless]) == repair(older)
+    assert repair([*older, nameless]) == [*repair(older), told("A")]
 
 
 def test_new_ids_stay_when_the_history_goes_on() -> None:

@@ -91,7 +91,11 @@ class WholeLines:
     def _refused(self, found: re.Match[bytes] | None) -> Iterator[str]:
         if found is not None:
             self._is_answered = True
-            size = f"{LARGEST_MESSAGE // (1024 * 1024)} MB"
-            why = f"The result was larger than {size} and was refused. Ask for less at once, such as a part of it."
-            error = {"code": INVALID_REQUEST, "message": why}
-            yield json.dumps({"jsonrpc": "2.0", "id": int(found[1]), "error": error}) + "\n"
+            yield refusal(int(found[1])) + "\n"
+
+
+def refusal(call: int | str) -> str:
+    """Return the error that stands for the answer to a call where that is too large."""
+    size = f"{LARGEST_MESSAGE // (1024 * 1024)} MB"
+    why = f"The result was larger than {size} and was refused. Ask for less at once, such as a part of it."
+    return json.dumps({"jsonrpc": "2.0", "id": call, "error": {"code": INVALID_REQUEST, "message": why}})

@@ -21,6 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
 from mcp.shared.message import SessionMessage
 
+from elbowroom.agents.tools.mcp.bounded import bound_answer
 from elbowroom.agents.tools.mcp.convert import Call, McpTool, as_tool_result, mcp_tools, mend_tool_list
 from elbowroom.agents.tools.mcp.lines import read_whole_lines
 from elbowroom.agents.tools.tool import ToolResult
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 LONGEST_STDERR_LINE: Final = 4000
 LONGEST_REASON: Final = 200
 LARGEST_EVENT: Final = 256 * 1024 * 1024
-"""Bytes of one event of an HTTP answer; results are kept whole, however large they are."""
+"""Bytes of one event of a packed HTTP answer; all others are bounded before they are read."""
 FOREIGN_LOGGERS: Final = ("mcp", "client", "httpx2", "openai.agents")
 
 Streams = tuple[Any, Any]
@@ -112,14 +113,14 @@ class HttpServer(MCPServerStreamableHttp):
         # How long an answer may take is for each call to say.
         limits = httpx2.Timeout(None, connect=self._patience, write=self._patience)
         hooks = {"response": [self._note_refusal]}
-        async with httpx2.AsyncClient(
-            headers=self._headers, timeout=limits, trust_env=False, event_hooks=hooks
-        ) as client:
+        headers = {"Accept-Encoding": "identity", **self._headers}  # what is packed cannot be bounded
+        async with httpx2.AsyncClient(headers=headers, timeout=limits, trust_env=False, event_hooks=hooks) as client:
             streams = streamable_http_client(self._url, http_client=client, max_sse_event_size=LARGEST_EVENT)
             async with _watched(streams, self._on_end) as watched:
                 yield watched
 
     async def _note_refusal(self, response: httpx2.Response) -> None:
+        bound_answer(response)
         if response.is_error:
             self.refusal = f"HTTP {response.status_code} {response.reason_phrase}".rstrip()
         if response.status_code == HTTPStatus.NOT_FOUND and "mcp-session-id" in response.request.headers:

@@ -23,7 +23,8 @@ from elbowroom.context.outputs import (
     ref_to,
     view_of,
 )
-from elbowroom.context.transcript import Message, text_of, whole_characters, with_text
+from elbowroom.context.transcript import Message, text_of, with_text
+from elbowroom.providers.base import whole_characters
 from elbowroom.settings.model import ToolKind, ToolOutputSettings
 
 LEAST_KEPT: Final = 200

@@ -1,0 +1,1 @@
+"""`elbowroom connect`: sets chat programs up for elbowroom."""

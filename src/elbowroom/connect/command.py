@@ -1,0 +1,180 @@
+"""The command line of `elbowroom connect`."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from elbowroom.connect.clients import CLIENTS, OPEN_WEBUI, USER_HEADERS
+from elbowroom.connect.open_webui import WHERE_KEYS_ARE, Connection, OpenWebUI, taken_back, wanted, with_connection
+from elbowroom.errors import ElbowroomError
+from elbowroom.settings.doubts import own_address, reached_host
+from elbowroom.settings.fields import data_dir
+from elbowroom.settings.load import Flags, load_settings
+
+KEY_VARIABLE: Final = "OPEN_WEBUI_KEY"
+NO_KEY: Final = "none"
+MOST_NAMED: Final = 5
+FILE: Final = "connected.json"
+
+
+def add_connect(
+    add_parser: Callable[..., argparse.ArgumentParser],
+    parents: Sequence[argparse.ArgumentParser],
+    place: Callable[[argparse.Namespace], tuple[Path, bool]],
+    flags: Callable[[argparse.Namespace], Flags],
+) -> None:
+    """Add the command. `place` returns the settings file and whether it was named, `flags` what flags set."""
+    command = add_parser("connect", parents=list(parents), help="set a chat program up for elbowroom")
+    command.add_argument("client", choices=list(CLIENTS), metavar="PROGRAM", help=", ".join(CLIENTS))
+    command.add_argument("--url", required=True, help="where the program is, such as http://127.0.0.1:8080")
+    command.add_argument("--key", default="", help=f"the key of an admin there (default: ${KEY_VARIABLE})")
+    command.add_argument(
+        "--address", default="", help="elbowroom as the program reaches it, where not by --host, --port"
+    )
+    command.add_argument("--people", action="store_true", help="several people use it: keep their chats apart")
+    command.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
+    command.add_argument("--undo", action="store_true", help="put the connection back as it was")
+    command.set_defaults(run=lambda options: run(options, *place(options), flags(options)), log_level="warning")
+
+
+def run(options: argparse.Namespace, path: Path, is_named: bool, flags: Flags) -> int:
+    """Set the connection up, or take it back; print what changes. Raises ElbowroomError."""
+    loaded = load_settings(path, os.environ, flags, must_exist=is_named)
+    server = loaded.settings.server
+    key = options.key or os.environ.get(KEY_VARIABLE, "")
+    if not key:
+        raise ElbowroomError(f"Give the key of an admin with --key or in {KEY_VARIABLE}. {WHERE_KEYS_ARE}")
+    address = options.address or own_address(reached_host(server.host), server.port) + OPEN_WEBUI.path
+    there = OpenWebUI(options.url.rstrip("/"), key)
+    kept = KeptConnection(data_dir(os.environ) / FILE, options.url, address)
+    connections, are_on = there.connections()
+    before = _at(connections, address)
+    if options.undo:
+        after, will_be_on = taken_back(connections, address, kept.before), kept.were_on
+    else:
+        token = server.token.reveal(loaded.folder, os.environ) or NO_KEY
+        headers = {**OPEN_WEBUI.headers, **(USER_HEADERS if options.people else {})}
+        new = wanted(before, before.url if before else address, token, headers)
+        after, will_be_on = with_connection(connections, new), True
+    lines = list(changes(before, _at(after, address)))
+    say(*lines or [f"{OPEN_WEBUI.name} at {there.url} is set up as it should be."])
+    if options.dry_run or not lines:
+        return 0
+    if not options.undo:
+        kept.keep(before, were_on=are_on)
+    there.set_connections(after, are_on=will_be_on)
+    if options.undo:
+        kept.forget()
+        say("Put back as it was.")
+        return 0
+    return _tell_models(there, [one.is_at(address) for one in after].index(True), address)
+
+
+def say(*lines: str) -> None:
+    """Print lines."""
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def _at(connections: Sequence[Connection], address: str) -> Connection | None:
+    return next((one for one in connections if one.is_at(address)), None)
+
+
+def changes(before: Connection | None, now: Connection | None) -> Iterator[str]:
+    """Yield in words what is different; keys are not shown."""
+    if now is None:
+        if before is not None:
+            yield f"- connection {before.url}"
+        return
+    if before is None:
+        yield f"+ connection {now.url}"
+    old, new = dict((before.config if before else None) or {}), dict(now.config or {})
+    if before is not None and before.key != now.key:
+        yield "~ its key"
+    old_headers, new_headers = old.pop("headers", None) or {}, new.pop("headers", None) or {}
+    yield from _different("header ", old_headers, new_headers)
+    yield from _different("", old, new)
+
+
+def _different(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for name in dict.fromkeys([*old, *new]):
+        if old.get(name) != new.get(name):
+            sign = "+" if name not in old else "-" if name not in new else "~"
+            value = old[name] if name not in new else new[name]
+            yield f"{sign}   {what}{name}: {value if isinstance(value, str) else json.dumps(value)}"
+
+
+def _tell_models(there: OpenWebUI, number: int, address: str) -> int:
+    """Say which models arrive; return 1 where none does."""
+    try:
+        models = there.models_of(number)
+    except ElbowroomError:
+        models = []
+    if models:
+        say(f"Done. {OPEN_WEBUI.name} finds {len(models)} models of elbowroom: {', '.join(models[:MOST_NAMED])}.")
+        return 0
+    say(
+        f"Done, but {OPEN_WEBUI.name} finds no models at {address}. Start elbowroom; where {OPEN_WEBUI.name} runs in "
+        "Docker, name it with --address http://host.docker.internal:2345/v1."
+    )
+    return 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeptConnection:
+    """How a connection was before the first change of it, kept in a file for `--undo`."""
+
+    file: Path
+    url: str
+    address: str
+
+    @property
+    def before(self) -> Connection | None:
+        """Return the connection as it was; None where there was none. Raises ElbowroomError where it is not kept."""
+        before = self._row()["before"]
+        return Connection.of(before) if before else None
+
+    @property
+    def were_on(self) -> bool:
+        """Tell whether connections were switched on."""
+        return bool(self._row()["were_on"])
+
+    def keep(self, before: Connection | None, *, were_on: bool) -> None:
+        """Keep how it was; a second change leaves that as it is."""
+        rows = self._rows()
+        rows.setdefault(self._name, {"before": before.as_json() if before else None, "were_on": were_on})
+        self._write(rows)
+
+    def forget(self) -> None:
+        """Forget it: it is as it was."""
+        self._write({name: row for name, row in self._rows().items() if name != self._name})
+
+    @property
+    def _name(self) -> str:
+        return f"{self.url.rstrip('/')} {self.address}"
+
+    def _row(self) -> dict[str, Any]:
+        row: dict[str, Any] | None = self._rows().get(self._name)
+        if row is None:
+            raise ElbowroomError(
+                f"Nothing was set up for {self.address} in {self.url} from here, so there is nothing to undo."
+            )
+        return row
+
+    def _rows(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise ElbowroomError(f"What was set up before cannot be read from {self.file}: {error}.") from error
+        return found if isinstance(found, dict) else {}
+
+    def _write(self, rows: Mapping[str, Any]) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.touch(mode=0o600)  # it may hold the key of a connection
+        self.file.write_text(json.dumps(rows, indent=1), encoding="utf-8")

@@ -1,0 +1,138 @@
+// Home: the room that each loaded model has left, what runs now, and the first steps on a new installation.
+import { api } from "./api.js";
+import { ROUTE, conversationCard } from "./conversations.js";
+import { empty, enc, h, heading, moment, number, panel, searchField } from "./dom.js";
+import { gauge } from "./gauge.js";
+import { watch } from "./live.js";
+import { loadAgents, loadProviders } from "./settings.js";
+import { savings, savingsPanel } from "./savings.js";
+import { firstSteps } from "./steps.js";
+
+const RECENT = 5, LOOK_AGAIN = 3000;
+
+export async function homeView({ main, signal }) {
+	const steps = firstSteps();
+	const models = h("div.models-home");
+	const saved = h("div"), since = h("p.about");
+	const running = h("ul.cards", { "aria-label": "Running now" }), recent = h("ul.cards", { "aria-label": "Last used" });
+	const runningPart = h("section", { hidden: true }, h("h2", "Running now"), running);
+	const recentPart = h("section", { hidden: true }, h("div.head", h("h2", "Last used"), h("a", { href: "#/conversations" }, "All conversations")), recent);
+	const savedPart = panel("Saved", since, saved);
+	savedPart.hidden = true;
+	const state = { rows: [], agents: [], loaded: [], isUp: false, turns: new Map(), cards: new Map(), gauges: new Map() };
+	main.append(heading("Home", searchBox()), steps.element, models, runningPart, recentPart, savedPart);
+
+	async function look() {
+		const nothing = () => null;
+		const [page, agents, providers, told] = await Promise.all([
+			api(`${ROUTE}?limit=20`, { signal }), loadAgents().catch(() => []),
+			loadProviders({ signal, quiet: true }).catch(() => []), savings(signal).catch(nothing)]);
+		const up = providers.filter(({ reachable }) => reachable);
+		Object.assign(state, { rows: page.data, agents, isUp: up.length > 0,
+			loaded: up.flatMap(({ id, models: offered }) => offered.filter((model) => model.state === "loaded" && model.window && model.kind !== "embedding").map((model) => ({ ...model, provider: id }))) });
+		const done = [state.isUp, agents.length > 0, page.data.length > 0];
+		steps.update(done, !page.data.length);
+		savedPart.hidden = !told || !page.data.length;
+		if (told) {
+			saved.replaceChildren(savingsPanel(told));
+			since.textContent = `Since ${moment(told.since)}`;
+		}
+		show();
+		return done.every(Boolean);
+	}
+
+	function show() {
+		showModels();
+		const ids = [...new Set([...state.turns.keys(), ...state.rows.map(({ id }) => id)])];
+		const before = state.cards;
+		state.cards = new Map();
+		const placed = [[], []];
+		for (const id of ids) {
+			const turn = state.turns.get(id);
+			if (!turn && placed[1].length >= RECENT) continue;
+			const card = before.get(id) ?? conversationCard(id);
+			const row = state.rows.find((each) => each.id === id);
+			card.show(row ?? { title: turn.title, agent: turn.agent, updated: turn.began, context: turn.fill });
+			card.live(turn);
+			state.cards.set(id, card);
+			placed[turn ? 0 : 1].push(card.element);
+		}
+		[running, recent].forEach((list, place) => {
+			const same = list.children.length === placed[place].length && placed[place].every((element, at) => list.children[at] === element);
+			if (!same) list.replaceChildren(...placed[place]);
+			list.parentElement.hidden = !placed[place].length;
+		});
+	}
+
+	function showModels() {
+		const names = state.loaded.map(({ provider, id }) => `${provider}/${id}`);
+		for (const [name, card] of state.gauges) if (!names.includes(name)) { card.element.remove(); state.gauges.delete(name); }
+		state.loaded.forEach((model, place) => {
+			if (!state.gauges.has(names[place])) {
+				state.gauges.set(names[place], modelCard(model));
+				models.append(state.gauges.get(names[place]).element);
+			}
+			state.gauges.get(names[place]).show(...chatOf(model, state), answerLength(...state.rows.map(({ usage }) => usage)));
+		});
+		if (!state.loaded.length) models.replaceChildren(h("section.panel.center", empty(state.isUp ? "No model is loaded" : "No server of models answers",
+			state.isUp ? "Load one in LM Studio, or just ask: a chat loads its model by itself." : "Start LM Studio and switch its server on, then it is found within a few seconds.")));
+		else models.querySelector(".center")?.remove();
+	}
+
+	const again = async () => {
+		let isDone = false;
+		try { isDone = document.hidden ? false : await look(); } catch (error) { if (error.name === "AbortError") return; }
+		if (!signal.aborted) setTimeout(again, isDone ? LOOK_AGAIN * 5 : LOOK_AGAIN);
+	};
+	await look();
+	setTimeout(again, LOOK_AGAIN);
+	watch(signal, (turns, changed) => {
+		state.turns = turns;
+		show();
+		if (changed) look().catch(() => {});
+	});
+}
+
+function searchBox() {
+	const search = searchField("Find what was said", { enterkeyhint: "search" });
+	return h("form.find", { role: "search", onsubmit: (event) => { event.preventDefault(); location.hash = `#/conversations?q=${enc(search.value.trim())}`; } }, search);
+}
+
+// The chat whose fill is shown for a model: the one that runs there, else the one used last; and its row.
+function chatOf({ provider, id, window }, { rows, agents, turns, loaded }) {
+	const isHere = (model) => model === id || model === `${provider}/${id}`;
+	for (const turn of turns.values()) if (isHere(turn.model) && turn.fill) return [turn.fill, rows.find((row) => row.id === turn.conversation), turn];
+	const found = rows.find((row) => row.context?.window === window
+		&& (row.agent ? agents.some((agent) => agent.id === row.agent && agent.provider === provider && isHere(agent.model)) : loaded.length === 1));
+	return [found?.context ?? { tokens: 0, window }, found, null];
+}
+
+function modelCard({ id, window, family }) {
+	const room = h("p.room"), about = h("p.about"), chat = h("p.about");
+	const meter = gauge(null, chat);
+	meter.element.classList.add("large");
+	const element = h("section.panel.model-card", { "aria-label": id },
+		h("div", h("h2", id), h("p.about", [family, `window of ${number(window)} tokens`].filter(Boolean).join(" · "))),
+		h("div", room, about), meter.element);
+	return {
+		element,
+		show(fill, row, turn, usual) {
+			meter.update(fill);
+			const free = Math.max(0, (fill.trigger || fill.window) - fill.tokens);
+			const length = (row && answerLength(row.usage)) || usual;
+			const answers = length ? Math.floor(free / length) : null;
+			room.textContent = !row && !turn ? "All free" : answers === null ? `${number(free)} tokens left`
+				: answers < 1 ? "Full" : `About ${answers > 99 ? "100 or more" : answers} ${answers === 1 ? "turn" : "turns"} left`;
+			about.textContent = !row && !turn ? "No chat of this model is among the last ones."
+				: free ? `${answers === null ? "" : `${number(free)} tokens `}until the older part is summarised` : "The older part is summarised before the next answer.";
+			const title = row?.title || turn?.title;
+			chat.replaceChildren(...(row || turn ? [turn ? "Running: " : "Last chat: ", h("a", { href: `#/conversations/${enc(row?.id ?? turn.conversation)}` }, title || "Untitled")] : []));
+		},
+	};
+}
+
+// The tokens of a usual answer in chats, without what the pruning agent wrote; null before the first.
+function answerLength(...usages) {
+	const sum = (key) => usages.reduce((total, usage) => total + usage[key] - (usage.pruning?.[key] ?? 0), 0);
+	return sum("steps") > 0 ? Math.max(1, sum("output") / sum("steps")) : null;
+}

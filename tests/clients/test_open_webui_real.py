@@ -1,0 +1,215 @@
+"""The real Open WebUI, in a real browser, in front of elbowroom: nothing of a chat is lost, and the person sees why.
+
+Each chat is short, in a small window of a simulated engine, which answers "say 50 words" with so many words.
+"""
+
+import asyncio
+import re
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chatting import AGENT, MODEL, RAW_MODEL, eventually
+from command_line import running
+from open_webui import Installed, Person, free_port, open_webui, person
+from scripted_pruner import is_prune_order, text_of, valid_plan
+from serving import serve, settings_for
+
+from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel
+from elbowroom.demo.journal import RecordedRequest
+from elbowroom.server.state import Timing
+
+pytestmark = pytest.mark.long
+Body = dict[str, Any]
+LINE = 95
+"""Characters of a status that Open WebUI shows."""
+
+
+def wanted(body: Body) -> int:
+    """Return how many words the last message asks for; 12 where it does not say."""
+    asked = [text_of(message) for message in body["messages"] if message["role"] == "user"]
+    found = re.findall(r"say (\d+) words", asked[-1] if asked else "")
+    return int(found[-1]) if found else 12
+
+
+def said_before(body: Body) -> int:
+    """Return with which word the answer so far has ended, 0 where it begins."""
+    last = [text_of(message) for message in body["messages"] if message["role"] == "assistant"][-1:]
+    numbers = re.findall(r"\bw(\d+)\b", last[0]) if last and body["messages"][-1]["role"] != "user" else []
+    return int(numbers[-1]) if numbers else 0
+
+
+def answers(body: Body) -> Script | str:
+    """Say as many numbered words as are wanted, or what Open WebUI's own orders ask for."""
+    if is_prune_order(body):
+        return valid_plan(body)
+    if text_of(body["messages"][-1]).startswith("### Task:") and "chat_history" in text_of(body["messages"][-1]):
+        return '{"title": "Numbers", "tags": ["Numbers"], "follow_ups": []}'
+    return " ".join(f"w{number}" for number in range(said_before(body) + 1, wanted(body) + 1))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """Run one Open WebUI for all."""
+    with open_webui(tmp_path_factory.mktemp("open-webui")) as there:
+        yield there
+
+
+@asynccontextmanager
+async def at_work(
+    installed: Installed, folder: Path, name: str, *, window: int, slots: int = 4, compaction: str = ""
+) -> AsyncIterator[tuple[Person, SimulatedLMStudio]]:
+    """Connect Open WebUI to an elbowroom with this window, and open a browser on it."""
+    model = SimulatedModel(MODEL, loaded_context_length=window, parallel=slots)
+    async with SimulatedLMStudio([model], on_request=answers) as studio:
+        settings = settings_for(studio.base_url, agents=f"[compaction]\n{compaction}\n{AGENT}")
+        async with serve(folder, settings, timing=Timing(quiet=0.1)) as served:
+            await installed.connect_to(served.url)
+            async with person(installed, name) as someone:
+                yield someone, studio
+
+
+def turns(studio: SimulatedLMStudio) -> list[RecordedRequest]:
+    """Return the requests for answers of chats."""
+    return [
+        chat
+        for chat in studio.chats
+        if not is_prune_order(chat.body) and chat.body["max_tokens"] != 1 and "chat_history" not in str(chat.body)
+    ]
+
+
+async def test_a_killed_server(installed: Installed, tmp_path: Path) -> None:
+    """Open WebUI drops what had come of the answer; the model reads it with the next message, which says so."""
+    port, data = str(free_port()), {"ELBOWROOM_DATA_DIR": str(tmp_path / "data")}
+    async with SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=32_768)], on_request=answers) as studio:
+        settings = tmp_path / "settings.toml"
+        settings.write_text(settings_for(studio.base_url, agents=AGENT), encoding="utf-8")
+        command = ("serve", "--config", str(settings), "--port", port)
+        async with person(installed, "killed") as ada:
+            async with running(tmp_path, *command, variables=data) as program:
+                await installed.connect_to(await program.address())
+                await ada.opens("writer")
+                studio.tokens_per_second = 60
+                await ada.sends("Please say 2000 words.")
+                await ada.page.get_by_text(re.compile(r"\bw100\b")).wait_for()
+                await asyncio.sleep(1)
+                await program.end(signal.SIGKILL)
+            await ada.shot("broken")
+            studio.tokens_per_second = None
+            async with running(tmp_path, *command, variables=data) as program:
+                await program.address()
+                await ada.reloads()
+                await ada.says("Go on, say 5 words.")
+                await ada.shot("kept")
+                sent = turns(studio)[-1].body["messages"]
+                assert [message["role"] for message in sent] == ["system", "user", "assistant", "user"]
+                assert len(text_of(sent[2]).split()) > 90
+                [line] = [line for line in await ada.lines() if "broke off is kept" in line]
+                assert len(line) <= LINE
+
+
+async def test_titles_and_tags_are_short(installed: Installed, tmp_path: Path) -> None:
+    """They are made from the ends of the chat, after the answer, and the engine has the chat in its cache then."""
+    async with at_work(installed, tmp_path, "tasks", window=32_768, slots=1) as (ada, studio):
+        await ada.opens("writer")
+        await ada.says("Please say 3000 words.")
+        await eventually(lambda: studio.chats and studio.chats[-1].body["max_tokens"] == 1, "it is not read again", 30)
+        tasks = [chat for chat in studio.chats if "chat_history" in str(chat.body)]
+        await ada.shot("tasks")
+        assert tasks
+        answer = turns(studio)[0].counted_tokens
+        assert answer is not None
+        for task in tasks:
+            assert task.counted_tokens is not None
+            assert task.counted_tokens < 1500
+        assert studio.chats.index(turns(studio)[0]) < studio.chats.index(tasks[0])
+
+
+async def test_a_temporary_chat(installed: Installed, tmp_path: Path) -> None:
+    """It is answered, and no file of elbowroom has a word of it."""
+    async with at_work(installed, tmp_path, "temporary", window=32_768) as (ada, _):
+        await ada.opens("writer", is_temporary=True)
+        assert "w5" in await ada.says("Marzipan, say 5 words.")
+        await ada.says("Marzipan again, say 5 words.")
+        await ada.shot("temporary")
+    files = await asyncio.to_thread(lambda: [path for path in tmp_path.rglob("*") if path.is_file()])
+    assert not [path for path in files if b"arzipan" in path.read_bytes()]
+
+
+async def test_the_provider_is_down(installed: Installed, tmp_path: Path) -> None:
+    """The chat stays with its model, and the error says what to start."""
+    model = SimulatedModel(MODEL, loaded_context_length=32_768)
+    async with person(installed, "down") as ada:
+        async with SimulatedLMStudio([model], on_request=answers) as studio:
+            base_url = studio.base_url
+            async with serve(tmp_path, settings_for(base_url, agents=AGENT)) as served:
+                await installed.connect_to(served.url)
+                await ada.opens(RAW_MODEL)
+                assert "w5" in await ada.says("Please say 5 words.")
+        async with serve(tmp_path, settings_for(base_url, agents=AGENT)) as served:
+            await installed.connect_to(served.url)
+            await ada.reloads()
+            await ada.says("And 5 more.")
+            await ada.shot("down")
+            message = await ada.stored()
+            assert message["model"] == RAW_MODEL
+            assert "Start its server" in str(message["error"])
+
+
+async def test_a_small_result_is_left_alone(installed: Installed, tmp_path: Path) -> None:
+    """With 36 tools in a window of 8,192 tokens, a result of a hundred tokens reaches the model whole."""
+    async with at_work(installed, tmp_path, "tools", window=8192) as (ada, studio):
+        from elbowroom.demo import ToolCall
+
+        studio.enqueue(Script("Let me look.", ToolCall("get_current_timestamp", {})), when=lambda body: "tools" in body)
+        await ada.opens(RAW_MODEL)
+        await ada.says("What time is it?")
+        await ada.shot("tools")
+        results = [message for message in turns(studio)[-1].body["messages"] if message["role"] == "tool"]
+        assert len(results) == 1
+        assert "current_timestamp" in text_of(results[0])
+
+
+async def test_a_compaction_in_the_background(installed: Installed, tmp_path: Path) -> None:
+    """After an answer that fills the window nobody waits: the next turn says what was summarised, in one line."""
+    setting = "threshold = 50\n"
+    async with at_work(installed, tmp_path, "background", window=16_384, compaction=setting) as (ada, studio):
+        await ada.opens(RAW_MODEL)
+        for _ in range(6):
+            await ada.says("Please say 500 words.")
+        await eventually(lambda: any(is_prune_order(chat.body) for chat in studio.chats), "nothing is compacted", 30)
+        await asyncio.sleep(2)
+        orders = sum(is_prune_order(chat.body) for chat in studio.chats)
+        await ada.says("Please say 5 words.")
+        await ada.shot("background")
+        assert sum(is_prune_order(chat.body) for chat in studio.chats) == orders
+        assert [line for line in await ada.lines() if line.startswith("Earlier part summarised while you read")]
+
+
+@pytest.mark.parametrize("words", [3600])
+async def test_an_answer_longer_than_the_window(installed: Installed, tmp_path: Path, words: int) -> None:
+    """It comes to its last word, each word once and in order, also after several restarts."""
+    async with at_work(installed, tmp_path, "long", window=16_384) as (ada, studio):
+        await ada.opens(RAW_MODEL)
+        await ada.says("Please say 500 words.")
+        await ada.says(f"Now something else: say {words} words.")
+        await ada.shot("long")
+        said = (await ada.stored())["content"]
+        assert re.findall(r"\bw(\d+)\b", said) == [str(number) for number in range(1, words + 1)]
+        last = [text_of(message) for message in turns(studio)[-1].body["messages"] if message["role"] == "user"]
+        assert any("Now something else" in text for text in last)
+
+
+async def test_a_large_file(installed: Installed, tmp_path: Path) -> None:
+    """A file that is larger than the window does not end the chat: this message is answered, and the next one too."""
+    file = tmp_path / "garden.txt"
+    file.write_text("\n".join(f"Bed {number}: beans, frost in May, water twice." for number in range(1500)))
+    async with at_work(installed, tmp_path, "file", window=16_384) as (ada, _):
+        await ada.opens(RAW_MODEL)
+        await ada.attaches(file)
+        assert "w5" in await ada.says("What does it say? Please say 5 words.")
+        assert "w6" in await ada.says("And once more, say 6 words.")
+        await ada.shot("file")

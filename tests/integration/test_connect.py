@@ -1,0 +1,124 @@
+"""`elbowroom connect open-webui` sets the connection up over Open WebUI's API, shows what it changes, and undoes it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from elbowroom.cli import main
+from elbowroom.connect.clients import OPEN_WEBUI
+
+ADDRESS = "http://127.0.0.1:4444/v1"
+OTHER = {"enable": True, "prefix_id": "x"}
+
+
+class Admin:
+    """The routes of Open WebUI's admin panel for connections."""
+
+    def __init__(self) -> None:
+        self.config: dict[str, Any] = {
+            "ENABLE_OPENAI_API": False,
+            "OPENAI_API_BASE_URLS": ["https://api.example.com/v1"],
+            "OPENAI_API_KEYS": ["sk-other"],
+            "OPENAI_API_CONFIGS": {"0": OTHER},
+        }
+        self.url = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if request.headers["Authorization"] != "Bearer sk-admin":
+            return web.json_response({"detail": "401 Unauthorized"}, status=401)
+        if request.path == "/openai/config/update":
+            self.config = await request.json()
+        elif request.path.startswith("/openai/models/"):
+            return web.json_response({"data": [{"id": "writer"}]})
+        return web.json_response(self.config)
+
+
+@pytest.fixture
+async def admin() -> AsyncIterator[Admin]:
+    """Run it on a port of its own."""
+    admin, app = Admin(), web.Application()
+    app.router.add_route("*", "/{path:.*}", admin.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    admin.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield admin
+    await runner.cleanup()
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELBOWROOM_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("ELBOWROOM_CONFIG", str(tmp_path / "settings.toml"))
+    (tmp_path / "settings.toml").write_text("", encoding="utf-8")
+
+
+async def connect(admin: Admin, *more: str, key: str = "sk-admin") -> int:
+    """Run the command."""
+    command = ["connect", "open-webui", "--url", admin.url, "--key", key, "--port", "4444"]
+    return await asyncio.to_thread(main, [*command, *more])
+
+
+async def test_it_is_set_up_and_put_back(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:
+    """The connection comes with its headers, other connections stay; the undo leaves what there was, to the letter."""
+    before = admin.config
+    assert await connect(admin, "--dry-run") == 0
+    assert admin.config is before
+    assert await connect(admin) == 0
+    shown = capsys.readouterr().out
+    assert f"+ connection {ADDRESS}" in shown
+    assert "+   header X-Conversation-Id: {{CHAT_ID}}" in shown
+    assert "finds 1 models of elbowroom: writer" in shown
+    assert admin.config == {
+        "ENABLE_OPENAI_API": True,
+        "OPENAI_API_BASE_URLS": [*before["OPENAI_API_BASE_URLS"], ADDRESS],
+        "OPENAI_API_KEYS": ["sk-other", "none"],
+        "OPENAI_API_CONFIGS": {
+            "0": OTHER,
+            "1": {"connection_type": "external", "enable": True, "headers": dict(OPEN_WEBUI.headers)},
+        },
+    }
+    assert await connect(admin, "--people") == 0
+    assert admin.config["OPENAI_API_CONFIGS"]["1"]["headers"]["X-Elbowroom-User"] == "{{USER_ID}}"
+    assert await connect(admin, "--undo") == 0
+    assert admin.config == before
+    assert await connect(admin, "--undo") == 1
+
+
+async def test_what_a_person_has_set_stays(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:
+    """A connection keeps its other headers and settings; a second run changes nothing; keys are not shown."""
+    own = {"enable": False, "tags": ["home"], "headers": {"X-Own": "1", "X-Elbowroom-Task": "off"}}
+    admin.config |= {
+        "OPENAI_API_BASE_URLS": [f"{ADDRESS}/"],
+        "OPENAI_API_KEYS": ["sk-secret"],
+        "OPENAI_API_CONFIGS": {"0": own},
+    }
+    before = admin.config
+    assert await connect(admin) == 0
+    assert admin.config["OPENAI_API_BASE_URLS"] == [f"{ADDRESS}/"]
+    assert admin.config["OPENAI_API_CONFIGS"]["0"] == {
+        **own,
+        "enable": True,
+        "headers": {"X-Own": "1", **OPEN_WEBUI.headers},
+    }
+    once = admin.config
+    assert await connect(admin) == 0
+    assert admin.config is once
+    shown = capsys.readouterr().out
+    assert "set up as it should be" in shown
+    assert "sk-secret" not in shown
+    assert await connect(admin, "--undo") == 0
+    assert admin.config == before
+
+
+async def test_a_key_that_is_refused(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error says where a key is found; without one nothing is asked."""
+    before = admin.config
+    for key in ("sk-wrong", ""):
+        assert await connect(admin, key=key) == 1
+        assert "Settings, Account, API Keys" in capsys.readouterr().err
+    assert admin.config is before

@@ -1,0 +1,125 @@
+"""Tool calls as broken models and engines make them: the model is told what was wrong, or the client is."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from agent_teams import agent, team
+from chatting import (
+    MODEL,
+    RAW_MODEL,
+    calls_of,
+    chunks_of,
+    delta_frame,
+    elbowroom_with_studio,
+    split_frames,
+    stream_bytes,
+)
+from own_tools import own_tool
+from serving import Served, text_of
+
+from elbowroom.agents.tools.tool import ServerTool
+from elbowroom.demo import Raw, Script, SimulatedModel, ToolCall
+
+Json = dict[str, Any]
+DEEP: Final = 5000
+BOMBS: Final[dict[str, str]] = {
+    "brackets": "[" * DEEP,
+    "braces": '{"path":' * DEEP,
+    "closed brackets": '{"path": ' + "[" * DEEP + "]" * DEEP + "}",
+    "closed braces": '{"path":' * DEEP + "1" + "}" * DEEP,
+    "just below the depth": '{"path": ' + "[" * 120 + "]" * 120 + "}",
+    "deep in a text": json.dumps("[" * DEEP),
+    "two megabytes": json.dumps({"path": "x" * 2_000_000}),
+    "two megabytes of lists": '{"path": [' + "[]," * 700_000 + "[]]}",
+    "lone surrogates": '{"path": "\\ud800 \\udfff", "\\ud83d": 1}',
+    "no numbers": '{"path": NaN, "a": Infinity, "b": -Infinity, "c": 1e999}',
+    "a huge number": '{"path": ' + "9" * 5000 + "}",
+    "a huge exponent": '{"path": 1e' + "9" * 100 + "}",
+    "zeros": '{"path": "\\u0000"}\x00',
+    "no object": "[1, 2]",
+    "half": '{"path": "a',
+}
+
+
+@own_tool
+async def look(path: str) -> str:
+    """Look at a path."""
+    return f"{len(path)} characters"
+
+
+def tools(_: object) -> list[ServerTool]:
+    """Give every agent the tool."""
+    return [look]
+
+
+@pytest.mark.parametrize("arguments", BOMBS.values(), ids=BOMBS.keys())
+@pytest.mark.parametrize("tool", ["look", "ask_helper", "transfer_to_editor", "unknown"])
+async def test_bomb_in_arguments_is_for_the_model(tmp_path: Path, tool: str, arguments: str) -> None:
+    """The run goes on with a result or an error, whatever is called: a tool, an agent as one, a handoff, nothing."""
+    called = Script(ToolCall(tool, arguments, pieces=[arguments]))
+    agents = [agent("boss", agent_tools=["helper"], handoffs=["editor"]), agent("helper"), agent("editor")]
+    lines = {"boss": [called, "Fine."], "helper": ["Helped."], "editor": ["Fine."]}
+    models = [SimulatedModel(MODEL, max_context_length=8_000_000, loaded_context_length=8_000_000)]
+    async with team(tmp_path, agents, lines, models=models, toolbox=tools) as (served, studio):
+        body = {"model": "boss", "messages": [{"role": "user", "content": "Go."}]}
+        async with served.http.post(served.chat_url, json=body) as response:
+            assert response.status == 200, (await response.text())[:500]
+            assert (await response.json())["choices"][0]["message"]["content"] == "Fine."
+        last = studio.chats[-1].body["messages"]
+    [result] = [message["content"] for message in last if message["role"] == "tool"]
+    assert result
+    if tool in ("look", "ask_helper") and arguments not in (BOMBS["two megabytes"],):
+        assert "rror" in result
+
+
+def piece(name: str | None = None, arguments: str | None = None, **more: Any) -> bytes:
+    """Return a frame with one piece of a tool call."""
+    return delta_frame({"tool_calls": [{"function": {"name": name, "arguments": arguments}, **more}]})
+
+
+ORDERS: Final = {
+    "name last": [piece(None, '{"path": ', index=0), piece(None, '"ab"}', index=0), piece("look", index=0)],
+    "name in the middle": [piece(None, '{"path": ', index=0), piece("look", '"ab"}', index=0)],
+    "no index": [piece(None, '{"path": '), piece("look", None), piece(None, '"ab"}')],
+    "id later": [piece("look", "", index=0), piece(None, '{"path": "ab"}', index=0, id="x")],
+    "name in pieces": [piece("lo", "", index=0), piece("ok", "", index=0), piece(None, '{"path": "ab"}', index=0)],
+}
+
+
+@pytest.mark.parametrize("frames", ORDERS.values(), ids=ORDERS.keys())
+async def test_pieces_in_any_order_make_the_call(tmp_path: Path, frames: list[bytes]) -> None:
+    """Arguments that come before the name are the tool's, and the client's where it runs the tool."""
+    lines = {"boss": [Script(*map(Raw, frames)), "Fine."]}
+    async with team(tmp_path, [agent("boss")], lines, toolbox=tools) as (served, studio):
+        body = {"model": "boss", "messages": [{"role": "user", "content": "Go."}]}
+        assert text_of(chunks_of(await stream_bytes(served, body))) == "Fine."
+        [result] = [message for message in studio.chats[-1].body["messages"] if message["role"] == "tool"]
+        assert result["content"] == "2 characters"
+    spec = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue(Script(*map(Raw, frames)))
+        body = {"model": RAW_MODEL, "messages": [{"role": "user", "content": "Go."}], "tools": [spec]}
+        [call] = calls_of(chunks_of(await stream_bytes(served, body)))
+        assert (call["name"], json.loads(call["arguments"])) == ("look", {"path": "ab"})
+
+
+async def failure_of(served: Served, model: str, *, stream: bool) -> Json:
+    """Return the error that a chat ends with."""
+    body = {"model": model, "messages": [{"role": "user", "content": "Go."}], "stream": stream}
+    if stream:
+        *_, last = split_frames(await stream_bytes(served, body))
+        return dict(json.loads(last.removeprefix(b"data: "))["error"])
+    async with served.http.post(served.chat_url, json=body) as response:
+        assert response.status == 502
+        return dict((await response.json())["error"])
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("model", ["writer", RAW_MODEL])
+async def test_call_without_a_name_is_a_failure(tmp_path: Path, model: str, *, stream: bool) -> None:
+    """It is said, and no tool runs with empty arguments."""
+    async with elbowroom_with_studio(tmp_path, toolbox=lambda target: [look]) as (served, studio):
+        studio.enqueue(Script("I look.", Raw(piece(None, '{"path": "ab"}', index=0))))
+        assert "without saying which" in (await failure_of(served, model, stream=stream))["message"]

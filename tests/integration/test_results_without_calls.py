@@ -1,0 +1,67 @@
+"""Results of tools that fit no call: the model reads them all the same, the log tells it, and counts include them."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chatting import RAW_MODEL, elbowroom_with_studio
+from responding import send
+from serving import Served
+
+Json = dict[str, Any]
+
+ASK: Json = {"role": "user", "content": "What grows?"}
+BYE: Json = {"role": "user", "content": "And now?"}
+CALL: Json = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "beds"}'}}
+CALLS: Json = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+
+
+def result(text: str, call_id: str) -> Json:
+    """Return the result of a tool."""
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+HISTORIES: dict[str, tuple[list[Json], int]] = {
+    "no call": ([ASK, result("RESULT", "z"), BYE], 1),
+    "another id": ([ASK, CALLS, result("RESULT", "c2"), BYE], 0),
+    "second result": ([ASK, CALLS, result("FIRST", "c1"), result("RESULT", "c1"), BYE], 1),
+    "result alone": ([result("RESULT", "z")], 1),
+}
+"""Histories with the number of results that no call takes."""
+
+
+async def counted(served: Served, body: Json) -> int:
+    """Return the count of a request."""
+    async with served.http.post(f"{served.url}/v1/chat/completions/input_tokens", json=body) as response:
+        assert response.status == 200, await response.text()
+        return int((await response.json())["input_tokens"])
+
+
+@pytest.mark.parametrize(("messages", "orphans"), HISTORIES.values(), ids=HISTORIES.keys())
+@pytest.mark.parametrize("model", ["writer", RAW_MODEL])
+async def test_model_reads_every_result(
+    tmp_path: Path, messages: list[Json], orphans: int, model: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No result is dropped or taken for interrupted; a line in the log counts those without a call; the count fits."""
+    caplog.set_level(logging.WARNING, "elbowroom")
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        body = {"model": model, "messages": messages}
+        count = await counted(served, body)
+        async with served.http.post(served.chat_url, json=body) as response:
+            assert (await response.json())["usage"]["prompt_tokens"] == count
+    sent = str(studio.chats[0].body["messages"])
+    assert "RESULT" in sent
+    assert "interrupted" not in sent
+    told = [record.getMessage() for record in caplog.records if "answer no call" in record.getMessage()]
+    assert [line.split(": ")[1].split(" ")[0] for line in told] == [str(orphans)] * bool(orphans)
+
+
+async def test_response_with_an_output_without_a_call(tmp_path: Path) -> None:
+    """An orphan `function_call_output` reaches the model, and is counted."""
+    items = [ASK, {"type": "function_call_output", "call_id": "z", "output": "RESULT"}, BYE]
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        count = await send(served, "/input_tokens", model="writer", input=items)
+        answer = await send(served, model="writer", input=items)
+        assert answer["usage"]["input_tokens"] == count["input_tokens"]
+    assert "RESULT" in str(studio.chats[0].body["messages"])

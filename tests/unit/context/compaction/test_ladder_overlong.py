@@ -1,0 +1,118 @@
+"""A conversation of very many messages: few orders to the pruning agent, a result that is good, and no held loop."""
+
+from collections.abc import Sequence
+
+import pytest
+from compacting import FORGETFUL, ScriptedPruner, ladder, plan, said, size
+
+from elbowroom.context.budget import Budget
+from elbowroom.context.compaction.division import Compaction
+from elbowroom.context.compaction.oldest import AT_ONCE, MOST_GROUPS
+from elbowroom.context.transcript import Message, Transcript
+
+WINDOW = 8192
+MOST_CALLS = 12
+RULE = "Never write to /srv/ledger/2024.csv before 18:30."
+TASK = "Count all the boats that were named above."
+
+
+class Pauses:
+    """Counts the pauses of a ladder, at which the event loop runs other tasks."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def pause(self) -> None:
+        """Note a pause."""
+        self.count += 1
+
+
+def many(count: int, text: str) -> list[Message]:
+    """Return so many messages, the eleventh with a rule of the user's, ended by a task."""
+    roles = ("user", "assistant")
+    messages: list[Message] = [said("system", "You help.")]
+    messages += [said(roles[number % 2], text.format(number)) for number in range(count)]
+    messages[11] = said("user", RULE)
+    return [*messages, said("user", TASK)]
+
+
+async def climbed(messages: Sequence[Message], pruner: ScriptedPruner, pauses: Pauses) -> Compaction:
+    """Return the compaction of a conversation for a window of 8,192 tokens."""
+    means = ladder(WINDOW, pruner, messages, pause=pauses.pause)
+    done = await means.climb(Transcript.of(messages), before=size(messages))
+    assert isinstance(done, Compaction)
+    assert Budget(WINDOW).occupied(done.after) < Budget(WINDOW).trigger
+    return done
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        pytest.param(2000, "Message {} tells of a boat that was seen below the pier at noon.", id="2,000"),
+        pytest.param(
+            20_000,
+            "Message {} tells of a boat that was seen below the pier at noon.",
+            id="20,000",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(100_000, "x", id="100,000 of one letter", marks=pytest.mark.long),
+    ],
+)
+@pytest.mark.parametrize("answer", [FORGETFUL, "no plan", plan("", "x" * 50_000)], ids=["plan", "none", "too long"])
+async def test_pruning_agent_is_asked_at_most_twelve_times(count: int, text: str, answer: str) -> None:
+    """Whatever it answers; rule and task are in the result, and it is said how much code alone has told of."""
+    messages = many(count, text)
+    for shares_prefix in (True, False):
+        pruner = ScriptedPruner(answer, window=WINDOW, shares_prefix=shares_prefix)
+        done = await climbed(messages, pruner, Pauses())
+        assert 1 <= len(pruner.asked) <= MOST_CALLS
+        assert pruner.overflows == 0
+        assert RULE in done.summary
+        assert done.messages[-1] == messages[-1]
+        assert done.messages[1] == messages[1]
+        assert done.condensed_groups == count + 2 - MOST_GROUPS - 2
+        assert done.replaced_groups + done.groups_kept == count + 1
+
+
+async def test_large_groups_are_shortened_before_any_is_left_out() -> None:
+    """Where there would be too many parts, each group is read by its beginning and its end."""
+    note = "A line of the log that says nothing of importance. "
+    messages = [said("system", "You help.")]
+    for number in range(40):
+        messages.append(said("user", f"Note {number} begins. {note * 400} Note {number} ends."))
+        messages.append(said("assistant", "Noted."))
+    messages.append(said("user", TASK))
+    pruner = ScriptedPruner(FORGETFUL, window=WINDOW, shares_prefix=False)
+    await climbed(messages, pruner, Pauses())
+    assert 2 <= len(pruner.asked) <= MOST_CALLS
+    read = "".join(str(order[1]["content"]) for order in pruner.asked)
+    assert all(f"Note {number} begins." in read and f"Note {number} ends." in read for number in range(39))
+
+
+async def test_very_many_groups_hold_nobody_up() -> None:
+    """The ladder gives way at least once for every fifty messages that it looks at."""
+    pauses = Pauses()
+    await climbed(many(5000, "Message {}."), ScriptedPruner("no plan", window=WINDOW, shares_prefix=False), pauses)
+    assert pauses.count >= 5000 / AT_ONCE
+
+
+async def test_own_model_that_has_read_it_all_is_asked_on_top_of_it() -> None:
+    """Many short messages that fit the window are not read again: one order follows them as they are."""
+    messages = many(1200, "Message {}")
+    pruner = ScriptedPruner(FORGETFUL, window=65_536)
+    done = await climbed(messages, pruner, Pauses())
+    assert (done.rung, len(pruner.asked)) == ("plan", 1)
+    assert pruner.asked[0][:-1] == messages
+    assert "the first 700 groups | older still" in str(pruner.asked[0][-1]["content"])
+
+
+@pytest.mark.parametrize("last", [TASK, "Go on."])
+async def test_task_that_opened_long_ago_stays(last: str) -> None:
+    """Six hundred steps of an agent after the request that they work on, and a nudge at their end."""
+    messages: list[Message] = [said("user", "Hello."), said("assistant", "Hello."), said("user", TASK)]
+    messages += [said("assistant", f"Step {number} is done.") for number in range(600)]
+    messages += [said("user", "Go on."), said("assistant", "I do.")] if last == TASK else [said("user", last)]
+    pruner = ScriptedPruner(FORGETFUL, window=WINDOW, shares_prefix=False)
+    done = await ladder(4096, pruner, messages).climb(Transcript.of(messages))
+    assert isinstance(done, Compaction)
+    assert said("user", TASK) in done.messages
