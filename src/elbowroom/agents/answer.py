@@ -315,6 +315,7 @@ class Reply:
         self.text: list[str] = []
         self.reasoning: list[str] = []
         self.tool_calls: list[ToolCall] = []
+        self.engine: dict[str, Any] = {}
 
     def add_call(self, delta: ToolCallDelta) -> None:
         """Take a piece of a tool call; the pieces of several calls may come mixed, and the name after arguments."""

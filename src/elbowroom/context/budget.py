@@ -195,7 +195,8 @@ class FixedCost:
     """The parts of a request that no compaction can free, and the window they stand in; sizes are tokens.
 
     `tools` are the names and sizes of the tools that the model is told of, of which the first `own` are the agent's and
-    the others the client's. `pinned` is the size of all pinned messages together, `reserve` the room for the reply.
+    the others the client's. `pinned` is the size of all pinned messages together, `material` names the files in
+    them, and `reserve` is the room for the reply.
     """
 
     window: int
@@ -204,6 +205,7 @@ class FixedCost:
     tools: tuple[tuple[str, int], ...] = ()
     pinned: int = 0
     own: int = 0
+    material: str = ""
 
     @property
     def all_tools(self) -> int:
@@ -272,7 +274,7 @@ def items_of(cost: FixedCost, *, with_reply: bool = True) -> list[str]:
     items = [
         (cost.all_tools, _tools_in_words(cost.tools)),
         (cost.system, "the system message"),
-        (cost.pinned, "messages that have to stay"),
+        (cost.pinned, " with ".join(filter(None, ("messages that have to stay", cost.material)))),
         (cost.reserve if with_reply else 0, "room for the reply"),
     ]
     return [f"{size} by {words}" for size, words in sorted(items, key=itemgetter(0), reverse=True) if size]

@@ -37,7 +37,7 @@ class Patience:
     tried `again`, and `closing` is the end's.
     """
 
-    first_words: float = 2.0
+    first_words: float = 10.0
     opening: float = 5.0
     asking: float = 2.0
     again: float = 15.0

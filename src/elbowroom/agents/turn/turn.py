@@ -396,4 +396,5 @@ def shows_in_vain(messages: Sequence[Message], info: ModelInfo) -> bool:
     """Tell whether the last message has an image and its provider says that the model sees none."""
     is_told = info.instances is not None  # LM Studio's lists say what a model can do
     sees = info.kind == "vlm" or "vision" in info.capabilities
-    return is_told and not sees and any(True for _ in images_in(messages[-1:]))
+    content = messages[-1].get("content") if is_told and not sees and messages else None
+    return isinstance(content, list) and any(True for _ in images_in(messages[-1:]))
