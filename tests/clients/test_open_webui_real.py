@@ -28,17 +28,22 @@ LINE = 95
 """Characters of a status that Open WebUI shows."""
 
 
+def spoken(body: Body, role: str) -> list[str]:
+    """Return what was said in one role."""
+    return [text_of(message) for message in body["messages"] if message["role"] == role]
+
+
 def wanted(body: Body) -> int:
-    """Return how many words the last message asks for; 12 where it does not say."""
-    asked = [text_of(message) for message in body["messages"] if message["role"] == "user"]
-    found = re.findall(r"say (\d+) words", asked[-1] if asked else "")
+    """Return how many words the person has asked for last; 12 where nobody says."""
+    found = re.findall(r"say (\d+) words", "\n".join(spoken(body, "user")))
     return int(found[-1]) if found else 12
 
 
 def said_before(body: Body) -> int:
-    """Return with which word the answer so far has ended, 0 where it begins."""
-    last = [text_of(message) for message in body["messages"] if message["role"] == "assistant"][-1:]
-    numbers = re.findall(r"\bw(\d+)\b", last[0]) if last and body["messages"][-1]["role"] != "user" else []
+    """Return with which word the answer so far has ended, 0 where it begins: then the last message asks for it."""
+    if re.search(r"say \d+ words", spoken(body, "user")[-1]):
+        return 0
+    numbers = re.findall(r"\bw(\d+)\b", "\n".join(spoken(body, "assistant")[-1:]))
     return int(numbers[-1]) if numbers else 0
 
 
