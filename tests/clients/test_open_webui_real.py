@@ -65,12 +65,19 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
 
 @asynccontextmanager
 async def at_work(
-    installed: Installed, folder: Path, name: str, *, window: int, slots: int = 4, has_tools: bool = False
+    installed: Installed,
+    folder: Path,
+    name: str,
+    *,
+    window: int,
+    slots: int = 4,
+    has_tools: bool = False,
+    agents: str = AGENT,
 ) -> AsyncIterator[tuple[Person, SimulatedLMStudio]]:
     """Connect Open WebUI to an elbowroom with this window, and open a browser on it; its 36 tools are off or on."""
     model = SimulatedModel(MODEL, loaded_context_length=window, parallel=slots)
     async with SimulatedLMStudio([model], on_request=answers) as studio:
-        settings = settings_for(studio.base_url, agents=AGENT)
+        settings = settings_for(studio.base_url, agents=agents)
         async with serve(folder, settings, timing=Timing(quiet=0.1)) as served:
             await installed.connect_to(served.url)
             await installed.give_tools(are_on=has_tools)
@@ -215,3 +222,21 @@ async def test_a_large_file(installed: Installed, tmp_path: Path) -> None:
         assert "w5" in await ada.says("What does it say? Please say 5 words.")
         assert "w6" in await ada.says("And once more, say 6 words.")
         await ada.shot("file")
+
+
+async def test_what_an_agent_does(installed: Installed, tmp_path: Path) -> None:
+    """Each call of a tool is a line, which says what was done, and stays with the answer."""
+    notes = tmp_path / "Notes" / "Garden"
+    notes.mkdir(parents=True)
+    (notes / "long.md").write_text("Cover the beans before the frost.\n", encoding="utf-8")
+    agents = f'[[agents]]\nid = "gardener"\nmodel = "{MODEL}"\ntools = ["vault"]\n[vault]\npath = \'{notes.parent}\'\n'
+    async with at_work(installed, tmp_path, "agent", window=32_768, agents=agents) as (ada, studio):
+        for call in (ToolCall("vault_read", {"path": "Garden/long.md"}), ToolCall("vault_search", {"query": "frost"})):
+            studio.enqueue(Script(call), when=lambda body: bool(body.get("tools")))
+        await ada.opens("gardener")
+        assert "w5" in await ada.says("What of the beans? Please say 5 words.")
+        await ada.shot("agent")
+        lines = "\n".join(await ada.lines())
+        assert "Reading Garden/long.md ..." in lines
+        assert "Read Garden/long.md: 1 line" in lines
+        assert "Searched 'frost': 1 " in lines
