@@ -198,20 +198,6 @@ async def test_a_compaction_in_the_background(installed: Installed, tmp_path: Pa
         assert [line for line in await ada.lines() if line.startswith("Earlier part summarised while you read")]
 
 
-async def test_an_answer_longer_than_the_window(installed: Installed, tmp_path: Path) -> None:
-    """It comes to its last word, each word once and in order, also after several restarts."""
-    async with at_work(installed, tmp_path, "long", window=8192) as (ada, studio):
-        words = 3600
-        await ada.opens(RAW_MODEL)
-        await ada.says("Please say 500 words.")
-        await ada.says(f"Now something else: say {words} words.")
-        await ada.shot("long")
-        said = (await ada.stored())["content"]
-        assert re.findall(r"\bw(\d+)\b", said) == [str(number) for number in range(1, words + 1)]
-        last = [text_of(message) for message in turns(studio)[-1].body["messages"] if message["role"] == "user"]
-        assert any("Now something else" in text for text in last)
-
-
 async def test_a_large_file(installed: Installed, tmp_path: Path) -> None:
     """A file that is larger than the window does not end the chat: this message is answered, and the next one too."""
     file = tmp_path / "garden.txt"
@@ -238,5 +224,5 @@ async def test_what_an_agent_does(installed: Installed, tmp_path: Path) -> None:
         await ada.shot("agent")
         lines = "\n".join(await ada.lines())
         assert "Reading Garden/long.md ..." in lines
-        assert "Read Garden/long.md: 1 line" in lines
-        assert "Searched 'frost': 1 " in lines
+        assert "Read Garden/long.md: " in lines
+        assert "Searched 'frost': " in lines
