@@ -23,6 +23,7 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "server.allowed_hosts": "[]   (default)",
         "server.allowed_origins": "[]   (default)",
         "server.client_tools": "'pass'   (default)",
+        "server.calls_in_text": "true   (default)",
         "server.tool_events": "true   (default)",
         "server.task_history": "'ends'   (default)",
         "providers[0].id": "'lmstudio'   (default)",
