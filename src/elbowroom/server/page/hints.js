@@ -124,6 +124,6 @@ export const WORDS = {
   plan: "by the pruning agent", retry: "by the pruning agent, at its second try", digest: "by code, without a model",
   "last messages": "only the last messages kept",
   auto: "Automatic: a status line, for Obsidian lines of text", event: "A status line", content: "Lines of text in the answer", comment: "Comments, which no program shows", off: "None",
-  pass: "Unchanged", slim: "With short descriptions", drop: "Left out",
+  auto: "Short where the window is small", pass: "Unchanged", slim: "With short descriptions", drop: "Left out",
   lmstudio: "LM Studio", ollama: "Ollama", openai: "OpenAI-compatible",
 };
