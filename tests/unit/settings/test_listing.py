@@ -22,7 +22,7 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "server.token": "env:ELBOWROOM_TOKEN, not set   (default)",
         "server.allowed_hosts": "[]   (default)",
         "server.allowed_origins": "[]   (default)",
-        "server.client_tools": "'pass'   (default)",
+        "server.client_tools": "'auto'   (default)",
         "server.calls_in_text": "true   (default)",
         "server.tool_events": "true   (default)",
         "server.task_history": "'ends'   (default)",

@@ -124,6 +124,6 @@ export const WORDS = {
 	reused: "already compacted in another chat with the same beginning", "last messages": "only the last messages kept",
 	auto: "Automatic: a status line, for Obsidian lines of text", event: "A status line", content: "Lines of text in the answer", comment: "Comments, which no program shows", off: "None",
 	ends: "The first and the last exchange", whole: "All that fits",
-	pass: "Unchanged", slim: "With short descriptions", drop: "Left out",
+	"client_tools.auto": "Short where the window is small", pass: "Unchanged", slim: "With short descriptions", drop: "Left out",
 	lmstudio: "LM Studio", ollama: "Ollama", openai: "OpenAI-compatible",
 };
