@@ -195,6 +195,40 @@ async def test_models(trio: Trio) -> None:
     assert (one.id, one.type) == (RAW_MODEL, "model")
 
 
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"messages": []}, "messages has to be a list"),
+    ({"messages": ["a"]}, "messages[0] has to be an object"),
+    ({"messages": [{"role": {}, "content": "a"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user", "content": {}}]}, "messages[0].content has to be a text or a list of blocks"),
+    ({"messages": [{"role": "user", "content": ["a"]}]}, "messages[0].content[0] has to be an object"),
+    ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
+    ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].source"),
+    ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "messages[0].content[0].tool_use_id"),
+    ({"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}]}, "messages[0].content[0].name"),
+    ({"system": 3}, "system has to be a text or a list of blocks"),
+    ({"max_tokens": "many"}, "max_tokens"),
+    ({"stop_sequences": [3]}, "stop_sequences"),
+    ({"tools": {"a": 1}}, "tools has to be a list"),
+    ({"tools": [{}]}, "tools[0] needs a name"),
+    ({"tools": [{"name": "a", "input_schema": []}]}, "tools[0].input_schema"),
+    ({"tools": [READ_NOTE], "tool_choice": "auto"}, "tool_choice.type"),
+    ({"model": 3}, "model is missing"),
+    ({"stream": "yes"}, "stream has to be true or false"),
+]
+
+
+@pytest.mark.parametrize(("fields", "told"), WRONG, ids=[str(index) for index in range(len(WRONG))])
+async def test_refusals(trio: Trio, fields: dict[str, Any], told: str) -> None:
+    """What cannot be read is a 400 in Anthropic's form that names the field, for an answer and for a count."""
+    _, _, served = trio
+    body = {"model": "writer", "max_tokens": 9, "messages": HELLO, **fields}
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        async with served.http.post(f"{served.url}{path}", json=body) as response:
+            answer = await response.json()
+        assert (response.status, answer["type"], answer["error"]["type"]) == (400, "error", "invalid_request_error")
+        assert told in answer["error"]["message"]
+
+
 async def test_errors(trio: Trio) -> None:
     """Errors have Anthropic's form, before the first word and after it."""
     client, studio, served = trio

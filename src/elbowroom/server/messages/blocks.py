@@ -51,7 +51,7 @@ def _chat_of(message: Any, where: str) -> list[dict[str, Any]]:
     if not isinstance(message, Mapping):
         raise RequestError(f"{where} has to be an object.", param=where)
     role, content = message.get("role"), message.get("content")
-    if role not in ROLES:
+    if not isinstance(role, str) or role not in ROLES:
         raise RequestError(f"{where}.role has to be user or assistant.", param=f"{where}.role")
     if role == "system":
         text = system_text(content, f"{where}.content")
