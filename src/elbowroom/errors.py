@@ -188,7 +188,6 @@ class WindowTooSmall(ContextOverflow):
     """Not even an empty conversation fits the window: a client that made its own shorter would ask without end."""
 
     code = "window_too_small"
-    param = "tools"
 
     def as_anthropic(self) -> dict[str, Any]:
         """Return Anthropic's error object, without the words by which its clients know an overflow."""

@@ -14,6 +14,7 @@ from openai.types.chat import ChatCompletionChunk
 from openai_client import Trio, client_of, text_in
 
 from elbowroom.demo import Cut, Error, Overflow, Pause, Raw, Reasoning, Script, ToolCall, WaitFor
+from elbowroom.server.state import SHARED
 
 trio = openai_client.trio
 HELLO: Any = [{"role": "user", "content": "Hello"}]
@@ -173,7 +174,8 @@ async def test_upstream_down(trio: Trio, stream: bool) -> None:
 @pytest.mark.parametrize("failure", [Cut(), Error("The model has crashed.")])
 async def test_upstream_cut_in_the_middle(trio: Trio, model: str, failure: Any) -> None:
     """The partial text arrives, then the client raises the error with its words."""
-    client, studio, _ = trio
+    client, studio, served = trio
+    await served.app[SHARED].store.ready()  # words that wait for it to open are lost when the connection breaks
     studio.enqueue(Script("Half an answer", Pause(0.02), failure))
     chunks: list[ChatCompletionChunk] = []
     stream = await client.chat.completions.create(model=model, messages=HELLO, stream=True)

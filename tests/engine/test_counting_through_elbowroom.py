@@ -77,32 +77,36 @@ async def test_after_an_answer_the_count_is_what_was_reported(engine: LlamaServe
 
 async def test_what_surely_does_not_fit_is_never_sent(engine: LlamaServer, tmp_path: Path) -> None:
     """With an exact count over the window the client gets the numbers, and the engine is not even asked."""
-    body = {"messages": [{"role": "user", "content": "word " * 20_000}], "model": "lmstudio/tiny", "stream": True}
+    asked = [{"role": "system", "content": "word " * 20_000}, {"role": "user", "content": "Go"}]
+    body = {"messages": asked, "model": "lmstudio/tiny", "stream": True}
     async with engine_as_lmstudio(engine) as upstream:
         files = f'model_files = {{ tiny = "{engine.model}" }}'
         async with serve(tmp_path, settings_for(upstream.base_url, provider=files)) as served:
             async with served.http.post(served.chat_url, json=body) as response:
                 error = (await response.json())["error"]
-    assert (response.status, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
-    assert f"{engine.options.context_length} tokens" in error["message"]
-    assert str(await engine.count({"messages": body["messages"]})) in error["message"]
+    assert (response.status, error["code"], error["param"]) == (400, "window_too_small", "messages")
+    assert f"loaded with {engine.options.context_length:,}" in error["message"]
+    assert f"{await engine.count({'messages': asked}):,} are needed" in error["message"]
     assert upstream.chats() == []
 
 
 async def test_the_last_token_of_the_window_is_left_to_the_reply(engine: LlamaServer, tmp_path: Path) -> None:
     """A prompt of one token less than the window is sent and answered; one more is refused, as by the engine."""
     window = engine.options.context_length
-    overhead = await engine.count({"messages": [{"role": "user", "content": ""}]})
+    asked = {"role": "user", "content": "Go"}
+
+    def system(content: str) -> dict[str, str]:
+        return {"role": "system", "content": content}
+
+    overhead = await engine.count({"messages": [system(""), asked]})
     async with engine_as_lmstudio(engine) as upstream:
         files = f'model_files = {{ tiny = "{engine.model}" }}'
         async with serve(tmp_path, settings_for(upstream.base_url, provider=files)) as served:
             statuses = {}
             for size in (window - 1, window):
-                content = "!" * (size - overhead)
-                body = {"messages": [{"role": "user", "content": content}], "max_tokens": 1}
+                body = {"messages": [system("!" * (size - overhead)), asked], "max_tokens": 1}
                 if await engine.count(body) != size:
-                    content = " !" * (size - overhead)
-                    body = {"messages": [{"role": "user", "content": content}], "max_tokens": 1}
+                    body = {"messages": [system(" !" * (size - overhead)), asked], "max_tokens": 1}
                 assert await engine.count(body) == size
                 async with served.http.post(served.chat_url, json={**body, "model": "lmstudio/tiny"}) as response:
                     statuses[size] = response.status

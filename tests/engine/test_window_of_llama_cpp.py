@@ -26,6 +26,6 @@ async def test_the_window_is_that_of_one_slot(
             answer = await response.json()
             assert response.status == 200, answer
         assert answer["usage"]["prompt_tokens"] > 0
-        too_long = {**chat("word " * 5000), "model": "openai/tiny"}
+        too_long = {"messages": [{"role": "system", "content": "word " * 5000}], "model": "openai/tiny"}
         async with served.http.post(served.chat_url, json=too_long) as response:
-            assert (await response.json())["error"]["code"] == "context_length_exceeded"
+            assert (await response.json())["error"]["code"] == "window_too_small"

@@ -152,6 +152,6 @@ async def test_whole_call_before_the_end_of_the_window_stays(tmp_path: Path) -> 
         chunks = chunks_of(await stream_bytes(served, body))
         async with served.http.post(served.chat_url, json=body) as response:
             [choice] = (await response.json())["choices"]
-    assert "the limit of 0 restarts is reached" in [notice for _, notice in notices_of(chunks)][-1]
+    assert "raise max_restarts (0)" in [notice for _, notice in notices_of(chunks)][-1]
     for calls in (calls_of(chunks), [call["function"] for call in choice["message"]["tool_calls"]]):
         assert [json.loads(call["arguments"]) for call in calls] == [{"text": "calm sea"}]

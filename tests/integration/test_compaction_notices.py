@@ -1,11 +1,12 @@
 """What a person reads of a compaction, of a model that is being loaded, and of a window that is nearly taken."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chatting import MODEL, RAW_MODEL, chunks_of, finish_of, function_spec, stream_bytes
+from chatting import AGENT, MODEL, RAW_MODEL, chunks_of, finish_of, function_spec, stream_bytes
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from scripted_pruner import rest_of
@@ -159,7 +160,7 @@ async def test_model_that_is_being_loaded(tmp_path: Path) -> None:
 
 async def test_tight_window(tmp_path: Path) -> None:
     """Where tools take most of the window, the first message tells which, and what to do; later ones do not."""
-    async with small_window(tmp_path) as (served, _):
+    async with small_window(tmp_path, server='client_tools = "pass"') as (served, _):
         first = {"model": RAW_MODEL, "messages": history(0), "tools": LARGE_TOOLS}
         told = statuses(chunks_of(await stream_bytes(served, first)))
         assert [notice["elbowroom"]["kind"] for notice in told] == ["tight", "tight"]
@@ -178,15 +179,16 @@ async def test_tight_window(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_tools_larger_than_the_window(tmp_path: Path, *, stream: bool) -> None:
     """No compaction can help: a 400 names the largest tools, and no model is asked, for nothing at all."""
-    async with small_window(tmp_path) as (served, studio):
+    whole = 'client_tools = "pass"'
+    async with small_window(tmp_path, server=whole, agents=f"{AGENT}{whole}\n") as (served, studio):
         huge = {"path": {"type": "string", "description": "a long way " * 500}}
         body = {**LONG, "stream": stream, "tools": [function_spec("huge_tool", **huge), *LARGE_TOOLS]}
         status, answer = await ask_whole(served, body)
         assert status == 400
-        assert answer["error"]["code"] == "context_length_exceeded"
+        assert (answer["error"]["code"], answer["error"]["param"]) == ("window_too_small", "tools")
         message = answer["error"]["message"]
-        assert message.startswith("Load the model with a larger context length, switch tools off in the client")
-        assert "This model's maximum context length is 1000 tokens" in message
+        assert re.match(r"Load the model with [0-9,]+ tokens or more, switch tools off in the client", message)
+        assert "It is loaded with 1,000" in message
         assert "7 tools (the largest: huge_tool " in message
         assert "switch tools off" in message
         assert studio.chats == []

@@ -201,6 +201,7 @@ async def test_a_panic_of_a_library_is_a_500_with_a_sentence(
 
     monkeypatch.setattr(chat_routes, "answer", panics)
     monkeypatch.setattr(chat_routes, "relay", panics)
+    monkeypatch.setattr(chat_routes, "relay_stream", panics)
     status, answer = await post(served, chat(f'"stream": {str(stream).lower()}'))
     assert status == 500
     assert "elbowroom made a mistake" in answer["error"]["message"]

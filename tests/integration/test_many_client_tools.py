@@ -42,7 +42,7 @@ async def test_small_result_stays_whole(tmp_path: Path, words: int) -> None:
         {"role": "assistant", "content": "", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call00001", "content": result},
     ]
-    async with small_window(tmp_path, window=WINDOW) as (served, studio):
+    async with small_window(tmp_path, window=WINDOW, server='client_tools = "pass"') as (served, studio):
         body = {"model": RAW_MODEL, "messages": messages, "tools": tools(words), "stream": True}
         assert text_of(chunks_of(await stream_bytes(served, body))) == ANSWER
         [turn] = turns_of(studio)

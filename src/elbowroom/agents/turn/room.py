@@ -38,7 +38,9 @@ async def overflow_error(
     cost = report.cost
     if cost.system + cost.all_tools >= budget.window:
         told = too_small_for(cost, slim_saves=report.slim_saves)
-        return WindowTooSmall(told, window=budget.window, prompt_tokens=prompt)
+        overflow = WindowTooSmall(told, window=budget.window, prompt_tokens=prompt)
+        overflow.param = "tools" if cost.all_tools > cost.system else "messages"
+        return overflow
     if cost.prompt >= budget.window:
         cost = replace(cost, material=", ".join(names_of(smallest(messages))[:MOST_NAMED]))
         message = refusal_of(cost, slim_saves=report.slim_saves)
