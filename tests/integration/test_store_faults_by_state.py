@@ -1,7 +1,8 @@
 """A database that fails in the midst of a turn: whatever the turn is doing, it is answered and nothing is lost."""
 
 import asyncio
-from contextlib import ExitStack
+import sqlite3
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 from cancelling import ask, cancel, last_turn
 from chatting import RAW_MODEL, chat_body, eventually
 from flushes import FULL, is_flush, remembering, saves
-from ledger_files import held_by_another_program
 from own_tools import own_tool
 from patient_counting import wait_for_counts
 from quick_models import take_models_for_quick
@@ -28,6 +28,7 @@ STATES = ("first", "streaming", "tool", "compaction", "flush")
 def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_counts(monkeypatch)
     take_models_for_quick(monkeypatch)
+    monkeypatch.setattr("elbowroom.store.sql.dialect.BUSY_MILLISECONDS", 50)
 
 
 class Failing:
@@ -44,7 +45,8 @@ class Failing:
             return
         self.is_broken = True
         if self._kind == "held":
-            self._stack.enter_context(held_by_another_program(self._path))
+            holder = self._stack.enter_context(closing(sqlite3.connect(self._path, isolation_level=None)))
+            holder.execute("BEGIN IMMEDIATE")
         else:
             for end in ("", "-wal", "-shm"):
                 self._path.with_name(f"{FILE_NAME}{end}").write_bytes(b"This is no database. " * 2000)
@@ -69,7 +71,7 @@ async def test_turn_goes_on(tmp_path: Path, kind: str, state: str) -> None:
             return "The pier is open."
 
         def says(body: Body) -> Script | str:
-            failing.at("compaction" if is_prune_order(body) else "first")
+            failing.at("first")
             if failing.state == "tool" and body["messages"][-1]["role"] != "tool":
                 return Script("I look.", ToolCall("look"))
             if failing.state in ("streaming", "stop"):
@@ -86,10 +88,20 @@ async def test_turn_goes_on(tmp_path: Path, kind: str, state: str) -> None:
             await ask_whole(served, chat_body("Before.", model=RAW_MODEL))
             assert await conversations_of(served).settled()
             failing.state = state
+            answer = studio.on_request
+
+            def noticed(body: Body) -> Script | str | None:
+                if is_prune_order(body):
+                    failing.at("compaction")
+                return answer(body) if answer else None
+
+            studio.on_request = noticed
             messages = history(FULL if state in ("compaction", "flush") else 2)
             asking = asyncio.create_task(ask(served, {"model": "writer", "messages": messages, "stream": True}))
             if state in ("streaming", "stop"):
-                await eventually(lambda: studio.chats[-1].completion_tokens > 2, "nothing is said")
+                await eventually(
+                    lambda: len(studio.chats) > 1 and studio.chats[1].completion_tokens > 2, "nothing is said"
+                )
                 failing.at(state)
             if state == "stop":
                 await cancel(served)

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from chatting import AGENT, RAW_MODEL, chat_body, elbowroom_with_studio
+from chatting import AGENT, MODEL, RAW_MODEL, chat_body, elbowroom_with_studio
 from fake_upstream import fake_upstream, says
 from mcp_sample import Sample, http_server
 from serving import Served, serve, settings_for
 from small_window import ask_whole
 
-from elbowroom.demo import SimulatedLMStudio
+from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 from elbowroom.server import guard
 
+SEES = SimulatedModel(MODEL, type="vlm", loaded_context_length=32_768)
 SECRET = "canary-of-the-settings"
 
 
@@ -24,7 +25,7 @@ async def test_an_image_at_an_inner_address_is_not_fetched(tmp_path: Path, model
     """Neither for the chat nor for a count, for raw models and agents: nobody comes to the inner server."""
     async with (
         fake_upstream({"/latest": says(b"\x89PNG")}) as inner,
-        elbowroom_with_studio(tmp_path, agents=AGENT) as (served, studio),
+        elbowroom_with_studio(tmp_path, agents=AGENT, model=SEES) as (served, studio),
     ):
         parts = [
             {"type": "text", "text": "What is this?"},
