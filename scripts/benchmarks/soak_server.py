@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import random
 import signal
@@ -21,6 +22,8 @@ SERVE: Final = ("serve", "--host", "127.0.0.1", "--port", "{port}")
 MAY_TAKE: Final = 0.5
 """Seconds after which a word that a client has received has to be on the disk, however the process ends."""
 EVERY: Final = 2.0
+SAMPLES_A_CHECK: Final = 40
+"""A server that is not killed is checked while it runs; no answer takes so long."""
 SETTLING: Final = 3.0
 SETTINGS: Final = """
 [[providers]]
@@ -91,7 +94,7 @@ class Soaked:
                 self._program = await self._start(stack, command)
                 self.people = People(self.label, self._program.port, self._rng)
                 living = asyncio.create_task(self.people.live(self._rate, until))
-                sampling = asyncio.create_task(self._sample())
+                sampling = asyncio.create_task(self._sample(checks=kill_every is None))
                 while kill_every and (left := until - asyncio.get_running_loop().time()) > 2 * SETTLING:
                     await asyncio.sleep(min(left - SETTLING, self._rng.uniform(0.5, 1.5) * kill_every))
                     await self._kill(stack, command)
@@ -132,19 +135,21 @@ class Soaked:
         self._program = await self._start(stack, command)
         self.people.port = self._program.port
 
-    def _check(self, ended: float, may_take: float) -> None:
-        """Compare what the clients have received with what the database has."""
+    def _check(self, ended: float, may_take: float, *, goes_on: bool = False) -> None:
+        """Compare what the clients have received with what the database has; what goes on keeps its newest words."""
         received = self.people.received
         lost = self._kept.missing(received.times, ended, may_take)
         self.found.lost += lost.words
         self.found.oldest_missing = max(self.found.oldest_missing, lost.oldest)
         self.found.received = received.count
-        received.times.clear()
+        received.times = {word: at for word, at in received.times.items() if goes_on and ended - at <= may_take}
 
-    async def _sample(self) -> None:
-        while True:
+    async def _sample(self, *, checks: bool) -> None:
+        for number in itertools.count(1):
             await asyncio.sleep(EVERY)
             self.studio.forget()
+            if checks and number % SAMPLES_A_CHECK == 0:
+                self._check(time.monotonic(), MAY_TAKE, goes_on=True)
             if self._program is not None and (process := self._program.process).poll() is None:
                 taken = (self._program.rss(), process.num_fds(), self._program.cpu_seconds())
                 self.found.samples.append(Sample(time.monotonic() - self._began, *taken))

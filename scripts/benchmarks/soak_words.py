@@ -43,19 +43,22 @@ class Lost:
 
 
 class Kept:
-    """What a database has of what was said, read without the server."""
+    """What a database has of what was said, read without the server.
+
+    Each check reads the messages that came since the check before the last, for the last ones may still have grown.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._checked = 0
+        self._checked = [0, 0]
 
     def missing(self, received: Mapping[str, float], ended: float, may_take: float) -> Lost:
         """Compare what was received since the last check with what was written since then."""
         with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as database:
             parts: dict[str, list[str]] = {}
-            for message, content in database.execute(EVERYTHING, [self._checked]):
+            for message, content in database.execute(EVERYTHING, [self._checked.pop(0)]):
                 parts.setdefault(message, []).append(content.strip('"'))
-            self._checked = database.execute("SELECT coalesce(max(number), 0) FROM messages").fetchone()[0]
+            self._checked += database.execute("SELECT coalesce(max(number), 0) FROM messages").fetchone()
         words = {word for contents in parts.values() for word in WORD.findall("".join(contents) + " ")}
         ages = [ended - at for word, at in received.items() if word not in words]
         return Lost(sum(age > may_take for age in ages), max(ages, default=0.0))

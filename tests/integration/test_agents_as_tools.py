@@ -15,7 +15,7 @@ from serving import text_of
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.offered import agent_tools, agents_named
-from elbowroom.agents.request import Caller, ChatRequest
+from elbowroom.agents.request import NOBODY, Caller, ChatRequest
 from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.demo import Error, Overflow, Pause, Reasoning, Script, SimulatedModel, ToolCall, WaitFor
@@ -283,7 +283,7 @@ async def test_who_is_behind_it(tmp_path: Path) -> None:
 
     caller = Caller("Ada", "chat-1")
     async with team(tmp_path, [ASKING, RESEARCHER], {}) as (served, _):
-        settings = run_settings_of(served.app)
+        settings = run_settings_of(served.app, NOBODY)
         [writer] = agents_named(["writer"], settings)
         [tool] = agent_tools(writer, caller, sink, settings, run)
         assert await tool.call({"request": "Look it up."}) == "Done."
@@ -297,7 +297,7 @@ async def test_who_is_behind_it(tmp_path: Path) -> None:
 async def test_agents_that_are_not_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """They are left out, and the log says so; a run does not fail for them."""
     async with team(tmp_path, [ASKING, RESEARCHER, agent("off", enabled=False)], {}) as (served, _):
-        found = agents_named(["gone", "researcher", "off"], run_settings_of(served.app))
+        found = agents_named(["gone", "researcher", "off"], run_settings_of(served.app, NOBODY))
     assert [one.target.name for one in found] == ["researcher"]
     assert "'gone'" in caplog.text
     assert "'off'" in caplog.text

@@ -21,7 +21,7 @@ from watched_stream import WatchedStream, statuses_of, watched
 from elbowroom.agents.answer import AnswerEvent, ClientLeft, Notice, Sink
 from elbowroom.agents.answering import answer
 from elbowroom.agents.prompt.counters import StepCounter
-from elbowroom.agents.request import parse_chat_request
+from elbowroom.agents.request import NOBODY, parse_chat_request
 from elbowroom.agents.turn import compactor as telling
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
@@ -251,7 +251,7 @@ async def answer_for(served: Served, sink: Sink) -> None:
     target = await catalog_of(served.app).resolve(RAW_MODEL)
     request = parse_chat_request({**LONG, "stream": True})
     async with asyncio.timeout(60):
-        await answer(target, request, run_settings_of(served.app), sink)
+        await answer(target, request, run_settings_of(served.app, NOBODY), sink)
 
 
 @pytest.mark.fault("slow reader", "compaction", "goes on")

@@ -319,6 +319,8 @@ async def test_polling_leaves_no_lines(served: Served, tmp_path: Path) -> None:
 async def test_what_the_page_reads_leaves_no_lines_and_what_it_changes_does(served: Served, tmp_path: Path) -> None:
     """Who looks at the log on the page sees others' requests, and the page's failures and changes."""
     own = {"Sec-Fetch-Site": "same-origin"}
+    async with served.http.get(served.url + "/", headers={"Sec-Fetch-Site": "none"}) as response:
+        assert response.status == 200
     for path in ("/", "/page/app.js", "/api/settings", "/api/agents", "/v1/conversations?q=tides"):
         async with served.http.get(served.url + path, headers=own) as response:
             assert response.status == 200

@@ -12,7 +12,7 @@ from noted_changes import NotedConversations
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice
 from elbowroom.agents.answering import answer
-from elbowroom.agents.request import own_request
+from elbowroom.agents.request import NOBODY, own_request
 from elbowroom.agents.turn import Shared
 from elbowroom.context.conversation import ConversationBegun, TurnEnded
 from elbowroom.demo import Script, ToolCall
@@ -48,7 +48,7 @@ async def answered(
         shared.recording.conversations = kept
         target = await catalog_of(served.app).resolve("writer")
         request = own_request("writer", [{"role": "user", "content": "How is the weather?"}])
-        answering = asyncio.create_task(answer(target, request, run_settings_of(served.app), reader))
+        answering = asyncio.create_task(answer(target, request, run_settings_of(served.app, NOBODY), reader))
         async with asyncio.timeout(20):
             await reader.is_told.wait()
             yield shared, kept, reader, answering

@@ -97,8 +97,8 @@ async def test_log_is_followed_filtered_and_unfolded(
         with logging_to_file(LiveSettings(served.settings, environ, {}).current(), environ):
             async with opened(browser, f"{served.url}/#/logs") as page:
                 await served.chat("writer", "Hello")
-                line = page.locator(".log li").filter(has_text="writer")
-                await line.click()
+                line = page.locator(".log li").filter(has=page.get_by_text("tokens in,"))
+                await line.locator("summary").click()
                 await expect(line.get_by_text("tokens_out")).to_be_visible()
                 await expect(page.locator(".log li").filter(has_text="/api/")).to_have_count(0)
                 await page.get_by_label("Level").select_option("warning")

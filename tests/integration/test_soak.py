@@ -22,6 +22,6 @@ async def test_a_minute_of_everything(tmp_path: Path) -> None:
     assert found["prompts over the window"] == 0
     assert found["answers with status 500"] == 0
     assert (steady.found.lost, killed.found.lost) == (0, 0), killed.found.oldest_missing
-    assert {"cut", "status 500"} & set(steady.studio.faults | killed.studio.faults)
+    assert {"cut", "status 500"} & {*steady.studio.faults, *killed.studio.faults}
     assert "| words received by clients |" in text({}, table, steady, killed)
     assert picture(steady.found, killed.found).count("<path") > 10

@@ -10,7 +10,7 @@ from own_tools import own_tool
 from serving import text_of
 
 from elbowroom.agents.offered import offered_unasked
-from elbowroom.agents.request import own_request
+from elbowroom.agents.request import NOBODY, own_request
 from elbowroom.demo import Pause, Script, ToolCall
 from elbowroom.server.state import catalog_of, run_settings_of
 
@@ -77,6 +77,6 @@ async def test_it_bounds_all_tools_of_the_server(tmp_path: Path) -> None:
     async with elbowroom_with_studio(tmp_path, agents=agents) as (served, _):
         target = catalog_of(served.app).of_agent("writer")
         assert target is not None
-        offered = await offered_unasked(target, own_request("writer", []), run_settings_of(served.app))
+        offered = await offered_unasked(target, own_request("writer", []), run_settings_of(served.app, NOBODY))
         assert {"vault_read", "save_memory", "tool_output_cache", "ask_critic"} <= set(offered.own_names)
         assert [tool.name for tool in offered.tools if tool.limits_itself] == ["ask_critic"]

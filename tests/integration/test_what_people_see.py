@@ -1,7 +1,7 @@
 """What a person sees of a conversation has happened in it: its title, its window, its compactions, its images."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from chatting import MODEL, RAW_MODEL, elbowroom_with_studio, stream_bytes
 from serving import Served
@@ -65,7 +65,8 @@ async def test_an_image_for_a_model_that_sees_none(tmp_path: Path) -> None:
     """The person is told what to do in one line; nothing is said where the model sees."""
     image = {"type": "image_url", "image_url": {"url": PIXEL}}
     asked = {"role": "user", "content": [{"type": "text", "text": "What is this?"}, image]}
-    for kind, told in (("llm", 1), ("vlm", 0)):
+    kinds: list[tuple[Literal["llm", "vlm"], int]] = [("llm", 1), ("vlm", 0)]
+    for kind, told in kinds:
         model = SimulatedModel(MODEL, loaded_context_length=32_768, type=kind)
         (tmp_path / kind).mkdir()
         async with elbowroom_with_studio(tmp_path / kind, model=model) as (served, _):

@@ -8,9 +8,8 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from elbowroom.context.conversation import Known
-from elbowroom.store.base import LIMITS_IN_MEMORY
+from elbowroom.store.base import LIMITS_IN_MEMORY, WatchedClock
 from elbowroom.store.changes import Deleted, KeptChange, TurnDeleted
-from elbowroom.store.clock import WatchedClock
 from elbowroom.store.outputs import WriteBehindToolOutputs
 from elbowroom.store.rows import WriteBehindLedger, WriteBehindMemories
 from elbowroom.store.sql import SqlStore

@@ -61,6 +61,14 @@ class Installed:
         connection = wanted(None, f"{address}/v1", "none", OPEN_WEBUI.headers)
         await asyncio.to_thread(admin.set_connections, [connection], are_on=True)
 
+    async def give_tools(self, *, are_on: bool) -> None:
+        """Switch its built-in tools on or off for all models, as *Model Defaults* does."""
+        path = "/api/v1/configs/models"
+        config = await asyncio.to_thread(self.ask, path)
+        capabilities = {"builtin_tools": are_on, "usage": True, "status_updates": True, "file_upload": True}
+        config["DEFAULT_MODEL_METADATA"] = {"capabilities": capabilities}
+        await asyncio.to_thread(self.ask, path, config)
+
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Ask its API and return the JSON of the answer."""
         request = urllib.request.Request(

@@ -1,6 +1,6 @@
 """A clock for tests of what goes with time."""
 
-from elbowroom.store.clock import WatchedClock
+from elbowroom.store.base import WatchedClock
 
 HOUR = 3600.0
 DAY = 86_400.0

@@ -41,7 +41,7 @@ INSIDE = {
         "| ledger memories branch compaction | chains manager put_back"
     ),
     "store": (
-        "base | clock lock changes packed message_parts inspection | index | sql | write_behind "
+        "base | lock changes packed message_parts inspection | index | sql | write_behind "
         "| rows outputs stand_by | conversations | store"
     ),
     "agents": (

@@ -130,6 +130,7 @@ class Notice:
         "kept",
         "images",
         "store",
+        "tools shortened",
         "results cut",
         "results shortened",
         "tool call",
@@ -315,6 +316,7 @@ class Reply:
         self.text: list[str] = []
         self.reasoning: list[str] = []
         self.tool_calls: list[ToolCall] = []
+        self.engine: dict[str, Any] = {}
 
     def add_call(self, delta: ToolCallDelta) -> None:
         """Take a piece of a tool call; the pieces of several calls may come mixed, and the name after arguments."""

@@ -15,6 +15,8 @@ LEAST_SHARE = 64
 LEAST_ROOM = 8
 """Where less than one part in so many of the window is left below the trigger, results may go beyond it."""
 LEAST_PART = 3
+SMALL_SHARE = 32
+"""Results of less than one part in so many of the window are small."""
 TRIES = 8
 
 
@@ -64,7 +66,16 @@ class AgentContextManager:
         """
         if self.budget.occupied(prompt) < self.budget.trigger or (not self.auto and prompt < self.budget.window):
             return "fits"
-        return "restart" if sum(sizes) <= room_for_results(self.budget, rest) else "too large"
+        fits = sum(sizes) <= max(room_for_results(self.budget, rest), self._room_for_small(rest))
+        return "restart" if fits else "too large"
+
+    def _room_for_small(self, rest: int) -> int:
+        """Return how many tokens results may take from the reply's room: a small part of the window, half of the room.
+
+        What would stand for a small result is hardly shorter than the result.
+        """
+        budget = self.budget
+        return min(budget.window // SMALL_SHARE, budget.window - rest - budget.reserve(rest) // 2)
 
     def while_streaming(self, generated: int) -> StreamVerdict:
         """Check 3: decide about an answer of which so many tokens have come."""

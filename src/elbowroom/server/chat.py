@@ -32,7 +32,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     chat = await read_chat_request(request)
     target = await catalog_of(request.app).resolve(chat.model)
     note_target(target)
-    settings = run_settings_of(request.app).for_caller(chat.caller)
+    settings = run_settings_of(request.app, chat.caller)
     if chat.stream and target.is_relay and not _shows_text_only(request):
         passing = EventStream(request, target.name)
         return await passing.answer(PassedEncoder(), partial(relay_stream, target, chat, settings))
@@ -91,8 +91,11 @@ async def counted(request: web.Request, target: Target, chat: ChatRequest) -> we
 
 async def sized(request: web.Request, target: Target, chat: ChatRequest) -> SizedRequest:
     """Return how large the prompt of a chat is, with all that its model can call."""
-    offered = await offered_unasked(target, chat, run_settings_of(request.app).for_caller(chat.caller))
-    return await count_request(target, offered.request, offered.specs, request.app[SHARED].histories)
+    settings = run_settings_of(request.app, chat.caller)
+    offered = await offered_unasked(target, chat, settings)
+    choice = target.agent.client_tools if target.agent else settings.client_tools
+    histories = request.app[SHARED].histories
+    return await count_request(target, offered.request, offered.specs, histories, fits_tools=choice == "auto")
 
 
 async def compact_conversation(request: web.Request) -> web.StreamResponse:
@@ -100,7 +103,7 @@ async def compact_conversation(request: web.Request) -> web.StreamResponse:
     chat = await read_chat_request(request)
     target = await catalog_of(request.app).resolve(chat.model)
     with request.app[SHARED].running.entered():
-        compacted = await compact_request(target, chat, run_settings_of(request.app).for_caller(chat.caller))
+        compacted = await compact_request(target, chat, run_settings_of(request.app, chat.caller))
     shown = {
         "id": request.match_info["id"],
         "object": "conversation.compaction",

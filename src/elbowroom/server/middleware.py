@@ -27,7 +27,7 @@ from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.redaction import REDACTOR
 from elbowroom.logs.request_facts import RequestFacts, request_facts, requested
 from elbowroom.logs.set_up import ONLY_IN_FILE
-from elbowroom.server.guard import REQUEST_ID, SAME_SITE, SITE, Handler, speaks_anthropic
+from elbowroom.server.guard import REQUEST_ID, SAME_SITE, SITE, Handler, is_page, speaks_anthropic
 from elbowroom.server.metrics import COUNTED
 from elbowroom.server.state import ENVIRONMENT, SETTINGS
 
@@ -176,7 +176,8 @@ def route_of(request: web.Request) -> str:
 
 def _log(request: web.Request, facts: RequestFacts, status: int, milliseconds: int) -> None:
     route = route_of(request) or UNKNOWN
-    is_own_page = request.method == hdrs.METH_GET and request.headers.get(SITE) == SAME_SITE
+    is_asked_by_page = is_page(request.path) or request.headers.get(SITE) == SAME_SITE
+    is_own_page = request.method == hdrs.METH_GET and is_asked_by_page
     is_polled = status < 400 and (route in POLLED or request.method == hdrs.METH_OPTIONS or is_own_page)
     fields = {
         "event": "request",

@@ -7,6 +7,7 @@ from aiohttp import web
 
 from elbowroom.agents.admission import QUIET_SECONDS
 from elbowroom.agents.catalog import Catalog
+from elbowroom.agents.request import Caller
 from elbowroom.agents.turn import RunSettings, Shared
 from elbowroom.providers.registry import Providers
 from elbowroom.providers.seen import SeenModels
@@ -43,9 +44,14 @@ WARM_UP: web.AppKey[Callable[[], None]] = web.AppKey("WARM_UP")
 """Begins to load and to open in threads what takes long; called once the server listens."""
 
 
-def run_settings_of(app: web.Application) -> RunSettings:
-    """Return what the settings that are in force now say about runs."""
-    settings = app[SETTINGS].current().settings
+def run_settings_of(app: web.Application, caller: Caller) -> RunSettings:
+    """Return what the settings that are in force now say about a caller's runs.
+
+    A temporary chat is kept in memory, and nobody remembers it.
+    """
+    settings, shared, memory = app[SETTINGS].current().settings, app[SHARED], app[SETTINGS].current().settings.memory
+    if caller.is_temporary and shared.temporary is not None:
+        shared, memory = shared.temporary, memory.model_copy(update={"enabled": False})
     return RunSettings(
         compaction=settings.compaction,
         catalog=catalog_of(app),
@@ -54,8 +60,8 @@ def run_settings_of(app: web.Application) -> RunSettings:
         tool_events=settings.server.tool_events,
         calls_in_text=settings.server.calls_in_text,
         task_history=settings.server.task_history,
-        memory=settings.memory,
-        shared=app[SHARED],
+        memory=memory,
+        shared=shared,
     )
 
 

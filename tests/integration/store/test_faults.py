@@ -558,6 +558,20 @@ def test_a_full_disk(path: Path) -> None:
     assert query(path, "PRAGMA integrity_check") == [("ok",)]
 
 
+async def test_what_could_not_be_written_is_written_though_nobody_asks(path: Path) -> None:
+    """A compaction and a memory, refused while another program held the file, are in it a moment after that let go."""
+    entry, made_from = compaction(conversation(2))
+    keys = await filled(path)
+    async with file_store(path, SOON) as store:
+        with held_by_another_program(path):
+            await store.ledger.save(entry, made_from)
+            await store.memories.save(ME, "agent", "is tired", 1.0)
+            assert store.is_failing
+        await eventually(lambda: not store.is_failing, "nobody tries it again")
+        assert keys_in(path) == {*keys, entry.key}
+        assert len(query(path, "SELECT text FROM memories")) == 1
+
+
 async def test_a_store_that_takes_long_to_open(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Requests wait for it a little while and only once; what they save meanwhile is written when it is open."""
     may_open = asyncio.Event()

@@ -12,7 +12,8 @@ from task_prompts import FOOT, HEAD, TITLE, title_body, title_order
 from elbowroom.agents.answer import AnswerEvent
 from elbowroom.agents.catalog import Catalog, Target
 from elbowroom.agents.request import parse_chat_request
-from elbowroom.agents.task import MARK, MOST_COUNTS, MOST_RETRIES, answer_task
+from elbowroom.agents.task import MOST_COUNTS, MOST_RETRIES, answer_task
+from elbowroom.agents.task_history import MARK
 from elbowroom.agents.turn.state import RunSettings, Shared
 from elbowroom.context.budget import Budget
 from elbowroom.context.seam import notice_line

@@ -381,3 +381,9 @@ def test_only_remedies_that_help_are_named(cost: FixedCost, slim_saves: int, rem
     """What is not there cannot be shortened, and slim tools are suggested only where they save something."""
     assert (notice_of(cost, slim_saves=slim_saves) or "").startswith(f"{remedy} ")
     assert refusal_of(cost, slim_saves=slim_saves).startswith(f"{remedy} ")
+
+
+def test_refusal_names_the_files_in_messages_that_stay() -> None:
+    """A person reads which file is in the way."""
+    told = refusal_of(FixedCost(4096, pinned=5000, material="log.md, notes.md"))
+    assert "5000 by messages that have to stay with log.md, notes.md" in told

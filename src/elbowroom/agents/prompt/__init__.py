@@ -9,6 +9,8 @@ from elbowroom.agents.prompt.body import (
     without_answer_fields,
 )
 from elbowroom.agents.prompt.counters import HistoryCounter, HistoryCounters, StepCounter, Unreported, is_short
+from elbowroom.agents.prompt.fitting_tools import fitting_tools
+from elbowroom.agents.prompt.material import fitting_material
 from elbowroom.agents.prompt.size import (
     LEAST_GUESS,
     LEAST_LESSON,
@@ -28,6 +30,8 @@ __all__ = [
     "StepCounter",
     "StepRequest",
     "Unreported",
+    "fitting_material",
+    "fitting_tools",
     "is_short",
     "prompt_size",
     "relay_body",

@@ -9,17 +9,19 @@ from typing import Final
 
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Notice
-from elbowroom.agents.prompt import StepCounter, StepRequest
+from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_material
+from elbowroom.agents.request import tool_name
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.history import History
-from elbowroom.agents.turn.recall import PRUNED, Recall, Written
+from elbowroom.agents.turn.recall import PRUNED, SHORTENED, Recall, Written
 from elbowroom.agents.turn.room import cut_results, overflow_error, smallest_of, tight_notice
 from elbowroom.context.budget import Compact, Decision, Measure, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.ledger import is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
+from elbowroom.context.outputs import READ_TOOL, ToolOutputRef
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript, text_of, with_text, written
 from elbowroom.errors import ContextOverflow
 from elbowroom.logs.formats import FIELDS
@@ -222,6 +224,7 @@ class PromptFit:
 
     async def _take_in(self) -> None:
         """Let the model have as much of the results that have come in as there is room for."""
+        await self._shorten_material()
         whole = self.history.messages
         try:
             if self.keeper is not None:
@@ -231,6 +234,26 @@ class PromptFit:
         finally:
             if self.keeper is not None:
                 self.keeper.let_go()
+
+    async def _shorten_material(self) -> None:
+        """Show the beginning and end of files and pasted text that would leave no room; keep the whole."""
+        whole = self.history.messages
+        if await self.counter.prompt(whole) < self.manager.budget.window // 2:
+            return
+        shared, owner = self.compactor.settings.shared, self.shape.request.caller.owner
+        outputs = shared.store.tool_outputs
+
+        async def keep(name: str, text: str) -> ToolOutputRef:
+            return await outputs.keep(owner, name, text)
+
+        has_reader = any(tool_name(dict(tool)) == READ_TOOL for tool in self.shape.tools)
+        shorter = await fitting_material(whole, self.counter, self.manager, keep, has_reader=has_reader)
+        if shorter is None:
+            return
+        self.history.shorten(shorter.messages)
+        sizes = await self.counter.prompt(whole), await self.counter.prompt(shorter.messages)
+        self.recall.keep(self.history, Written(self.manager.budget.window, *sizes, SHORTENED))
+        await self.compactor.tell([shorter.notice])
 
     async def _keep_results(self, keeper: OutputKeeper) -> None:
         """Keep the results that have come in, show views of those that are too large, and shorten old ones."""
@@ -306,7 +329,7 @@ class PromptFit:
             fitting = await self._fitting() if left else None
         if self.history.messages is not whole:
             sizes = await self.counter.prompt(whole), await self.counter.prompt(self.history.messages)
-            self.recall.keep(self.history, Written(self.manager.budget.window, *sizes, "shortened results"))
+            self.recall.keep(self.history, Written(self.manager.budget.window, *sizes, SHORTENED))
 
     async def _fitting(self) -> list[Message] | None:
         view = self.keeper.shorter if self.keeper is not None else None

@@ -20,6 +20,8 @@ from elbowroom.context.put_back import Expanded, expanded
 from elbowroom.context.transcript import Message, text_of
 
 log = logging.getLogger(__name__)
+SHORTENED: Final = "shortened results"
+"""The rung of an entry whose messages are the client's, one for one, some of them shortened."""
 MUCH_LARGER: Final = (5, 4)
 """From this ratio on a window is much larger than another: a conversation compacted for the other may fit it whole."""
 PRUNED: Final = "pruned"  # the rung of an entry in which only results of tools are shorter
@@ -113,7 +115,7 @@ class Recall:
         elif self._whole.turns:
             return False  # it has been put back already
         self._begin(history, await self._put_back(self._place))
-        if found is not None and self._kept is not None and found[1].rung != PRUNED:
+        if found is not None and self._kept is not None and found[1].rung not in (PRUNED, SHORTENED):
             self._kept.reused(found[1].before, found[1].after)
         return found is not None
 
@@ -161,7 +163,7 @@ class Recall:
         if keys is None and not waits and await _is_half_empty(budget, size, self.of_client):
             keys = ()
         async for place, entry in self.recalled(keys):
-            if not self._asks(restored(self.of_client, self.chain, place, entry)):
+            if not self._asks(restored(self.of_client, self.chain, place, entry), entry):
                 continue
             found.append((place, entry))
             if budget.window * larger < entry.window * much:
@@ -255,17 +257,19 @@ class Recall:
         """Tell whether a history may be kept for others that say the same."""
         return self._caller.may_have_hidden or not history.has_steps
 
-    def _asks(self, messages: Sequence[Message]) -> bool:
+    def _asks(self, messages: Sequence[Message], entry: Entry) -> bool:
         """Tell whether these messages end as the client's do, and have its last question word for word.
 
-        They do not where the client goes back to the end of a compaction: its question is part of the summary there.
+        A question whose files were shortened stands there all the same once it is not the last message. They do not
+        where the client goes back to the end of a compaction: its question is part of the summary there.
         """
         spoken = [message for message in messages if not is_system(message)]
         last = next(message for message in reversed(self.of_client) if not is_system(message))
         questions = [message for message in self.of_client if message.get("role") == "user"]
-        return (
-            bool(spoken) and spoken[-1].get("role") == last.get("role") and (not questions or questions[-1] in messages)
-        )
+        stands = not questions or questions[-1] in messages
+        if entry.rung == SHORTENED:
+            stands = stands or last.get("role") != "user"
+        return bool(spoken) and spoken[-1].get("role") == last.get("role") and stands
 
     def _keep(self, key: str, messages: Sequence[Message], written: Written, made_from: Sequence[Message]) -> None:
         entry = Entry(

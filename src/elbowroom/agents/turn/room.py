@@ -2,16 +2,20 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from elbowroom.agents.answer import Notice
 from elbowroom.agents.prompt import StepCounter, StepRequest, is_short
 from elbowroom.agents.tools import arrange_tools
-from elbowroom.context.budget import Budget, FixedCost, notice_of, refusal_of, short_notice_of
+from elbowroom.context.budget import Budget, FixedCost, notice_of, refusal_of, short_notice_of, too_small_for
 from elbowroom.context.compaction import smallest
+from elbowroom.context.outputs import names_of
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, calls_of, size_in_bytes, text_of
-from elbowroom.errors import ContextOverflow
+from elbowroom.errors import ContextOverflow, WindowTooSmall
+
+MOST_NAMED: Final = 3
+"""Files that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,13 @@ async def overflow_error(
     """
     prompt = await counter.prompt(messages)
     report = await _report(messages, shape, counter, budget)
-    if report.cost.prompt >= budget.window:
-        message = refusal_of(report.cost, slim_saves=report.slim_saves)
+    cost = report.cost
+    if cost.system + cost.all_tools >= budget.window:
+        told = too_small_for(cost, slim_saves=report.slim_saves)
+        return WindowTooSmall(told, window=budget.window, prompt_tokens=prompt)
+    if cost.prompt >= budget.window:
+        cost = replace(cost, material=", ".join(names_of(smallest(messages))[:MOST_NAMED]))
+        message = refusal_of(cost, slim_saves=report.slim_saves)
     else:
         remedy = f", let the history be compacted ({switched_off})" if switched_off else ""
         message = (

@@ -9,7 +9,7 @@ from elbowroom.agents.admission import QUIET_SECONDS, Admission, Background
 from elbowroom.agents.catalog import Catalog
 from elbowroom.agents.conversations import MessageQueue, Recording, TurnRecorder
 from elbowroom.agents.prompt import HistoryCounters, LearnedWindows
-from elbowroom.agents.request import Caller, OnlyUser
+from elbowroom.agents.request import OnlyUser
 from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
@@ -145,9 +145,3 @@ class RunSettings:
     tool_events: bool = True
     calls_in_text: bool = True
     task_history: TaskHistory = "ends"
-
-    def for_caller(self, caller: Caller) -> "RunSettings":
-        """Return the settings of a caller's request: a temporary chat is kept in memory, and nobody remembers it."""
-        if not caller.is_temporary or self.shared.temporary is None:
-            return self
-        return replace(self, shared=self.shared.temporary, memory=self.memory.model_copy(update={"enabled": False}))

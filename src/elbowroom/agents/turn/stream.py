@@ -161,18 +161,14 @@ class ReplyReader:
     """Gathers the reply to one request: text, thoughts and calls in `reply`, and `finish`, why the model has ended.
 
     `pieces` are all texts that the model has generated in this request, in order. `usage` is the engine's report, None
-    where it sends none, and `engine` what it says of itself. Once the reader `has_enough`, the rest of the reply is not
-    wanted.
+    where it sends none. Once the reader `has_enough`, the rest of the reply is not wanted.
     """
 
     def __init__(self, offered: Collection[str] = ()) -> None:
-        self.reply = Reply(offered)
-        self.pieces: list[str] = []
+        self.reply, self.pieces = Reply(offered), list[str]()
         self.usage: dict[str, Any] | None = None
-        self.engine: dict[str, Any] = {}
         self.finish = ""
-        self.has_calls = False
-        self.has_enough = False
+        self.has_calls = self.has_enough = False
 
     @property
     def generated(self) -> str:
@@ -202,7 +198,7 @@ class ReplyReader:
                 case ToolCallDelta():
                     self.take_call(event)
                 case EngineFacts():
-                    self.engine |= event.facts
+                    self.reply.engine |= event.facts
                 case Finished():
                     self.finish = event.reason
                 case UsageReport():
@@ -289,9 +285,7 @@ class ReplyStream(ReplyReader):
         self.watch: StreamWatch | None = None
         self.may_be_empty = True
         self.unreported: Unreported | None = None
-        self._answer = answer
-        self._guard = answer.guard
-        self._sink = sink
+        self._answer, self._guard, self._sink = answer, answer.guard, sink
         self._is_for_client = is_for_client
         self._live = live
         self._body: Mapping[str, Any] = {}
@@ -410,7 +404,7 @@ class ReplyStream(ReplyReader):
         self.unreported = Unreported(self._body, self.generated) if self.usage is None else None
         if self.usage is not None:
             self._answer.usages.append(self.usage)
-        self._answer.engine = self.engine
+        self._answer.engine = self.reply.engine
 
     def _rest(self) -> str:
         """Return the text that was held back until the end of the request, and take the calls in it."""

@@ -1,5 +1,6 @@
 """What is shown of a tool's output? Views that fit, tiers by age, and the stubs that take the place of old results."""
 
+from elbowroom.context.outputs.material import Material, material_in, names_of, with_material
 from elbowroom.context.outputs.output import (
     BLOCK_CHARACTERS,
     Block,
@@ -37,6 +38,7 @@ __all__ = [
     "SEARCH_TOOL",
     "Block",
     "Limits",
+    "Material",
     "TierLimits",
     "ToolOutputRef",
     "ToolOutputs",
@@ -47,6 +49,8 @@ __all__ = [
     "is_stub",
     "kind_of",
     "largest_fit",
+    "material_in",
+    "names_of",
     "one_line",
     "outcome_of_tests",
     "pieces",
@@ -60,4 +64,5 @@ __all__ = [
     "target_of",
     "utf8",
     "view_of",
+    "with_material",
 ]

@@ -40,7 +40,7 @@ async def create_message(request: web.Request) -> web.StreamResponse:
     asked = await _asked(request)
     note_target(asked.target)
     chat = asked.request.chat
-    settings = run_settings_of(request.app).for_caller(chat.caller)
+    settings = run_settings_of(request.app, chat.caller)
     encoder = MessageEncoder(chat.model, asked.request.thinking, settings.compaction.notices)
     if chat.stream:
         stream = EventStream(request, asked.target.name, encoder.keep_alive)

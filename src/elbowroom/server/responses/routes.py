@@ -97,7 +97,7 @@ async def create_response(request: web.Request) -> web.StreamResponse:
     """Answer one request with the agent or raw model that it names."""
     asked = await _asked(request)
     note_target(asked.target)
-    settings = run_settings_of(request.app).for_caller(asked.chat.caller)
+    settings = run_settings_of(request.app, asked.chat.caller)
     encoder = _encoder(settings, asked)
     if asked.request.stream:
         stream = EventStream(request, asked.target.name)

@@ -6,8 +6,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, delete, func, select, true, update
 
-from elbowroom.store.base import SECONDS_A_DAY, Limits
-from elbowroom.store.clock import JUMP_SECONDS, Share, WatchedClock
+from elbowroom.store.base import JUMP_SECONDS, SECONDS_A_DAY, Limits, Share, WatchedClock
 from elbowroom.store.sql.database import Database, reading, writing
 from elbowroom.store.sql.dialect import content_bytes
 from elbowroom.store.sql.schema import (

@@ -11,8 +11,7 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
-from elbowroom.store.base import Limits, decoded_text, encoded, owner_key
-from elbowroom.store.clock import Share
+from elbowroom.store.base import Limits, Share, decoded_text, encoded, owner_key
 from elbowroom.store.packed import MOST_MEMORIES, PackedEntry
 from elbowroom.store.sql.database import Database, reading, writing
 from elbowroom.store.sql.dialect import batched, newest_first

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
-from elbowroom.store.base import Limits, StoreDamaged, StoreUnavailable, TrackedTasks
-from elbowroom.store.clock import WatchedClock
+from elbowroom.store.base import Limits, StoreDamaged, StoreUnavailable, TrackedTasks, WatchedClock
 from elbowroom.store.sql.conversations import SqlConversations
 from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.limits import ConversationLimits, ToolOutputLimits, trusted_time

@@ -1,0 +1,131 @@
+"""Finds the material that a client has put into a message: files, notes, retrieved passages, code, pasted text.
+
+Open WebUI writes `<source>` blocks between `<context>` tags, Obsidian Copilot blocks such as `<note_context>` and
+Smart Composer fenced blocks that are named by a path. What stands around material is the person's own question.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from elbowroom.context.transcript import Message, is_text, parts_of, text_in, text_of
+
+LEAST: Final = 1000
+"""Characters from which a piece counts as material."""
+LEAST_PASTED: Final = 8000
+"""Characters without any mark that nobody has typed."""
+LONGEST_QUESTION: Final = 1000
+"""Characters of the first and the last paragraph of a pasted text that may be the person's own words."""
+BLOCKS: Final = (
+    "source|file|document|retrieved_document|note_context|active_note|embedded_note|embedded_pdf|vault_note|"
+    "variable_note|variable|selected_text|web_selected_text|dataview_block|url_content|web_tab_context|active_web_tab|"
+    "youtube_video_context|website|attachment|context"
+)
+OPENING: Final = re.compile(rf"<({BLOCKS})(\s[^<>]{{0,500}})?>", re.IGNORECASE)
+NAMES: Final = (
+    re.compile(r"\b(?:name|path|title|url)=\"([^\"\n]{1,200})\"", re.IGNORECASE),
+    re.compile(r"<(?:path|url)>([^<\n]{1,200})</", re.IGNORECASE),
+    re.compile(r"<(?:title|name)>([^<\n]{1,200})</", re.IGNORECASE),
+)
+"""How an attribute and an element inside name a block, the best first."""
+FENCE: Final = re.compile(r"^[ \t]*(`{3,}|~{3,})([^`\n]{0,300})\n", re.MULTILINE)
+HEAD: Final = 500
+PASTED: Final = "the pasted text"
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """A piece of a text, `text[start:end]`, and what a person calls it."""
+
+    name: str
+    start: int
+    end: int
+
+
+def material_in(message: Message) -> list[Material]:
+    """Return the material in a message's text, in order; of a system message only what is marked."""
+    text = text_of(message)
+    if len(text) < LEAST:
+        return []
+    marked = list(_without_containers(list(_blocks(text)))) or list(_fenced(text))
+    found = [piece for piece in marked if piece.end - piece.start >= LEAST]
+    if message.get("role") == "user":
+        found += [piece for piece in _pasted(text, marked) if piece.end - piece.start >= LEAST_PASTED]
+    return sorted(found, key=lambda piece: piece.start)
+
+
+def names_of(messages: list[Message]) -> list[str]:
+    """Return what a person calls the material in these messages, each once."""
+    return list(dict.fromkeys(piece.name for message in messages for piece in material_in(message)))
+
+
+def with_material(message: Message, pieces: Mapping[Material, str]) -> Message:
+    """Return the message with other texts in place of these pieces; its parts that are no text stay."""
+    text = text_of(message)
+    written: list[str] = []
+    at = 0
+    for piece in sorted(pieces, key=lambda piece: piece.start):
+        written += [text[at : piece.start], pieces[piece]]
+        at = piece.end
+    changed = "".join([*written, text[at:]])
+    media = [part for part in parts_of(message.get("content")) if not is_text(part)]
+    if not media:
+        return {**message, "content": changed}
+    first = next(at for at, part in enumerate(parts_of(message.get("content"))) if is_text(part) and text_in(part))
+    return {**message, "content": [*media[:first], {"type": "text", "text": changed}, *media[first:]]}
+
+
+def _blocks(text: str) -> Iterator[Material]:
+    """Yield what stands between the tags of known blocks, of a block with a `<content>` that alone."""
+    endless: set[str] = set()
+    for opening in OPENING.finditer(text):
+        tag, attributes = opening[1], opening[2] or ""
+        end = text.find(f"</{tag}>", opening.end()) if tag not in endless else -1
+        if end < 0:
+            endless.add(tag)
+            continue
+        head = text[opening.end() : min(end, opening.end() + HEAD)]
+        found = NAMES[0].search(attributes) or NAMES[1].search(head) or NAMES[2].search(head)
+        inside = head.find("<content>")
+        start = opening.end() + (inside + len("<content>") if inside >= 0 else 0)
+        inner = text.rfind("</content>", start, end) if inside >= 0 else -1
+        yield Material(
+            found[1] if found else f"the {tag.lower()}".replace("_", " "), start, inner if inner > 0 else end
+        )
+
+
+def _without_containers(blocks: list[Material]) -> Iterator[Material]:
+    """Yield the innermost blocks, and those of which nothing large is in another one."""
+    large = [block for block in blocks if block.end - block.start >= LEAST]
+    for place, block in enumerate(large):
+        following = large[place + 1] if place + 1 < len(large) else None
+        if following is None or following.start >= block.end:
+            yield block
+
+
+def _fenced(text: str) -> Iterator[Material]:
+    """Yield what stands between fences, by the path that Smart Composer writes after the first."""
+    at = 0
+    while opening := FENCE.search(text, at):
+        end = text.find(f"\n{opening[1]}", opening.end())
+        if end < 0:
+            return
+        title = opening[2].strip()
+        yield Material(title if "." in title or "/" in title else "the code", opening.end(), end)
+        at = end + 1 + len(opening[1])
+
+
+def _pasted(text: str, marked: list[Material]) -> Iterator[Material]:
+    """Yield the stretches beside marked pieces, without a first and a last paragraph that may be the question."""
+    at = 0
+    for piece in [*sorted(marked, key=lambda piece: piece.start), Material("", len(text), len(text))]:
+        if piece.start > at:
+            yield _body(text, at, piece.start)
+        at = max(at, piece.end)
+
+
+def _body(text: str, start: int, end: int) -> Material:
+    first = text.find("\n", start, min(end, start + LONGEST_QUESTION))
+    last = text.rfind("\n", max(start, end - LONGEST_QUESTION), end)
+    return Material(PASTED, start if first < 0 else first + 1, end if last <= first else last)

@@ -1,0 +1,95 @@
+"""Files, notes and pasted text that a client puts into a message never end a chat, however large they are."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_teams import notices_of
+from chatting import RAW_MODEL, chunks_of, stream_bytes
+from request_checks import assert_fits
+from scripted_pruner import text_of as content_of
+from serving import Served, text_of
+from small_window import ANSWER, small_window, turns_of
+
+WINDOW = 4096
+QUESTION = "When does the last ferry leave, and from which pier? Answer in ONE sentence."
+LINES = [f"Line {number}: boat {number * 7919} left pier {number % 9} at noon.\n" for number in range(1200)]
+FILE = "".join(LINES)
+TASK = "### Task:\nRespond to the user query using the provided context, incorporating inline citations.\n\n"
+
+
+def open_webui(question: str) -> str:
+    """Return a question with a file as Open WebUI's template for files has it."""
+    return f'{TASK}<context>\n<source id="1" name="log.md">{FILE}</source>\n</context>\n\n{question}'
+
+
+def copilot(question: str) -> str:
+    """Return a question with a note as Obsidian Copilot sends it."""
+    note = f"<title>log</title>\n<path>log.md</path>\n<content>\n{FILE}</content>"
+    return f"{question}\n\n<note_context>\n{note}\n</note_context>"
+
+
+def smart_composer(question: str) -> str:
+    """Return a question with a file as Smart Composer sends it."""
+    return f"```log.md\n{FILE}```\n\n\n{question}\n\n"
+
+
+def pasted(question: str) -> str:
+    """Return a question with a text pasted below it."""
+    return f"{question}\n\n{FILE}"
+
+
+FORMS = pytest.mark.parametrize("form", [open_webui, copilot, smart_composer, pasted], ids=lambda form: form.__name__)
+
+
+async def asked(served: Served, *messages: dict[str, Any]) -> list[dict[str, Any]]:
+    """Ask for a stream and check the answer; return its chunks."""
+    chunks = chunks_of(await stream_bytes(served, {"model": RAW_MODEL, "messages": list(messages), "stream": True}))
+    assert text_of(chunks) == ANSWER
+    return chunks
+
+
+@FORMS
+async def test_chat_goes_on_with_a_file_larger_than_the_window(tmp_path: Path, form: Callable[[str], str]) -> None:
+    """Its beginning and end are read, the question word for word, the whole can be opened, and the person is told."""
+    async with small_window(tmp_path, window=WINDOW) as (served, studio):
+        first = {"role": "user", "content": form(QUESTION)}
+        chunks = await asked(served, first)
+        [told] = [text for kind, text in notices_of(chunks) if kind == "results cut"]
+        name = "The pasted text" if form is pasted else "Log.md"
+        assert told.startswith(f"{name} is too large to be shown whole: about ")
+        [turn] = turns_of(studio)
+        sent = content_of(turn.body["messages"][-1])
+        assert all(part in sent for part in (QUESTION, LINES[0], LINES[-1].strip(), "characters of "))
+        assert_fits(turn)
+        ref = sent.partition("/v1/tool_outputs/")[2].partition("]")[0]
+        async with served.http.get(f"{served.url}/v1/tool_outputs/{ref}") as response:
+            assert LINES[600] in await response.text()
+        bare = {"role": "user", "content": QUESTION} if form is open_webui else first
+        said = {"role": "assistant", "content": ANSWER}
+        await asked(served, bare, said, {"role": "user", "content": "And the first one?"})
+        assert turns_of(studio)[-1].body["messages"][0] == turn.body["messages"][0]
+
+
+@FORMS
+async def test_file_stays_with_each_further_message(tmp_path: Path, form: Callable[[str], str]) -> None:
+    """A client that puts the file around every question, as Open WebUI does, gets an answer each time."""
+    messages: list[dict[str, Any]] = []
+    async with small_window(tmp_path, window=WINDOW) as (served, studio):
+        for number in range(4):
+            question = f"{QUESTION} It is question {number}."
+            await asked(served, *messages, {"role": "user", "content": form(question)})
+            kept = question if form is open_webui else form(question)
+            messages += [{"role": "user", "content": kept}, {"role": "assistant", "content": ANSWER}]
+            assert question in content_of(turns_of(studio)[-1].body["messages"][-1])
+        for chat in studio.chats:
+            assert_fits(chat)
+
+
+async def test_file_that_fits_stays_whole(tmp_path: Path) -> None:
+    """Nothing is changed below the trigger."""
+    text = f'{TASK}<context>\n<source id="1" name="log.md">{"".join(LINES[:60])}</source>\n</context>\n\n{QUESTION}'
+    async with small_window(tmp_path, window=WINDOW) as (served, studio):
+        await asked(served, {"role": "user", "content": text})
+        assert content_of(turns_of(studio)[-1].body["messages"][-1]) == text

@@ -1,0 +1,79 @@
+"""Thirty-six tools of the client take most of a window of 8,192 tokens, as Open WebUI's do."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chatting import RAW_MODEL, chunks_of, finish_of, stream_bytes
+from patient_counting import wait_for_counts
+from request_checks import assert_fits
+from scripted_pruner import rest_of
+from scripted_pruner import text_of as content_of
+from serving import text_of
+from small_window import ANSWER, small_window, turns_of
+
+WINDOW = 8192
+REQUEST = "Say all the words about the ferry, from the first to the last."
+EARLIER = "Say exactly 500 words about the harbour."
+
+
+@pytest.fixture(autouse=True)
+def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_counts(monkeypatch)
+
+
+def tools(words: int) -> list[dict[str, Any]]:
+    """Return thirty-six tools with descriptions of so many words."""
+    description = " ".join(["notes"] * words)
+    parameters = {"type": "object", "properties": {"query": {"type": "string"}}}
+    return [
+        {"type": "function", "function": {"name": f"tool_{n}", "description": description, "parameters": parameters}}
+        for n in range(36)
+    ]
+
+
+@pytest.mark.parametrize("words", [95, 105, 112])
+async def test_small_result_stays_whole(tmp_path: Path, words: int) -> None:
+    """It fits what is free of the window, though tools and conversation have passed the trigger."""
+    result = "The last ferry leaves at nine. " * 12
+    call = {"id": "call00001", "type": "function", "function": {"name": "tool_1", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "When does the last ferry leave?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call00001", "content": result},
+    ]
+    async with small_window(tmp_path, window=WINDOW) as (served, studio):
+        body = {"model": RAW_MODEL, "messages": messages, "tools": tools(words), "stream": True}
+        assert text_of(chunks_of(await stream_bytes(served, body))) == ANSWER
+        [turn] = turns_of(studio)
+        assert (turn.counted_tokens or 0) > WINDOW // 2
+        assert content_of(turn.body["messages"][-1]) == result
+        assert_fits(turn)
+
+
+@pytest.mark.parametrize("restarts", [1, 3, 5])
+async def test_what_is_summarised_stands_before_the_request(tmp_path: Path, restarts: int) -> None:
+    """After each restart of its answer the request that is being answered is the last one that the model reads."""
+    lines = "".join(f"Boat {number} left the pier.\n" for number in range(restarts * 75 + 60))
+    messages = [
+        {"role": "user", "content": EARLIER},
+        {"role": "assistant", "content": "The harbour is old. " * 40},
+        {"role": "user", "content": REQUEST},
+    ]
+
+    def says(body: dict[str, Any]) -> str:
+        is_first = content_of(body["messages"][-1]) == REQUEST
+        return lines if is_first else rest_of(lines, content_of(body["messages"][-2]))
+
+    setting = f"max_restarts = {restarts + 2}"
+    async with small_window(tmp_path, says, window=1024, compaction=setting) as (served, studio):
+        chunks = chunks_of(await stream_bytes(served, {"model": RAW_MODEL, "messages": messages, "stream": True}))
+        assert (text_of(chunks), finish_of(chunks)) == (lines, "stop")
+        later = turns_of(studio)[1:]
+        assert len(later) >= restarts
+        for turn in later:
+            texts = [content_of(message) for message in turn.body["messages"]]
+            summaries = [at for at, text in enumerate(texts) if "<elbowroom-summary>" in text]
+            assert summaries[-1] < texts.index(REQUEST)
+            assert EARLIER not in texts[texts.index(REQUEST) :]
+            assert_fits(turn)
