@@ -177,10 +177,10 @@ async def test_killed_and_asked_on(tmp_path: Path, model: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.fault("kill -9", ("first", "compaction"), "the question; the next turn goes on")
+@pytest.mark.fault("kill -9", ("first", "compaction"), "the question is kept")
 @pytest.mark.parametrize("exchanges", [1, 40])
 async def test_killed_before_its_first_word(tmp_path: Path, exchanges: int) -> None:
-    """While the prompt is read, or the conversation compacted: what was asked is there, and can be asked again."""
+    """While the prompt is read, or the conversation compacted: what was asked is there after the next start."""
     messages = history(exchanges)
     body = {"model": RAW_MODEL, "messages": messages, "stream": True}
     async with SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=4096)]) as studio:
