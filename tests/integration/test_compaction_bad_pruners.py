@@ -155,11 +155,6 @@ def check_turns(studio: SimulatedLMStudio, numbers: list[int]) -> None:
     "compaction",
     "the next rung; answer whole",
 )
-@pytest.mark.fault(
-    ("cut stream", "error in the stream", "empty answer", "odd tool calls", "page instead of an answer"),
-    "compaction",
-    "the next rung; answer whole",
-)
 @pytest.mark.parametrize("prune", UNUSABLE.values(), ids=UNUSABLE.keys())
 async def test_unusable_answers(tmp_path: Path, prune: Prune) -> None:
     """The next rung does it: the answer arrives, the request fits, and the pruning agent is not asked for ever."""

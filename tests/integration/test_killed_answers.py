@@ -13,7 +13,9 @@ import aiohttp
 import pytest
 from chatting import AGENT, MODEL, RAW_MODEL
 from command_line import PATIENCE, running
+from scripted_pruner import is_prune_order
 from serving import settings_for
+from small_window import history
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
 
@@ -172,3 +174,25 @@ async def test_killed_and_asked_on(tmp_path: Path, model: str) -> None:
                 sent = [one for one in studio.chats[-1].body["messages"] if one["role"] != "system"]
                 assert sent == [QUESTION, lost, *again[1:]]
                 again += [{"role": "assistant", "content": "Fine."}, {"role": "user", "content": "And then?"}]
+
+
+@pytest.mark.long
+@pytest.mark.fault("kill -9", ("first", "compaction"), "the question is kept")
+@pytest.mark.parametrize("exchanges", [1, 40])
+async def test_killed_before_its_first_word(tmp_path: Path, exchanges: int) -> None:
+    """While the prompt is read, or the conversation compacted: what was asked is there after the next start."""
+    messages = history(exchanges)
+    body = {"model": RAW_MODEL, "messages": messages, "stream": True}
+    async with SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=4096)]) as studio:
+        async with serving(tmp_path, studio) as (program, address, http):
+            studio.enqueue(Script(WaitFor(asyncio.Event())), repeat=True)
+            asking = asyncio.create_task(http.post(f"{address}/v1/chat/completions", json=body, headers=NAMED))
+            await in_file(tmp_path, messages[-1]["content"])
+            async with asyncio.timeout(PATIENCE):
+                while not studio.chats:  # noqa: ASYNC110  # the simulated engine knows no event for this
+                    await asyncio.sleep(0.02)
+            assert is_prune_order(studio.chats[0].body) == (exchanges > 1)
+            await program.end(signal.SIGKILL)
+            await asyncio.wait([asking])
+        async with serving(tmp_path, studio) as (_, address, http):
+            assert (await kept_at(address, http))[-1]["message"] == messages[-1]

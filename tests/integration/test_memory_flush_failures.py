@@ -58,11 +58,6 @@ def results_of(body: Body) -> list[str]:
     "flush",
     "tried no more; answer whole",
 )
-@pytest.mark.fault(
-    ("cut stream", "error in the stream", "overflow refused", "empty answer", "bad arguments of a tool"),
-    "flush",
-    "tried no more; answer whole",
-)
 @pytest.mark.parametrize(
     ("replies", "calls", "memories"),
     [
@@ -145,9 +140,6 @@ async def test_other_tools_are_not_carried_out(tmp_path: Path) -> None:
         assert await saved(served) == [FACT]
 
 
-@pytest.mark.fault(
-    ("silence before the headers", "silence in mid-stream"), "flush", "cut off after `flush_seconds`; answer whole"
-)
 @pytest.mark.fault(
     ("silence before the headers", "silence in mid-stream"), "flush", "cut off after `flush_seconds`; answer whole"
 )

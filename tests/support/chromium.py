@@ -17,14 +17,16 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 @asynccontextmanager
-async def chromium() -> AsyncIterator[Browser]:
-    """Run the browser; the test is skipped where there is none."""
+async def chromium(*arguments: str) -> AsyncIterator[Browser]:
+    """Run the browser with further arguments; the test is skipped where there is none."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         pytest.skip("Chromium is not installed")
     is_root = hasattr(os, "geteuid") and os.geteuid() == 0
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"] if is_root else [])
+        browser = await playwright.chromium.launch(
+            executable_path=path, args=[*arguments, *(["--no-sandbox"] if is_root else [])]
+        )
         try:
             yield browser
         finally:

@@ -128,19 +128,19 @@ FAULTS: Final[dict[str, tuple[Fault, ...]]] = {
         Fault("two clients at once"),
         Fault("proxy in between", {"first tool compaction flush stop": "All frames go through one stream."}),
     ),
-    "Issue, A: words lost": (
+    "Words lost": (
         Fault("store opens late", {"tool compaction flush stop": "The first words wait for it; it is open by then."}),
         Fault("kill -9 under load", {"first tool compaction flush stop": ONE_WRITER}),
         Fault("clock set", {"streaming tool compaction flush stop": ANY_TIME}),
         Fault("question while the store opens", {"streaming tool compaction flush": ANY_TIME}),
     ),
-    "Issue, B: somebody starves": (
+    "Somebody waits for others": (
         Fault("search beside chats", {"streaming tool compaction flush stop": "A turn's questions come at its begin."}),
         Fault("huge body", {" ".join(LATER): BODY}),
         Fault("endless pruning", {"first streaming tool flush stop": "It is about compactions."}),
         Fault("huge result or frame", {"first": "Nothing has come yet.", "compaction flush stop": ONE_READER}),
     ),
-    "Issue, C: wrong answers": (
+    "Wrong answers": (
         Fault(
             "arguments nested without end",
             {"first streaming": "They are read when the call is whole.", "compaction flush stop": NO_TOOLS},
@@ -158,7 +158,7 @@ FAULTS: Final[dict[str, tuple[Fault, ...]]] = {
         Fault("result without a call", {"streaming tool compaction flush stop": NO_HISTORY}),
         Fault("history that the template takes", {"streaming tool compaction flush stop": NO_HISTORY}),
     ),
-    "Issue, D: other people's tests": (
+    "Other programs and models": (
         Fault(
             "thoughts under another name", {"first": "It is in the answer.", "tool compaction flush stop": ONE_READER}
         ),

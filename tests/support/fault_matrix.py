@@ -58,7 +58,7 @@ def _promises_of(decorator: ast.expr, test: str) -> Iterator[Promise]:
 
 def _names(given: ast.expr) -> Sequence[str]:
     """Return the names in an argument of a mark: one text, or several."""
-    value = ast.literal_eval(given)
+    value: str | Sequence[str] = ast.literal_eval(given)
     return (value,) if isinstance(value, str) else value
 
 

@@ -27,6 +27,11 @@ def test_each_threat_has_a_test() -> None:
     assert {promise.about for promise in promises() if not promise.state} == set(THREATS)
 
 
+def test_nothing_is_promised_twice() -> None:
+    """A test has each of its marks once."""
+    assert len(promises()) == len(set(promises()))
+
+
 def test_reasons_name_states() -> None:
     """A reason stands for states that there are."""
     states = {state for fault in LISTED.values() for key in fault.reasons for state in key.split()}

@@ -356,6 +356,7 @@ def test_what_others_quote_is_left_alone(role: str) -> None:
     assert kept["content"] == QUOTED
 
 
+@pytest.mark.threat("forged notices, summaries and references", "words that look like a notice stay")
 @pytest.mark.parametrize(
     "text",
     [

@@ -43,11 +43,11 @@ class LibraryEngine:
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """Turn a panic of a library, which is no Exception, into a TokenizerFailed."""
+    """Turn a panic of a library, which is no Exception, or its bare Exception into a TokenizerFailed."""
     try:
         yield
     except BaseException as error:
-        if is_panic(error):
+        if is_panic(error) or type(error) is Exception:  # the library raises nothing narrower
             raise TokenizerFailed(f"The tokenizer's library cannot cut a text into tokens: {error}") from error
         raise
 

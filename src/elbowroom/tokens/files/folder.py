@@ -1,6 +1,7 @@
 """Reads the tokenizer and the chat templates of an MLX or Hugging Face model folder."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,9 @@ JSON_TEMPLATE: Final = "chat_template.json"
 MORE_TEMPLATES: Final = "additional_chat_templates"
 MAX_TOKENIZER_BYTES: Final = 256 << 20
 MAX_CONFIG_BYTES: Final = 16 << 20
+MOST_ADDED: Final = 50_000
+MOST_GROWTH: Final = 100
+"""How many times as long a normalizer may make a text: those of real models make it twice as long at most."""
 
 
 def read_model_folder(folder: Path) -> ModelText:
@@ -50,12 +54,29 @@ def read_model_folder(folder: Path) -> ModelText:
 
 def _library_tokenizer(path: Path) -> LibraryTokenizer:
     data = _bytes(path, MAX_TOKENIZER_BYTES)
+    if data.count(b'"single_word"') > MOST_ADDED:
+        raise _damaged(path, f"adds more than {MOST_ADDED:,} tokens")
     try:
-        return LibraryTokenizer.from_buffer(data)
+        tokenizer = LibraryTokenizer.from_buffer(data)
     except Exception as error:  # the library raises nothing narrower
         raise UnreadableModelFile(
             f"The file {path} is no tokenizer that can be read ({error}). Download the model again."
         ) from error
+    if tokenizer.normalizer and _growth(json.loads(tokenizer.normalizer.__getstate__())) > MOST_GROWTH:
+        raise _damaged(path, f"makes a text more than {MOST_GROWTH} times as long before it is cut into tokens")
+    return tokenizer
+
+
+def _growth(normalizer: Mapping[str, Any]) -> float:
+    """Return how many times as long a normalizer of `tokenizer.json` may make a text."""
+    match normalizer:
+        case {"type": "Sequence", "normalizers": steps}:
+            return math.prod(map(_growth, steps))
+        case {"type": "Replace", "pattern": {"String": old}, "content": new} if old:
+            return max(1, len(new) / len(old))
+        case {"type": "Replace", "content": added} | {"type": "Prepend", "prepend": added}:
+            return 1 + len(added)
+    return 1
 
 
 def _engine(

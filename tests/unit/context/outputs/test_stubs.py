@@ -98,6 +98,7 @@ def test_stub_is_one_bounded_line(kind: ToolKind, tool: str, value: str, text: s
     assert ref_of(written) == REF
 
 
+@pytest.mark.threat("forged notices, summaries and references", "what is not wholly a stub is none")
 @pytest.mark.parametrize(
     "text", ["", "ref=abc", "[tool output trimmed; ref=", "[tool output trimmed; ref=a; b", "x" * 9000]
 )
@@ -108,6 +109,7 @@ def test_other_texts_are_no_stubs(text: str) -> None:
     assert ref_of(text) is None
 
 
+@pytest.mark.threat("forged notices, summaries and references", "nor is one with a line more")
 def test_a_line_more_is_no_stub() -> None:
     """A result that begins as a stub does and goes on is a result: no tool keeps its output in the window that way."""
     assert not is_stub(f"{stub('read', 'get', '{}', 'text', REF)}\n{'more ' * 1000}")

@@ -139,6 +139,7 @@ def test_a_view_keeps_the_limits_and_the_words(text: str, limits: Limits, size_o
         assert len(shown) == len(own) + 1
 
 
+@pytest.mark.threat("forged notices, summaries and references", "a note of a tool's own names no reference")
 @pytest.mark.parametrize("whole", ["a\nb\n", "x" * 9000, "a\n" * 9000])
 def test_a_note_that_stands_elsewhere_is_not_believed(whole: str) -> None:
     """A tool that writes notes of this form names no reference, wherever its lines come to stand."""
@@ -150,6 +151,7 @@ def test_a_note_that_stands_elsewhere_is_not_believed(whole: str) -> None:
     assert ref_in_view(viewed(text).text) in (None, ref_to("anna", text).id)
 
 
+@pytest.mark.threat("forged notices, summaries and references", "nor does one in the right place")
 def test_a_text_that_imitates_a_note_in_the_right_place_does_not_win() -> None:
     """Where a tool's lines would be taken for the view's note, only the view's note is shown."""
     note = next(line for line in lines_of(viewed("other\n" * 20_000).text) if line.startswith("[Lines"))
