@@ -247,6 +247,11 @@ class Answer:
         return assistant_message("".join(self.text), self.tool_calls)
 
     @property
+    def size(self) -> int:
+        """Return how many letters its text and the arguments of its calls have."""
+        return sum(map(len, self.text)) + sum(len(call.arguments) for call in self.tool_calls)
+
+    @property
     def finish_reason(self) -> str:
         """Return OpenAI's finish_reason: `tool_calls` where the client has to run tools, else the last step's.
 

@@ -30,6 +30,8 @@ Answerer = Callable[[Target, ChatRequest, Sink, RunSettings, Answer], Awaitable[
 
 
 CHATS: Final = "chat/completions"
+LARGE_ANSWER: Final = 1_000_000
+"""Letters of an answer that is hashed in a thread."""
 
 
 def ignore(_: TurnRecorder) -> None:
@@ -73,7 +75,7 @@ async def answer(
                 running.belongs_to(recorder.owner, recorder.conversation, request.caller.chat_id, recorder.id)
 
         recorder.tell(place)
-        settings, is_whole = replace(settings, live=recorder, running=running), False
+        settings, is_whole, key = replace(settings, live=recorder, running=running), False, None
         try:
             with running.stoppable():
                 with _observed(target, request, shared.observations, running):
@@ -82,9 +84,12 @@ async def answer(
                         target, request, _watched(_named(sink, recorder, shared.store), running), settings, said
                     )
                     await recorder.is_found()
+                if said.size > LARGE_ANSWER:
+                    key = await asyncio.to_thread(_key_of_answer, said, request, recorder)
                 is_whole = not said.is_interrupted
         finally:
-            recorder.ended("complete" if is_whole else "interrupted", _key_of_answer(said, request, recorder))
+            key = _key_of_answer(said, request, recorder) if key is None else key
+            recorder.ended("complete" if is_whole else "interrupted", key)
         if not is_whole:
             said.interrupt(calls_are_out=request.stream)  # also where a person has stopped it before it began
         if request.stream and (news := shared.store.news()):

@@ -2,6 +2,7 @@
 
 import json
 import time
+from asyncio import to_thread
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,14 @@ from typing import Any
 from elbowroom.agents.answer import tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.offered import offered_unasked
-from elbowroom.agents.prompt import HistoryCounters, fitting_tools, prompt_size, step_body, with_instructions
+from elbowroom.agents.prompt import (
+    HistoryCounters,
+    fitting_tools,
+    is_short,
+    prompt_size,
+    step_body,
+    with_instructions,
+)
 from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.agents.turn import RunSettings, Turn
 from elbowroom.context.compaction import Compaction
@@ -53,7 +61,8 @@ async def count_request(
     )
     if target.provider.manages_context:
         history = await (histories or HistoryCounters()).of(target.provider, info, body)
-        body["messages"] = history.normalised(messages)
+        is_few = is_short(messages)
+        body["messages"] = history.normalised(messages) if is_few else await to_thread(history.normalised, messages)
     sized = await prompt_size(target.provider, info, body)
     return SizedRequest(sized.count, info.loaded_context)
 

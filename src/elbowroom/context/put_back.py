@@ -13,7 +13,7 @@ from typing import Any, Final
 from elbowroom.context.canonical import without_thoughts
 from elbowroom.context.conversation import KeptTurn
 from elbowroom.context.ledger import Chain
-from elbowroom.context.templates import answers_in, with_free_id
+from elbowroom.context.templates import TakenIds, answers_in, with_free_id
 from elbowroom.context.transcript import Message, calls_of, text_of, with_safe_calls
 
 BETWEEN_REPLIES: Final = "\n\n"
@@ -70,7 +70,7 @@ def expanded(messages: Sequence[Message], chain: Chain, place: int, turns: Seque
     kept = _Kept(turns)
     begin = chain.ends[place] if place >= 0 else 0
     whole, ends = list(messages[:begin]), list(chain.ends[: place + 1])
-    taken = {call_id for message in whole for call_id in _ids_of(message)}
+    taken = TakenIds(call_id for message in whole for call_id in _ids_of(message))
     put_back: list[KeptTurn] = []
     lost, last = None, len(chain.keys) - 1
     for number in range(place + 1, len(chain.keys)):
@@ -221,7 +221,7 @@ def _without_calls(message: Message) -> dict[str, Any]:
     return {key: value for key, value in message.items() if key != "tool_calls"}
 
 
-def _with_free_ids(told: Sequence[_Said], answer: Message, taken: set[str]) -> Iterator[Message]:
+def _with_free_ids(told: Sequence[_Said], answer: Message, taken: TakenIds) -> Iterator[Message]:
     """Yield the messages of a turn; the client's own calls keep their ids, and no other call has a taken one."""
     taken.update(_ids_of(answer))
     for one in told:

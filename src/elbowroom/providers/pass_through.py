@@ -3,6 +3,7 @@
 Of a stream the text of each event is passed on: comments and the ends of its lines belong to the connection.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from elbowroom.providers.stream import (
     EventReader,
     ServerSentEvent,
     parsed_completion,
+    read_at_leisure,
     read_body,
     received,
 )
@@ -70,14 +72,16 @@ class HttpAnswer:
 
     async def whole(self) -> dict[str, Any]:
         """Return an answer that is one JSON object."""
-        return self._read_whole(await read_body(self._response, self._source))
+        text = await read_body(self._response, self._source)
+        return await read_at_leisure(text, lambda: self._read_whole(text))
 
     async def text(self, model: str) -> bytes:
         """Return an answer that is one JSON object as it came, but under the name of `model`."""
         text = await read_body(self._response, self._source)
-        self._read_whole(text)
+        await read_at_leisure(text, lambda: self._read_whole(text))
         await self._checked()
-        return renamed(text, json.dumps(model).encode())
+        name = json.dumps(model).encode()
+        return await read_at_leisure(text, lambda: renamed(text, name))
 
     async def frames(self, model: str) -> AsyncGenerator[bytes, None]:
         """Yield the frames of a stream under the name of `model`, some at a time, and no faster than they are taken.
@@ -93,7 +97,10 @@ class HttpAnswer:
             has_ended = False
             while not has_ended:
                 part = await received(body, self._source, has_begun=self._chunks.has_output)
-                frames, failure = self._read(events.feed(part) if part else events.close(), name)
+                if events.completes_large(part):
+                    frames, failure = await asyncio.to_thread(self._read_part, events, part, name)
+                else:
+                    frames, failure = self._read_part(events, part, name)
                 await self._checked()
                 has_ended = self._chunks.done or not part
                 if frames:
@@ -122,6 +129,10 @@ class HttpAnswer:
         completion = parsed_completion(text, self._source)
         self._chunks.read_whole(completion)
         return completion
+
+    def _read_part(self, events: EventReader, part: bytes, name: bytes) -> tuple[list[bytes], ElbowroomError | None]:
+        """Return what `_read` returns for the events that these bytes complete; no bytes are the end."""
+        return self._read(events.feed(part) if part else events.close(), name)
 
     def _read(self, events: Sequence[ServerSentEvent], name: bytes) -> tuple[list[bytes], ElbowroomError | None]:
         """Return the frames that these events let go, and the failure that one of them is, before which they stop."""

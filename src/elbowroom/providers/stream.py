@@ -1,6 +1,8 @@
 """Reads one upstream's answer to a chat: server-sent events as they arrive, the chunks in them, and how it ended."""
 
-from typing import Any, Final, Literal
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeVar
 
 import aiohttp
 import msgspec
@@ -17,7 +19,7 @@ from elbowroom.providers.base import (
     UsageReport,
 )
 from elbowroom.providers.failures import Overflow, Source, failure_of, not_json, overflow_error
-from elbowroom.providers.upstream import WatchedBody, error_in, parse_upstream_json
+from elbowroom.providers.upstream import LARGE_ANSWER, WatchedBody, error_in, parse_upstream_json
 
 MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -25,6 +27,13 @@ DONE: Final = b"[DONE]"
 WHOLE_TYPES: Final = ("application/json", "text/html")
 """Content types of an upstream that did not stream its answer, or that answered with a page."""
 SILENCE_SECONDS = 300.0
+PIECE: Final = 16 * 1024
+"""Letters of an event from which on its text is handed on in pieces."""
+MOST_AT_ONCE: Final = 64
+"""Events that are handed on at once; between so many others have their turn."""
+
+
+Read = TypeVar("Read")
 
 
 class ServerSentEvent(msgspec.Struct, frozen=True, gc=False):
@@ -79,6 +88,10 @@ class EventReader:
             and not self._data
             and self._name is None
         )
+
+    def completes_large(self, received: bytes) -> bool:
+        """Tell whether these bytes may complete an event that takes long to read."""
+        return len(self._rest) > LARGE_ANSWER and (not received or b"\n" in received)
 
     def close(self) -> list[ServerSentEvent]:
         """Return the last event where the stream ended without the blank line after it."""
@@ -200,9 +213,9 @@ class ChunkReader:
             return []
         events: list[StreamEvent] = []
         if thought := delta.reasoning_content or delta.reasoning:
-            events.append(ReasoningDelta(thought))
+            events += [ReasoningDelta(thought)] if len(thought) <= PIECE else map(ReasoningDelta, _pieces(thought))
         if text := delta.content:
-            events.append(TextDelta(text))
+            events += [TextDelta(text)] if len(text) <= PIECE else map(TextDelta, _pieces(text))
         if events:
             self.has_output = True
         return events
@@ -255,13 +268,12 @@ class ChunkReader:
         thoughts = (delta.get("reasoning_content"), delta.get("reasoning"))
         if thought := next((said for said in thoughts if isinstance(said, str) and said), ""):
             self.has_output = True
-            if whole := self._thoughts.joined(thought):
-                events.append(ReasoningDelta(whole))
+            events += map(ReasoningDelta, _pieces(self._thoughts.joined(thought)))
         text = delta.get("content")
         if isinstance(text, str) and text:
             self.has_output = True
-            if (whole := self._words.joined(text)) or logprobs is not None:
-                events.append(TextDelta(whole, logprobs))
+            whole = self._words.joined(text)
+            events += [TextDelta(whole, logprobs)] if logprobs is not None else map(TextDelta, _pieces(whole))
         if tool_calls := delta.get("tool_calls"):
             events.extend(self._calls.read(tool_calls, is_whole=part == "message"))
         if events:
@@ -295,6 +307,11 @@ class ChunkReader:
         return Overflow(window, prompt) if isinstance(prompt, int) and prompt >= 0.95 * window else None
 
 
+def _pieces(text: str) -> list[str]:
+    """Return a text in pieces that are short enough to be worked on at once."""
+    return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+
+
 def _engine_facts(chunk: dict[str, Any]) -> dict[str, Any]:
     kinds = (("system_fingerprint", str), ("timings", dict))
     return {name: chunk[name] for name, kind in kinds if isinstance(chunk.get(name), kind)}
@@ -312,6 +329,7 @@ class ChatAnswer:
         self._comes_whole = response.content_type in WHOLE_TYPES
         self._has_ended = False
         self._failure: ElbowroomError | None = None
+        self._left: list[StreamEvent] = []
         self._body = WatchedBody(response)
         self._events = EventReader()
         self._chunks = ChunkReader(source)
@@ -323,13 +341,24 @@ class ChatAnswer:
 
     async def more(self) -> list[StreamEvent]:
         """Return what has arrived, as soon as something has; nothing where the answer is complete."""
-        if self._failure is not None:
+        said, self._left = self._left, []
+        if said:
+            await asyncio.sleep(0)
+        elif self._failure is not None:
             raise self._failure
-        said = list[StreamEvent]()
         while not said and not self._has_ended:
-            said = await self._whole() if self._comes_whole else self._read(await self._received())
+            if self._comes_whole:
+                said = await self._whole()
+            elif self._events.completes_large(received := await self._received()):
+                said = await asyncio.to_thread(self._read, received)
+            else:
+                said = self._read(received)
+            if self._has_ended:
+                self._response.release()
         if not said:
             self._chunks.judge_end(self._window)
+        if len(said) > MOST_AT_ONCE:
+            said, self._left = said[:MOST_AT_ONCE], said[MOST_AT_ONCE:]
         return said
 
     def close(self) -> None:
@@ -342,7 +371,7 @@ class ChatAnswer:
 
     async def _whole(self) -> list[StreamEvent]:
         said = self._chunks.read_whole(await read_completion(self._response, self._chunks.source))
-        self._end()
+        self._has_ended = True
         return said
 
     def _read(self, received: bytes) -> list[StreamEvent]:
@@ -359,12 +388,8 @@ class ChatAnswer:
                 self._failure = failure
                 return said
         if self._chunks.done or not received:
-            self._end()
+            self._has_ended = True
         return said
-
-    def _end(self) -> None:
-        self._has_ended = True
-        self._response.release()
 
 
 async def received(body: WatchedBody, source: Source, *, has_begun: bool) -> bytes:
@@ -389,7 +414,13 @@ async def received(body: WatchedBody, source: Source, *, has_begun: bool) -> byt
 
 async def read_completion(response: aiohttp.ClientResponse, source: Source) -> dict[str, Any]:
     """Return the chat completion that a response carries in one piece, as the upstream sent it."""
-    return parsed_completion(await read_body(response, source), source)
+    text = await read_body(response, source)
+    return await read_at_leisure(text, lambda: parsed_completion(text, source))
+
+
+async def read_at_leisure(text: bytes, read: Callable[[], Read]) -> Read:
+    """Return what is read in the text of an answer; a large one is read in a thread."""
+    return read() if len(text) <= LARGE_ANSWER else await asyncio.to_thread(read)
 
 
 def parsed_completion(text: bytes, source: Source) -> dict[str, Any]:

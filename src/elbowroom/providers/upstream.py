@@ -27,6 +27,10 @@ MAX_ERROR_BYTES: Final = 256 * 1024
 LARGE_BODY_BYTES: Final = 64 * 1024
 TURN_BYTES: Final = 256 * 1024
 """As much of a body is written before others have their turn."""
+VALUE_BYTES: Final = 30
+"""What a value takes of that beside its text: so many take about as long."""
+LARGE_ANSWER: Final = 512 * 1024
+"""Bytes of an answer from which on it is read in a thread."""
 
 
 def open_session() -> aiohttp.ClientSession:
@@ -65,7 +69,7 @@ class Upstream:
         Any other status is raised. A refused connection is tried once more.
         """
         request_facts().told(body)
-        data = await _written(body)
+        data = await written(body)
         try:
             response = await self._send(url, data)
         except aiohttp.ClientConnectorError:
@@ -127,31 +131,63 @@ class Upstream:
             raise connection_failure(error, self.source) from error
 
 
-async def _written(body: Mapping[str, Any]) -> bytes:
-    """Return a body as JSON text, a part at a time, so that others have their turn between those of a large one."""
-    messages, rest = body.get("messages"), {name: value for name, value in body.items() if name != "messages"}
-    if not isinstance(messages, list | tuple):
+async def written(body: Mapping[str, Any]) -> bytes:
+    """Return an object as JSON text; a large one is written in a thread."""
+    if _left_of(TURN_BYTES, body) > 0:
         return _json_text(body)
-    head, parts, size = _json_text(rest)[:-1] + (b"," if rest else b""), list[bytes](), 0
-    for some in _in_turns(messages):
-        parts.append(_json_text(some)[1:-1])
-        size += len(parts[-1])
-        if size > TURN_BYTES:
-            size = await asyncio.sleep(0, 0)
-    return b'%b"messages":[%b]}' % (head, b",".join(parts))
+    return await asyncio.to_thread(lambda: b"".join(_parts(body)))
 
 
-def _in_turns(messages: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield the messages in groups: many that are short, or one whose text is long or may be."""
-    start = size = 0
-    for end, message in enumerate(messages, 1):
-        content = message.get("content") if type(message) is dict else None
-        size += len(content) if type(content) is str else TURN_BYTES
-        if size >= TURN_BYTES:
-            yield messages[start:end]
-            start, size = end, 0
-    if start < len(messages):
-        yield messages[start:]
+def _left_of(room: int, value: Any) -> int:
+    """Return what is left of so much room beside a value's texts, none or less as soon as these take all of it."""
+    waiting = [value]
+    while waiting and room > 0:
+        match waiting.pop():
+            case str() as text:
+                room -= len(text)
+            case dict() as members:
+                waiting += members.values()
+                room -= VALUE_BYTES * len(members)
+            case list() | tuple() as items:
+                waiting += items
+                room -= VALUE_BYTES * len(items)
+            case _:
+                pass  # a number takes little beside its place
+    return room
+
+
+def _parts(value: Any) -> Iterator[bytes]:
+    """Yield a large value as JSON text in parts: while one is written no other thread has its turn."""
+    match value:
+        case str() if len(value) > TURN_BYTES:
+            yield b'"'
+            yield from (_json_text(value[at : at + TURN_BYTES])[1:-1] for at in range(0, len(value), TURN_BYTES))
+            yield b'"'
+        case dict() if value and _left_of(TURN_BYTES, value) <= 0:
+            for number, (name, member) in enumerate(value.items()):
+                yield b"%b%b:" % (b"," if number else b"{", _json_text(name))
+                yield from _parts(member)
+            yield b"}"
+        case list() | tuple() if value and _left_of(TURN_BYTES, value) <= 0:
+            for number, some in enumerate(_in_turns(value)):
+                yield b"," if number else b"["
+                yield from _parts(some[0]) if len(some) == 1 else (_json_text(some)[1:-1],)
+            yield b"]"
+        case _:
+            yield _json_text(value)
+
+
+def _in_turns(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield items in groups: some that are small together, or one that is large."""
+    start, room = 0, TURN_BYTES
+    for place, item in enumerate(items):
+        left = _left_of(room, item) - VALUE_BYTES
+        if left <= 0 and start < place:
+            yield items[start:place]
+            start, left = place, _left_of(TURN_BYTES, item) - VALUE_BYTES
+        room = left if left > 0 else 0
+    if start < len(items):
+        yield items[start:]
 
 
 def _json_text(value: Any) -> bytes:
@@ -236,6 +272,9 @@ def parse_upstream_json(text: bytes) -> Any:
 
     Raises ValueError where it is no JSON, or nested too deeply to be read.
     """
+    if len(text) > LARGE_ANSWER:
+        with suppress(ValueError, RecursionError):  # what this parser refuses the other one may take
+            return msgspec.json.decode(text)
     try:
         value, end = _READER.raw_decode(written := text.decode().removeprefix("\ufeff").strip())
     except RecursionError:

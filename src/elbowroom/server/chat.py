@@ -13,8 +13,8 @@ from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.dry_run import SizedRequest, compact_request, count_request
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import ChatRequest
-from elbowroom.server.encode import FrameEncoder, PassedEncoder, encode_completion, to_json
-from elbowroom.server.event_stream import EventStream
+from elbowroom.server.encode import FrameEncoder, PassedEncoder, encode_completion
+from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import read_chat_request
@@ -45,7 +45,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
         return web.Response(body=await relay(target, chat, settings), content_type="application/json")
     headers: dict[str, str] = {}
     whole = await answer(target, chat, settings, tell_nobody, partial(name_conversation, headers))
-    return web.json_response(encode_completion(whole, chat.model), headers=headers, dumps=to_json)
+    return await json_answer(encode_completion(whole, chat.model), headers)
 
 
 def _encoder(request: web.Request, chat: ChatRequest, notices: Notices) -> FrameEncoder:
@@ -115,4 +115,4 @@ async def compact_conversation(request: web.Request) -> web.StreamResponse:
         "seconds": round(compacted.seconds, 3),
         "messages": compacted.messages,
     }
-    return web.json_response(shown, dumps=to_json)
+    return await json_answer(shown)

@@ -5,9 +5,12 @@ import math
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
+
+import msgspec
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, ToolCall
 from elbowroom.context.seam import notice_line
@@ -256,6 +259,9 @@ def _joined(logprobs: list[Any]) -> Any:
 
 def to_json(value: Any) -> str:
     """Return a value as compact JSON in ASCII; infinite numbers and NaN, which JSON does not have, become null."""
+    with suppress(TypeError, ValueError, OverflowError, RecursionError):
+        if (written := msgspec.json.encode(value)).isascii():  # nearly always, and ten times as fast
+            return written.decode("ascii")
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:

@@ -1,28 +1,40 @@
 """A stream of server-sent events to one client: whole frames, real back-pressure, comments in silence."""
 
 import asyncio
+import io
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from aiohttp import web
 
 from elbowroom.agents.answer import ClientLeft
 from elbowroom.errors import ElbowroomError, is_panic
 from elbowroom.logs.request_facts import request_facts
+from elbowroom.providers.upstream import written
 from elbowroom.server.encode import KEEP_ALIVE
 from elbowroom.server.middleware import unexpected
 from elbowroom.server.state import TIMING
 
 log = logging.getLogger(__name__)
 HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+LARGE_BYTES: Final = 1024 * 1024
+PIECE_BYTES: Final = 256 * 1024
 CROWDED_BYTES: Final = 16 * 1024
 """Less than this, unread and new together, is written without waiting: a paused transport goes on at this mark."""
 Event_contra = TypeVar("Event_contra", contravariant=True)
 Result_contra = TypeVar("Result_contra", contravariant=True)
 Event = TypeVar("Event")
 Result = TypeVar("Result")
+
+
+async def json_answer(answer: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> web.Response:
+    """Return the response that holds a whole answer; a large one is written in a thread."""
+    text = await written(answer)
+    # As a file it is sent piece by piece.
+    body = text if len(text) < LARGE_BYTES else io.BytesIO(text)
+    return web.Response(body=body, headers=headers, content_type="application/json", charset="utf-8")
 
 
 class Encoder(Protocol[Event_contra, Result_contra]):
@@ -54,6 +66,7 @@ class EventStream:
         self._clock = asyncio.get_running_loop().time
         self._last_write = self._clock()
         self._unsent = b""
+        self._sent = 0
         self._has_ended = False
         self._timer: asyncio.TimerHandle | None = None
         self._filling: asyncio.Task[None] | None = None
@@ -75,7 +88,9 @@ class EventStream:
         self._look_in(self._timing.keep_alive)
         try:
             try:
-                last = encoder.end(await run(sink))
+                result = await run(sink)
+                # The last frames may hold the whole answer once more.
+                last = encoder.end(result) if self._sent < LARGE_BYTES else await asyncio.to_thread(encoder.end, result)
             except ClientLeft:
                 raise
             except BaseException as error:
@@ -110,6 +125,9 @@ class EventStream:
             if not self.response.prepared:
                 await self._begin()
             frames, self._unsent = self._unsent, b""
+            self._sent += len(frames)
+            if len(frames) > PIECE_BYTES:
+                frames = await self._write_most(frames)
             write = self.response.write_eof if is_end else self.response.write
             if transport.get_write_buffer_size() + len(frames) > CROWDED_BYTES:
                 async with asyncio.timeout(self._timing.write):
@@ -121,6 +139,25 @@ class EventStream:
             transport.abort()
             raise ClientLeft from error
         self._last_write = self._clock()
+
+    async def _write_most(self, frames: bytes) -> bytes:
+        """Write large frames piece by piece, so that others have their turn; return the last piece.
+
+        When this is cancelled, the rest goes out before the next frames.
+        """
+        written = 0
+        try:
+            while len(frames) - written > PIECE_BYTES:
+                piece = frames[written : written + PIECE_BYTES]
+                written += PIECE_BYTES
+                async with asyncio.timeout(self._timing.write):
+                    await self.response.write(piece)
+                self._last_write = self._clock()  # no keep-alive comes between two pieces
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self._unsent = frames[written:]
+            raise
+        return frames[written:]
 
     async def _begin(self) -> None:
         async with self._lock:

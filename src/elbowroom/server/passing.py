@@ -1,5 +1,6 @@
 """`POST /v1/embeddings` and `/v1/completions`, which are passed on to the provider of their model."""
 
+import asyncio
 import base64
 import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -17,8 +18,8 @@ from elbowroom.errors import ContextOverflow, ModelNotFound, RequestError
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.lmstudio import find_model
-from elbowroom.server.encode import PassedEncoder, to_json
-from elbowroom.server.event_stream import EventStream
+from elbowroom.server.encode import PassedEncoder
+from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import read_json
 from elbowroom.server.state import SHARED, catalog_of
@@ -43,7 +44,10 @@ async def room_for(prompt: Any, asked: Any, counter: Counter, window: int) -> Ro
     `prompt` is what OpenAI's route takes: a text, a list of texts, tokens, or a list of such lists. An inexact count
     is taken at its largest. Raises ContextOverflow where the request does not fit, and RequestError.
     """
-    sizes = [await _size(one, counter) for one in _prompts(prompt)]
+    sizes = []
+    for one in _prompts(prompt):
+        sizes.append(await _size(one, counter))
+        await asyncio.sleep(0)
     largest = max(sizes)
     if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int)):
         raise RequestError("max_tokens has to be a whole number.", param="max_tokens")
@@ -105,8 +109,8 @@ async def embeddings(request: web.Request) -> web.Response:
         async with target.provider.passed("embeddings", sent) as answer:
             found = await answer.whole()
     request_facts().take_usage(found.get("usage"))
-    found = packed_as_asked(found, body.get("encoding_format"))
-    return web.json_response({**found, "model": body["model"]}, dumps=to_json)
+    found = await asyncio.to_thread(packed_as_asked, found, body.get("encoding_format"))
+    return await json_answer({**found, "model": body["model"]})
 
 
 async def completions(request: web.Request) -> web.StreamResponse:

@@ -130,7 +130,11 @@ class TokenCounter:
                 continue
             offset = self._offsets.offset(arguments)
             count = TokenCount(max(0, count.tokens + offset), count.method, count.error_bound, offset)
-            return self._with_media(messages, tools, arguments, count) if _has_media(messages) else count
+            if not _has_media(messages):
+                return count
+            if _is_short(messages, tools):
+                return self._with_media(messages, tools, arguments, count)
+            return await asyncio.to_thread(self._with_media, messages, tools, arguments, count)
         return await self._count_by_family(messages, tools, arguments)
 
     async def stream(self) -> StreamCounter:
@@ -203,10 +207,20 @@ class TokenCounter:
         self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]
     ) -> TokenCount:
         family = await self._family_counter()
-        if sum(map(_rough_size, messages)) + TOOL_CHARACTERS * len(tools) <= INLINE_CHARACTERS:
-            counted, keys = self._counted(family, messages, tools, arguments)
-        else:
-            counted, keys = await asyncio.to_thread(self._counted, family, messages, tools, arguments)
+        if _is_short(messages, tools):
+            return self._counted(family, messages, tools, arguments)
+        return await asyncio.to_thread(self._counted, family, messages, tools, arguments)
+
+    def _counted(
+        self,
+        family: FamilyCounter,
+        messages: Sequence[Message],
+        tools: Sequence[Message],
+        arguments: Mapping[str, Any],
+    ) -> TokenCount:
+        """Return the family's count with media, corrected by earlier reports."""
+        counted = family.count_chat(messages, tools if self._has_tools else (), arguments=arguments)
+        keys = self._keys(messages, tools, arguments)
         tokens = counted.tokens
         if has_media := _has_media(messages):
             tokens += self._images.count(self.model, messages, self._image_rule)
@@ -220,17 +234,6 @@ class TokenCounter:
         """Return how far off a count may be of which only `estimated` tokens are not known from a report."""
         by_scripts = counted.error_bound - self.family.error_of(counted.tokens)
         return self.family.error_of(estimated, min(by_scripts, estimated * self.family.largest_error))
-
-    def _counted(
-        self,
-        family: FamilyCounter,
-        messages: Sequence[Message],
-        tools: Sequence[Message],
-        arguments: Mapping[str, Any],
-    ) -> tuple[TokenCount, list[Key]]:
-        """Return the family's count without media, and the keys of the conversation's beginnings."""
-        counted = family.count_chat(messages, tools if self._has_tools else (), arguments=arguments)
-        return counted, self._keys(messages, tools, arguments)
 
     def _with_media(
         self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any], count: TokenCount
@@ -267,13 +270,22 @@ def _family_counter(family: Family) -> FamilyCounter:
     return FamilyCounter(family)
 
 
+def _is_short(messages: Sequence[Message], tools: Sequence[Message]) -> bool:
+    """Tell whether a prompt can be counted on the event loop."""
+    return sum(map(_rough_size, messages)) + TOOL_CHARACTERS * len(tools) <= INLINE_CHARACTERS
+
+
 def _rough_size(message: Message) -> int:
     """Return about how many characters a message has."""
     content = message.get("content")
     if isinstance(content, str) and "tool_calls" not in message:
         return FRAME_CHARACTERS + len(content)
     texts = [content] if isinstance(content, str) else [str(part.get("text", "")) for part in _parts(content)]
-    return FRAME_CHARACTERS + sum(map(len, texts)) + CALL_CHARACTERS * len(message.get("tool_calls") or ())
+    return (
+        FRAME_CHARACTERS * (1 + len(texts))
+        + sum(map(len, texts))
+        + CALL_CHARACTERS * len(message.get("tool_calls") or ())
+    )
 
 
 def _parts(content: object) -> list[Message]:

@@ -8,7 +8,7 @@ from typing import cast
 from noted_changes import NotedConversations, kinds_of
 
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.conversations.beginning import Recording
+from elbowroom.agents.conversations.beginning import AT_ONCE, Recording
 from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.agents.request import Caller, own_request
 from elbowroom.context.conversation import (
@@ -211,3 +211,20 @@ async def test_only_where_something_is_hidden_it_is_read() -> None:
     live = begin(recording, FIRST, ANSWER, SECOND)
     assert live.is_placed
     assert await live.hidden(live.chain, -1) == []
+
+
+async def test_many_new_messages_are_noted_some_at_a_time() -> None:
+    """Between five hundred messages others have their turn, and nothing of the conversation is lost."""
+    conversations = SlowConversations()
+    conversations.index.take_no_more(has_all=True)
+    sizes: list[int] = []
+    note = conversations.note
+    conversations.note = lambda changes: (sizes.append(len(changes)), note(changes))[1]  # type: ignore[method-assign]
+    said = [{"role": "user", "content": f"{number}"} for number in range(1, 1201)]
+    live = begin(Recording(conversations), *said)
+    assert not live.is_placed
+    say(live, "The tenth.")
+    assert await live.is_found(is_patient=True)
+    assert max(sizes) <= AT_ONCE + 4
+    assert conversations.looked_up == 0
+    assert await kept(conversations, live.conversation) == [*(one["content"] for one in said), "The tenth."]

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from elbowroom.providers import upstream
-from elbowroom.providers.upstream import _written
 
 
 @pytest.mark.parametrize("most", [1, 20, upstream.TURN_BYTES])
@@ -32,5 +31,5 @@ from elbowroom.providers.upstream import _written
 async def test_a_body_is_written_as_it_is(body: dict[str, Any], most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers keep their form, texts every character, also halves of surrogate pairs, however it is parted."""
     monkeypatch.setattr(upstream, "TURN_BYTES", most)
-    written = json.loads(await _written(body))
+    written = json.loads(await upstream.written(body))
     assert json.dumps(written, sort_keys=True) == json.dumps(body, sort_keys=True)

@@ -18,7 +18,7 @@ from elbowroom.context.transcript import Message
 from elbowroom.providers.base import Provider, TextDelta
 from elbowroom.store.changes import Deleted, KeptChange
 from elbowroom.store.index import ConversationIndex, fill
-from elbowroom.store.index.conversation_index import BYTES_A_CONVERSATION, BYTES_A_KEY
+from elbowroom.store.index.conversation_index import BYTES_A_CONVERSATION, BYTES_A_KEY, MOST_LOOKED_UP
 from elbowroom.store.index.keys import KeyTable, number_of, numbers_of
 
 WRITER = Target("writer", cast("Provider", None), "m")  # nothing is asked of a provider here
@@ -274,3 +274,27 @@ HEX = "0123456789abcdef" * 2
 def test_keys_are_numbered_together_as_one_by_one(keys: list[str]) -> None:
     """Keys of any form have the numbers that each has by itself."""
     assert numbers_of(keys) == [number_of(key) for key in keys]
+
+
+def test_the_beginning_of_a_very_long_history_is_left_to_the_database() -> None:
+    """Of a history without a known end only the database can say that it is new, so that no look-up takes long."""
+    index = ConversationIndex()
+    index.take_no_more(has_all=True)
+    keys = [f"{number * 2_654_435_761:032x}"[::-1] for number in range(1, MOST_LOOKED_UP + 2)]
+    assert index.look_up("ada", "", keys[1:], 1) == NONE_KNOWN
+    assert index.look_up("ada", "", keys, 1) is None
+
+
+def test_a_very_long_history_is_known_with_all_its_messages() -> None:
+    """The keys of questions and answers that a conversation has are told, and no others."""
+    index = ConversationIndex()
+    index.take_no_more(has_all=True)
+    index.note([ConversationBegun("conv_1", "ada", "", "writer", 1.0)])
+    keys = [f"{number * 2_654_435_761:032x}"[::-1] for number in range(1, MOST_LOOKED_UP + 3)]
+    roles = ["user", "assistant"] * len(keys)
+    index.note(
+        [Heard("conv_1", key, "p", {"role": role, "content": ""}, 1.0) for key, role in zip(keys, roles, strict=False)]
+    )
+    known = index.look_up("ada", "", [*keys, "f" * 32], 1)
+    assert known is not None
+    assert (known.conversation, known.kept) == ("conv_1", frozenset(keys))

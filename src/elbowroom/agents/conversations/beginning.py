@@ -43,6 +43,8 @@ MANY: Final = 1000
 MANY_LETTERS: Final = 1_000_000
 LETTERS_OF_A_PART: Final = 1000
 """What a part of a message counts as: it takes about as long."""
+AT_ONCE: Final = 500
+"""New messages that are noted at once; between so many others have their turn."""
 ID_BYTES: Final = 12
 OWN_ID: Final = re.compile(rf"conv_[0-9a-f]{{{2 * ID_BYTES}}}")
 """An id that this server gives; clients send it back as the name of their conversation."""
@@ -122,10 +124,10 @@ class Recording:
             is_patient=target.agent is not None,
         )
         known = _remembered(self.conversations, asked)
-        if known is not None:
-            _place(live, asked, known)
+        if known is not None and len(asked.nodes) - len(known.kept) <= AT_ONCE:
+            live.belongs_to(*_placed(live, asked, known))
         else:
-            finding = asyncio.create_task(self._find(self.conversations, live, asked))
+            finding = asyncio.create_task(self._find(self.conversations, live, asked, known))
             self._finding.add(finding)
             finding.add_done_callback(self._finding.discard)
             self.conversations.expect(finding)
@@ -151,10 +153,20 @@ class Recording:
         if self._finding:
             await asyncio.wait(self._finding, timeout=CLOSING_SECONDS)
 
-    async def _find(self, conversations: Conversations, live: TurnRecorder, asked: Asked) -> None:
-        """Find the conversation of a turn; another request that was quicker may have begun it meanwhile."""
-        known = await self._look_up(conversations, asked)
-        _place(live, asked, (_remembered(conversations, asked) or known) if not known.conversation else known)
+    async def _find(self, conversations: Conversations, live: TurnRecorder, asked: Asked, known: Known | None) -> None:
+        """Find the conversation of a turn, unless it is known, and note what is new in it, some messages at a time.
+
+        Another request that was quicker may have begun it meanwhile.
+        """
+        if known is None:
+            known = await self._look_up(conversations, asked)
+            known = (_remembered(conversations, asked) or known) if not known.conversation else known
+        placed, changes = _placed(live, asked, known)
+        live.conversation = placed.conversation
+        for start in range(0, len(changes) - AT_ONCE, AT_ONCE):
+            conversations.note(changes[start : start + AT_ONCE])
+            await asyncio.sleep(0)
+        live.belongs_to(placed, changes[(len(changes) - 1) // AT_ONCE * AT_ONCE :])
 
     async def _look_up(self, conversations: Conversations, asked: Asked) -> Known:
         try:
@@ -180,8 +192,8 @@ def _remembered(conversations: Conversations, asked: Asked) -> Known | None:
     return conversations.remembered(asked.owner, asked.name, asked.keys, asked.common)
 
 
-def _place(live: TurnRecorder, asked: Asked, known: Known) -> None:
-    """Let a turn belong to its conversation, or begin a new one, and note what is new in the request."""
+def _placed(live: TurnRecorder, asked: Asked, known: Known) -> tuple[Known, list[Change]]:
+    """Return the conversation that a turn belongs to, a new one where none is known, and what is new in the request."""
     now, is_new = time.time(), not known.conversation
     if is_new:
         known = replace(known, conversation=new_id(asked.owner, asked.name))
@@ -196,7 +208,7 @@ def _place(live: TurnRecorder, asked: Asked, known: Known) -> None:
         ),
         TurnBegun(live.id, conversation, live.parent, asked.agent, now),
     ]
-    live.belongs_to(known, changes)
+    return known, changes
 
 
 def new_id(owner: str, name: str) -> str:

@@ -4,6 +4,7 @@ What is decided depends on the system message, the tools and the window only, so
 the same through a whole conversation and the engine need not read it anew.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, size_in
 from elbowroom.providers.base import ModelInfo
 
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
+MANY_TOOLS: Final = 100
+"""Tools from which on their descriptions are written in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,10 @@ class FittingTools:
 _SIZES: Final[Recent[tuple[str, ...], FittingTools]] = Recent("client tools", 200)
 
 
+def _written(tools: Sequence[dict[str, Any]]) -> list[str]:
+    return [as_json(tool) for tool in tools]
+
+
 async def fitting_tools(
     target: Target,
     info: ModelInfo,
@@ -52,7 +59,8 @@ async def fitting_tools(
     """
     system = [message for message in request.messages if message.get("role") in SYSTEM_ROLES]
     empty = with_instructions([*system, NOTHING_ASKED], instructions)
-    written = [as_json(tool) for tool in (*own_tools, *request.tools)]
+    tools = [*own_tools, *request.tools]
+    written = _written(tools) if len(tools) < MANY_TOOLS else await asyncio.to_thread(_written, tools)
     texts = [*written, *map(text_of, empty)]
     if leaves_room(sum(map(size_in_bytes, texts)), window):  # no text has more tokens than bytes
         return request, None

@@ -1,5 +1,6 @@
 """Answers one client request by model calls, step after step, in the SDK's Runner or without it."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -357,6 +358,7 @@ class Turn:
         await self._fit_tools(info, instructions, own_tools)
         shape = self._shape(instructions, [*own_tools, *self.request.tools], step=1)
         stream = ReplyStream(self.answer, self._sink, (), lambda name: True)
+        await asyncio.to_thread(lambda: self._recall.chain)  # which takes long for a long conversation that is new
         managed = await self._next_step(shape, info, stream)
         messages = self._history.messages
         return messages, *await managed.fit.compact_by_hand(managed.info)

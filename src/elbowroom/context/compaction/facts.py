@@ -24,6 +24,8 @@ LONGEST_CLAUSE = 80
 OF_OTHERS = re.compile(r"- (?:The assistant said: |It (?:used |read \d|ran \d|\d))")
 """How a digest's lines begin that quote the assistant or a tool: what must hold there is no condition of the user's."""
 MOST_DOUBTFUL = 2
+LONGEST_READ = 50_000
+"""So many letters at the beginning and at the end of a text that stays are searched for facts."""
 AROUND = 40
 
 LONGEST_CONDITION = 240
@@ -212,11 +214,16 @@ def lost(facts: Iterable[Fact], held: Sequence["Held"]) -> list[Fact]:
     return missing
 
 
+def _read_of(text: str) -> str:
+    """Return what is read of a text: of a very long one the beginning and the end, since the event loop waits."""
+    return text if len(text) <= 2 * LONGEST_READ else f"{text[:LONGEST_READ]}\n{text[-LONGEST_READ:]}"
+
+
 class Held:
     """Texts that can be asked whether they hold a fact, fast where they do not."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._text = " ".join("\n".join(texts).split())
+        self._text = " ".join("\n".join(map(_read_of, texts)).split())
         self._words = set(WORD.findall(self._text))
 
     def tells(self, fact: Fact) -> bool:

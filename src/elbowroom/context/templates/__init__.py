@@ -11,7 +11,7 @@ from elbowroom.context.templates.demands import (
     asked_without_tools,
 )
 from elbowroom.context.templates.normalise import normalise, with_content
-from elbowroom.context.templates.repair import answers_in, orphans_in, with_free_id
+from elbowroom.context.templates.repair import TakenIds, answers_in, orphans_in, with_free_id
 
 __all__ = [
     "ANSWER",
@@ -19,6 +19,7 @@ __all__ = [
     "ASK_AGAIN",
     "SYSTEM",
     "Asking",
+    "TakenIds",
     "TemplateDemands",
     "answers_in",
     "asked_demands",

@@ -37,7 +37,7 @@ def repair(messages: Iterable[Message]) -> list[Message]:
     """
     safe = [with_safe_calls(message) for message in messages]
     answers = answers_in(safe)
-    answering, taken = set(answers.values()), set[str]()
+    answering, taken = set(answers.values()), TakenIds()
     repaired: list[Message] = []
     for at, message in enumerate(safe):
         if message.get("role") == "tool":
@@ -112,17 +112,25 @@ def reported(introduction: str, result: Message) -> str | list[Any]:
     return [{"type": "text", "text": written}, *media] if media else written
 
 
-def with_free_id(call: Mapping[str, Any], taken: set[str]) -> Mapping[str, Any]:
+class TakenIds(set[str]):
+    """Ids that are taken; `attempts` are those that equal calls have needed, so that thousands of them take no time."""
+
+    def __init__(self, ids: Iterable[str] = ()) -> None:
+        super().__init__(ids)
+        self.attempts: dict[tuple[str, str, str], int] = {}
+
+
+def with_free_id(call: Mapping[str, Any], taken: TakenIds) -> Mapping[str, Any]:
     """Return the call under its own id, or under a new one if that is empty or taken; add the id to `taken`.
 
     The new id is derived from what the call says, so that it stays the same when older calls are cut off.
     """
     present = call.get("id")
-    own = present if isinstance(present, str) else ""
-    call_id, attempt = own, 0
+    own = call_id = present if isinstance(present, str) else ""
+    said = own, call["function"]["name"], call["function"]["arguments"]
     while not call_id or call_id in taken:
-        attempt += 1
-        call_id = portable_id(own, call["function"]["name"], call["function"]["arguments"], str(attempt))
+        taken.attempts[said] = attempt = taken.attempts.get(said, 0) + 1
+        call_id = portable_id(*said, str(attempt))
     taken.add(call_id)
     return call if call_id == present else {**call, "id": call_id}
 

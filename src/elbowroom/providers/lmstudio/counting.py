@@ -220,6 +220,8 @@ MARK: Final = re.compile(r"<\|[^|<>\s]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST
 """Texts that may be one token of a model: only before those that are can a prompt be cut."""
 MARKS_TRIED: Final = 16
 PIECES_AT_ONCE: Final = 100
+LONG_TEXT: Final = 1_000_000
+"""Letters from which on a text is hashed in a thread."""
 """So many pieces are asked for before others have their turn."""
 
 
@@ -235,6 +237,10 @@ def _cut(prompt: str, marks: Sequence[str]) -> list[str]:
 
 def _in_groups(pieces: Sequence[str]) -> Iterator[Sequence[str]]:
     return (pieces[start : start + PIECES_AT_ONCE] for start in range(0, len(pieces), PIECES_AT_ONCE))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class RpcCounter:
@@ -274,7 +280,7 @@ class RpcCounter:
         return await asyncio.to_thread(_cut, prompt, marks) if marks else [prompt]
 
     async def _count(self, text: str) -> int:
-        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        digest = _digest(text) if len(text) < LONG_TEXT else await asyncio.to_thread(_digest, text)
         if (known := self._counts.get(digest)) is not None:
             return known
         try:

@@ -72,6 +72,8 @@ class RpcSocket:
             return frame
         finally:
             del self._calls[call_id]
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # which is taken note of where sending has failed too
 
     async def close(self) -> None:
         """Close the socket; calls that wait fail."""
@@ -272,7 +274,8 @@ def _check_length(characters: int) -> None:
 
 async def _converted(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return messages in the form of this interface; the loop goes on while many are converted."""
-    if len(messages) < MANY:
+    contents = [message.get("content") for message in messages]
+    if len(messages) + sum(len(content) for content in contents if isinstance(content, list)) < MANY:
         return list(map(_to_history, messages))
     return await asyncio.to_thread(lambda: list(map(_to_history, messages)))
 

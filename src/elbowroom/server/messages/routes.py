@@ -11,12 +11,12 @@ from elbowroom.agents.answering import answer
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.turn import RunSettings
 from elbowroom.server.chat import name_conversation, sized
-from elbowroom.server.encode import THOUGHTS, to_json
-from elbowroom.server.event_stream import EventStream
+from elbowroom.server.encode import THOUGHTS
+from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.messages.body import MessagesRequest, parse_messages_request
 from elbowroom.server.messages.encode import MessageEncoder
 from elbowroom.server.middleware import note_target
-from elbowroom.server.request import conversation_name, read_json, with_caller
+from elbowroom.server.request import conversation_name, read_request, with_caller
 from elbowroom.server.state import catalog_of, run_settings_of
 
 
@@ -51,7 +51,7 @@ async def create_message(request: web.Request) -> web.StreamResponse:
         encoder.events(events)
 
     whole = await _answered(settings, asked, headers, keep)
-    return web.json_response(encoder.whole(whole), headers=headers, dumps=to_json)
+    return await json_answer(encoder.whole(whole), headers)
 
 
 async def _answered(settings: RunSettings, asked: Asked, headers: MutableMapping[str, str], sink: Sink) -> Answer:
@@ -73,8 +73,7 @@ async def say_hello(request: web.Request) -> web.Response:
 
 async def _asked(request: web.Request) -> Asked:
     """Read a request, with its caller and the session that the client names."""
-    body = await read_json(request)
-    asked = parse_messages_request(body)
+    body, asked = await read_request(request, lambda body: (body, parse_messages_request(body)))
     target = await catalog_of(request.app).resolve(asked.chat.model)
     chat = asked.chat
     if not target.provider.manages_context:  # which may be one that refuses what it does not know

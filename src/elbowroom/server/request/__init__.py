@@ -1,6 +1,6 @@
 """How is a request read: its body, and who sends it?"""
 
-from elbowroom.server.request.body import MAX_BODY_BYTES, read_chat_request, read_json
+from elbowroom.server.request.body import MAX_BODY_BYTES, at_leisure, read_chat_request, read_json, read_request
 from elbowroom.server.request.caller import (
     USER,
     caller_without_chat,
@@ -13,11 +13,13 @@ from elbowroom.server.request.caller import (
 __all__ = [
     "MAX_BODY_BYTES",
     "USER",
+    "at_leisure",
     "caller_without_chat",
     "conversation_name",
     "keeper_of",
     "owner_of",
     "read_chat_request",
     "read_json",
+    "read_request",
     "with_caller",
 ]

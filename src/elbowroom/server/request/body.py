@@ -1,7 +1,8 @@
 """Reads the body of a request, within limits of size and time."""
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
@@ -16,11 +17,12 @@ from elbowroom.server.state import TIMING
 MAX_BODY_BYTES = 64 * 1024 * 1024
 INLINE_BYTES: Final = 256 * 1024
 """A body up to this size is parsed on the event loop: it takes a few milliseconds at most."""
+Read = TypeVar("Read")
 
 
 async def read_chat_request(request: web.Request) -> ChatRequest:
     """Read and parse the body of a chat request, and add its caller. Raises RequestError and its kin."""
-    return with_caller(request, parse_chat_request(await read_json(request)))
+    return with_caller(request, await read_request(request, parse_chat_request))
 
 
 async def read_json(request: web.Request, most: int = MAX_BODY_BYTES) -> Any:
@@ -28,19 +30,31 @@ async def read_json(request: web.Request, most: int = MAX_BODY_BYTES) -> Any:
 
     Raises BodyTooLarge, RequestTimeout, or RequestError where it is no JSON or nested too deeply.
     """
+    return await read_request(request, lambda value: value, most)
+
+
+async def read_request(request: web.Request, read: Callable[[Any], Read], most: int = MAX_BODY_BYTES) -> Read:
+    """Return what `read` makes of the parsed body, in a thread where the body is large; raises as both do."""
     body = await _read_bytes(request, most)
-    value = parsed(body) if len(body) <= INLINE_BYTES else await asyncio.to_thread(_read_large, body)
-    request_facts().heard(value)
-    return value
+    if len(body) <= INLINE_BYTES:
+        request_facts().heard(value := parsed(body))
+        return read(value)
+    return await asyncio.to_thread(_read_large, body, read)
 
 
-def _read_large(body: bytearray) -> Any:
-    """Return the value of a large body, with its images hashed: both take too long for the event loop."""
-    value = parsed(body)
+async def at_leisure(request: web.Request, work: Callable[[], Read]) -> Read:
+    """Return what is made of a request; where its body is large or of unknown size, in a thread."""
+    size = request.content_length
+    return work() if size is not None and size <= INLINE_BYTES else await asyncio.to_thread(work)
+
+
+def _read_large(body: bytearray, read: Callable[[Any], Read]) -> Read:
+    """Return what is read in a large body, with its images hashed: both take too long for the event loop."""
+    request_facts().heard(value := parsed(body))
     messages = value.get("messages") if isinstance(value, dict) else None
     if isinstance(messages, list):
         read_images(messages)
-    return value
+    return read(value)
 
 
 async def _read_bytes(request: web.Request, most: int) -> bytearray:

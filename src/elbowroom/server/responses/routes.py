@@ -16,9 +16,9 @@ from elbowroom.agents.turn import RunSettings, Shared
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.chat import counted, name_conversation
 from elbowroom.server.encode import THOUGHTS, to_json
-from elbowroom.server.event_stream import EventStream
+from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.middleware import note_target
-from elbowroom.server.request import keeper_of, read_json, with_caller
+from elbowroom.server.request import at_leisure, keeper_of, read_request, with_caller
 from elbowroom.server.responses.body import ResponsesRequest, parse_responses_request
 from elbowroom.server.responses.encode import RESPONSE, Event, KeptEncoder, ResponseEncoder, turn_of
 from elbowroom.server.responses.input import answer_of_item, messages_of, references_in, resolved
@@ -108,7 +108,7 @@ async def create_response(request: web.Request) -> web.StreamResponse:
         encoder.events(events)
 
     whole = await _answered(settings, asked, encoder, headers, keep)
-    return web.json_response(encoder.response(whole), headers=headers, dumps=to_json)
+    return await json_answer(encoder.response(whole), headers)
 
 
 async def _answered(
@@ -240,18 +240,19 @@ def _encoder(settings: RunSettings, asked: Asked) -> ResponseEncoder:
 
 async def _asked(request: web.Request) -> Asked:
     """Read a request, with the history of the previous response and the items that it refers to."""
-    asked = parse_responses_request(await read_json(request))
+    asked = await read_request(request, parse_responses_request)
     owner = keeper_of(request, asked.body)
     before = await _before(request, owner, asked.previous) if asked.previous is not None else None
-    known = await _referred(request.app[SHARED], owner, references_in(asked.input))
-    new = messages_of(resolved(asked.input, known))
+    references = await at_leisure(request, lambda: references_in(asked.input))
+    known = await _referred(request.app[SHARED], owner, references)
+    new = await at_leisure(request, lambda: messages_of(resolved(asked.input, known)))
     if not new:
         raise RequestError("input has to hold at least one message, call or result.", param="input")
     target = await catalog_of(request.app).resolve(asked.model)
     messages = [*(before.history() if before is not None else ()), *new]
     if not target.provider.manages_context:  # which may be one that refuses what it does not know
         messages = [{name: value for name, value in one.items() if name != THOUGHTS} for one in messages]
-    chat = asked.chat(messages)
+    chat = await at_leisure(request, lambda: asked.chat(messages))
     caller = with_caller(request, replace(chat, body=asked.body)).caller
     if before is not None:
         caller = replace(caller, chat_id=before.name)

@@ -13,7 +13,15 @@ from elbowroom.context import conversation as kinds
 from elbowroom.context.conversation import NONE_KNOWN, Known
 from elbowroom.store.base import encoded, owner_key
 from elbowroom.store.changes import Deleted, KeptChange
-from elbowroom.store.index.keys import IndexedConversation, KeyTable, NumberedKeys, name_number, number_of, numbers_of
+from elbowroom.store.index.keys import (
+    EVEN,
+    IndexedConversation,
+    KeyTable,
+    NumberedKeys,
+    name_number,
+    number_of,
+    numbers_of,
+)
 
 MOST_CONVERSATIONS: Final = 15_000
 MOST_KEYS: Final = 300_000
@@ -23,6 +31,8 @@ BYTES_A_KEY: Final = 24
 MOST_DELETED: Final = 10_000
 IN_USE_SECONDS: Final = 60.0
 """For so long after its last use a conversation is not deleted, whatever the database has read of its use."""
+MOST_LOOKED_UP: Final = 2_000
+"""For so many of a history's last messages the index looks; for those before only the database does."""
 SWEPT: Final = 64
 """How many keys of dropped conversations go with each change, besides two for each key that comes."""
 
@@ -134,11 +144,18 @@ class ConversationIndex:
             record, place = self._longest(owner, numbers, common)
             is_sure = self.is_complete or place >= len(numbers) - 1
         if record is None:
-            return NONE_KNOWN if self.is_complete else None
+            is_new = self.is_complete and (name or len(numbers) <= MOST_LOOKED_UP)
+            return NONE_KNOWN if is_new else None
         if not is_sure or not record.is_whole:
             return None
-        kept = frozenset(key for key, number in zip(keys, numbers, strict=True) if self._has(record, number))
-        return Known(record.id, kept, record.may_have_hidden)
+        return Known(record.id, self._kept(record, numbers, keys), record.may_have_hidden)
+
+    def _kept(self, record: Record, numbers: Sequence[int], keys: Sequence[str]) -> frozenset[str]:
+        """Return those of the keys that a conversation has."""
+        if len(numbers) > MOST_LOOKED_UP:
+            own = frozenset(key & EVEN for key in record.keys)
+            return frozenset(key for key, number in zip(keys, numbers, strict=True) if number in own)
+        return frozenset(key for key, number in zip(keys, numbers, strict=True) if self._has(record, number))
 
     def _has(self, record: Record, key: int) -> bool:
         """Tell whether a conversation has a message with this key."""
@@ -155,7 +172,7 @@ class ConversationIndex:
     def _longest(self, owner: str, numbers: Sequence[int], common: int) -> tuple[Record | None, int]:
         """Return the conversation that knows the longest beginning with an answer, and how long that is."""
         refused: set[int] = set()  # without an answer in a longer beginning they have none in a shorter one
-        for place in range(len(numbers), 0, -1):
+        for place in range(len(numbers), max(0, len(numbers) - MOST_LOOKED_UP), -1):
             key = numbers[place - 1]
             holders = self._table.holders(key, key | 1) if place > common else ()
             interrupted = self._unanswered.holders(key, key) if place < len(numbers) else ()

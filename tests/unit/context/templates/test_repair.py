@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from random_histories import Json, always_the_same, histories, words_in
 
+from elbowroom.context.templates import repair as repair_module
 from elbowroom.context.templates.repair import MISSING_RESULT, orphans_in, repair
 
 if TYPE_CHECKING:
@@ -234,3 +235,19 @@ def test_call_without_a_name_gets_one(broken: Json) -> None:
     """A call that was cut before its name is still a call with a name and arguments."""
     (asked, _) = repair([calls(broken), result("A")])
     assert asked["tool_calls"][0]["function"] == {"name": "unknown_tool", "arguments": "{}"}
+
+
+def test_thousands_of_equal_calls_get_their_ids_in_one_try_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the calls before have tried is not tried again: five thousand would take minutes."""
+    tried: list[str] = []
+    portable_id = repair_module.portable_id
+
+    def counted(*seed: str) -> str:
+        tried.append(seed[-1])
+        return portable_id(*seed)
+
+    monkeypatch.setattr(repair_module, "portable_id", counted)
+    call = {"id": "c", "type": "function", "function": {"name": "t", "arguments": "{}"}}
+    repaired = repair([{"role": "assistant", "content": None, "tool_calls": [call] * 300}])
+    assert len({call["id"] for call in repaired[0]["tool_calls"]}) == 300
+    assert len(tried) == 299

@@ -1,0 +1,143 @@
+"""No request and no answer holds the event loop for longer than 50 ms, in CPU time of its thread."""
+
+import gc
+import io
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+from aiohttp import web
+from fake_upstream import Answer, chunk, fake_upstream, says
+from large_requests import BODIES, OWN_PAGE, PATHS, request_of
+from serving import Served, settings_for
+from watched_loop import WatchedLoop, served_apart
+
+from elbowroom.demo import SimulatedLMStudio, SimulatedModel
+
+LONGEST_STALL = 0.05
+WINDOW = 100_000_000
+CHATS = PATHS["chat"]
+SMALL = b'{"model": "openai/big", "messages": [{"role": "user", "content": "hi"}], "stream": true}'
+Apart = tuple[Served, WatchedLoop]
+AGENT = '[[agents]]\nid = "helper"\nmodel = "big"\ninstructions = "Be kind."\nprovider = "{provider}"\n'
+QUICK = [
+    ("5,000 tool calls with one id", "chat count"),
+    ("20,000 messages of one letter", "chat"),
+    ("10,000 pictures", "responses count"),
+    ("1,000,000 spaces", "messages count"),
+]
+"""The cells of the quick suite; the long one has all."""
+CELLS = [
+    pytest.param(row, column, marks=() if (row, column) in QUICK else pytest.mark.long)
+    for row in BODIES
+    for column in PATHS
+]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_other_tests_is_searched() -> Iterator[None]:
+    """Keep what other tests have left in memory from the garbage collector, whose time counts as the server's."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
+async def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Apart]:
+    """Run elbowroom on a loop of its own, in front of an engine that takes every prompt and counts none."""
+    big = SimulatedModel("big", loaded_context_length=WINDOW, max_context_length=WINDOW)
+    embedder = SimulatedModel("embedder", type="embedding", loaded_context_length=4096)
+    async with SimulatedLMStudio([big, embedder], count_tokens=lambda messages, tools: 100) as studio:
+        settings = settings_for(studio.base_url, agents=AGENT.format(provider="lmstudio"))
+        async with served_apart(tmp_path, settings, monkeypatch) as (served, watched):
+            yield served, watched
+
+
+async def send(url: str, column: str, body: bytes) -> int:
+    """Send a body as a file, as no client sends it in one piece, and return the status once all is read."""
+    own = {"Origin": url, "X-Elbowroom-Page": "1"} if column in OWN_PAGE else {}
+    method = "PATCH" if column == "settings" else "POST"
+    headers = {"Content-Type": "application/json", **own}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.request(method, url + PATHS[column], data=io.BytesIO(body), headers=headers) as response,
+    ):
+        await response.read()
+        return response.status
+
+
+@pytest.mark.parametrize(("row", "column"), CELLS)
+async def test_no_body_holds_the_loop(apart: Apart, row: str, column: str) -> None:
+    """Whatever is sent to whichever route, it is answered or refused as the client's fault, and others go on."""
+    served, watched = apart
+    body = request_of(column, row)
+    if column == "agent":  # the first request to an agent loads the SDK
+        await send(served.url, column, b'{"model": "helper", "messages": [{"role": "user", "content": "hi"}]}')
+    watched.longest = 0.0
+    assert await send(served.url, column, body) in (200, 400, 413, 422)
+    assert watched.longest < LONGEST_STALL
+
+
+def streamed(*parts: Callable[[], bytes]) -> Answer:
+    """Answer with a stream of events, each made when it is sent."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for part in parts:
+            await response.write(part())
+        await response.write(chunk({}, "stop") + b"data: [DONE]\n\n")
+        return response
+
+    return answer
+
+
+TEXT = "word " * 3_000_000
+ANSWERS: Final[Mapping[str, Sequence[Callable[[], bytes]]]] = {
+    "one frame of 15 MB": [lambda: chunk({"content": TEXT})],
+    "thoughts of 15 MB": [lambda: chunk({"reasoning_content": TEXT}), lambda: chunk({"content": "So."})],
+    "100,000 frames": [lambda: chunk({"content": "a"}) * 1000] * 100,
+}
+FORMS = [
+    ("chat", True, True),
+    ("chat", True, False),
+    ("chat", False, True),
+    ("responses", True, True),
+    ("messages", True, True),
+]
+
+
+@pytest.mark.parametrize(("column", "stream", "manages"), FORMS)
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, marks=() if row == "one frame of 15 MB" else pytest.mark.long) for row in ANSWERS]
+)
+async def test_no_answer_holds_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, column: str, *, stream: bool, manages: bool
+) -> None:
+    """However an engine frames its answer, all of it arrives and others go on meanwhile."""
+    models = {"data": [{"id": "big", "max_model_len": WINDOW}]}
+    answers = {"/v1/models": says(models), CHATS: streamed(lambda: chunk({"content": "a"}))}
+    managed = f"manage_context = {str(manages).lower()}"
+    async with (
+        fake_upstream(answers) as upstream,
+        served_apart(tmp_path, settings_for(upstream.url, kind="openai", provider=managed), monkeypatch) as (
+            served,
+            watched,
+        ),
+        aiohttp.ClientSession() as http,
+    ):
+        messages = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 50_000_000}
+        asked = {"input": "hi"} if column == "responses" else messages
+        await send(served.url, "chat", SMALL)  # what the first answer of all loads is no matter of its size
+        upstream.answers[CHATS] = streamed(*ANSWERS[row])
+        watched.longest = 0.0
+        async with http.post(
+            served.url + PATHS[column], json={"model": "openai/big", "stream": stream, **asked}
+        ) as response:
+            size = sum([len(part) async for part in response.content.iter_any()])
+            assert response.status == 200
+    assert size > 100_000
+    assert watched.longest < LONGEST_STALL
