@@ -184,6 +184,7 @@ class WriteBehindStore:
         self._waits_until: float | None = None
         self._holds_until: float | None = None
         self._next_try = 0.0
+        self._trying: asyncio.TimerHandle | None = None
         self._is_failing = False
         self._is_closed = False
         self._news: dict[str, None] = {}
@@ -360,8 +361,17 @@ class WriteBehindStore:
             log.info("The store %s works again.", self._name)
             self._tell(WORKS_AGAIN)
 
+    def _try_again(self) -> None:
+        """Open the database and write what waits, though nobody asks for anything."""
+        self._next_try = 0.0
+        self._begin_to_open()
+        self.write_later()
+
     def _fails(self, error: Exception) -> None:
         self._next_try = time.monotonic() + self._patience.again
+        if self._trying:
+            self._trying.cancel()
+        self._trying = asyncio.get_running_loop().call_later(self._patience.again, self._try_again)
         self._observations.store_failed()
         if not self._is_failing:
             self._is_failing = True

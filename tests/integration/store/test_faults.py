@@ -526,6 +526,7 @@ async def test_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCa
     assert keys_in(path) == {entry.key}
 
 
+@pytest.mark.fault("read-only folder", "streaming", "kept in memory, told once")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
 def test_a_read_only_folder() -> None:
     """Where nothing may be written, all kinds are in memory; the log says so once, and in the end what is lost."""
@@ -547,6 +548,7 @@ def test_a_read_only_folder() -> None:
     assert {line.split()[0] for line in lost} == {"WARNING"}
 
 
+@pytest.mark.fault("disk full", "streaming", "kept in memory, written later")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot limit the size of files")
 def test_a_full_disk(path: Path) -> None:
     """What was acknowledged stays, the rest is read from memory, and all is in the file once there is room again."""
@@ -554,6 +556,20 @@ def test_a_full_disk(path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "The store" in done.stderr
     assert query(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+async def test_what_could_not_be_written_is_written_though_nobody_asks(path: Path) -> None:
+    """A compaction and a memory, refused while another program held the file, are in it a moment after that let go."""
+    entry, made_from = compaction(conversation(2))
+    keys = await filled(path)
+    async with file_store(path, SOON) as store:
+        with held_by_another_program(path):
+            await store.ledger.save(entry, made_from)
+            await store.memories.save(ME, "agent", "is tired", 1.0)
+            assert store.is_failing
+        await eventually(lambda: not store.is_failing, "nobody tries it again")
+        assert keys_in(path) == {*keys, entry.key}
+        assert len(query(path, "SELECT text FROM memories")) == 1
 
 
 async def test_a_store_that_takes_long_to_open(path: Path, caplog: pytest.LogCaptureFixture) -> None:
