@@ -7,16 +7,22 @@ from typing import Any
 import pytest
 from agent_teams import notices_of
 from chatting import RAW_MODEL, chunks_of, stream_bytes
+from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from scripted_pruner import text_of as content_of
 from serving import Served, text_of
-from small_window import ANSWER, small_window, turns_of
+from small_window import ANSWER, ask_whole, orders_of, small_window, turns_of
 
 WINDOW = 4096
 QUESTION = "When does the last ferry leave, and from which pier? Answer in ONE sentence."
 LINES = [f"Line {number}: boat {number * 7919} left pier {number % 9} at noon.\n" for number in range(1200)]
 FILE = "".join(LINES)
 TASK = "### Task:\nRespond to the user query using the provided context, incorporating inline citations.\n\n"
+
+
+@pytest.fixture(autouse=True)
+def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_counts(monkeypatch)
 
 
 def open_webui(question: str) -> str:
@@ -93,3 +99,56 @@ async def test_file_that_fits_stays_whole(tmp_path: Path) -> None:
     async with small_window(tmp_path, window=WINDOW) as (served, studio):
         await asked(served, {"role": "user", "content": text})
         assert content_of(turns_of(studio)[-1].body["messages"][-1]) == text
+
+
+async def test_many_small_files_leave_room_for_the_question(tmp_path: Path) -> None:
+    """Sixty passages are shortened to notes that are shorter than they are."""
+    sources = (f'<source id="{n}" name="f{n}.md">{"".join(LINES[20 * n : 20 * n + 25])}</source>\n' for n in range(60))
+    text = f"{TASK}<context>\n{''.join(sources)}</context>\n\n{QUESTION}"
+    async with small_window(tmp_path, window=WINDOW) as (served, studio):
+        await asked(served, {"role": "user", "content": text})
+        [turn] = turns_of(studio)
+        assert_fits(turn)
+        assert content_of(turn.body["messages"][-1]).endswith(QUESTION)
+
+
+@FORMS
+async def test_compaction_in_a_loop_of_client_tools_is_used_again(tmp_path: Path, form: Callable[[str], str]) -> None:
+    """The file has the same bytes at each step, a large result among them; the pruning agent is not asked at each."""
+    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}
+    messages: list[dict[str, Any]] = [{"role": "user", "content": form(QUESTION)}]
+    orders: list[int] = []
+    async with small_window(tmp_path, window=WINDOW) as (served, studio):
+        for number in range(7):
+            status, _ = await ask_whole(served, {"model": RAW_MODEL, "messages": messages, "tools": [tool]})
+            assert status == 200
+            orders.append(len(orders_of(studio)))
+            call = {"id": f"call0000{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+            result = "".join(LINES[number * 30 : number * 30 + (300 if number == 5 else 30)])
+            messages += [
+                {"role": "assistant", "content": "", "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": call["id"], "content": result},
+            ]
+        assert 0 < orders[-1] <= 3
+        first, *later = (next(m for m in turn.body["messages"] if m["role"] == "user") for turn in turns_of(studio))
+        assert QUESTION in content_of(first)
+        assert all(message == first for message in later)
+
+
+@pytest.mark.parametrize("window", [WINDOW, WINDOW // 2], ids=["same window", "half of it"])
+async def test_whole_file_outlives_the_server(tmp_path: Path, window: int) -> None:
+    """After a restart the prompt has the same bytes; in a smaller window the whole is shortened, not what is left."""
+    first = {"role": "user", "content": copilot(QUESTION)}
+    async with small_window(tmp_path, window=WINDOW) as (served, studio):
+        await asked(served, first)
+        [before] = turns_of(studio)
+    async with small_window(tmp_path, window=window) as (served, studio):
+        await asked(served, first)
+        [turn] = turns_of(studio)
+        assert_fits(turn)
+        sent = content_of(turn.body["messages"][-1])
+        assert (turn.body["messages"] == before.body["messages"]) == (window == WINDOW)
+        assert sent.count("/v1/tool_outputs/") == 1
+        ref = sent.partition("/v1/tool_outputs/")[2].partition("]")[0]
+        async with served.http.get(f"{served.url}/v1/tool_outputs/{ref}") as response:
+            assert LINES[600] in await response.text()

@@ -14,6 +14,7 @@ from small_window import ANSWER, small_window, turns_of
 
 WINDOW = 8192
 REQUEST = "Say all the words about the ferry, from the first to the last."
+N = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 EARLIER = "Say exactly 500 words about the harbour."
 
 
@@ -32,10 +33,11 @@ def tools(words: int) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.parametrize("sentences", [13, 56], ids=["94 tokens", "395 tokens"])
 @pytest.mark.parametrize("words", [95, 105, 112])
-async def test_small_result_stays_whole(tmp_path: Path, words: int) -> None:
+async def test_small_result_stays_whole(tmp_path: Path, words: int, sentences: int) -> None:
     """It fits what is free of the window, though tools and conversation have passed the trigger."""
-    result = "The last ferry leaves at nine. " * 12
+    result = "The last ferry leaves at nine. " * sentences
     call = {"id": "call00001", "type": "function", "function": {"name": "tool_1", "arguments": "{}"}}
     messages = [
         {"role": "user", "content": "When does the last ferry leave?"},
@@ -77,3 +79,32 @@ async def test_what_is_summarised_stands_before_the_request(tmp_path: Path, rest
             assert summaries[-1] < texts.index(REQUEST)
             assert EARLIER not in texts[texts.index(REQUEST) :]
             assert_fits(turn)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("window", "words"), [(4096, 1), (8192, 60), (8192, 80), (8192, 95)])
+async def test_long_answer_arrives_to_the_last_word(tmp_path: Path, window: int, words: int) -> None:
+    """2,400 words come once and whole, also where tools leave a tenth of the window; no restart brings just a word."""
+    lines = (
+        f"{N[n // 100]} {N[n // 10 % 10]} {N[n % 10]} boats left the pier at noon in the rain\n" for n in range(200)
+    )
+    said = "".join(lines)
+    assert len(said.split()) == 2400
+    messages = [
+        {"role": "user", "content": EARLIER},
+        {"role": "assistant", "content": "The harbour is old. " * 40},
+        {"role": "user", "content": REQUEST},
+    ]
+
+    def says(body: dict[str, Any]) -> str:
+        is_first = content_of(body["messages"][-1]) == REQUEST
+        return said if is_first else rest_of(said, content_of(body["messages"][-2]))
+
+    async with small_window(tmp_path, says, window=window, compaction="max_restarts = 10") as (served, studio):
+        body = {"model": RAW_MODEL, "messages": messages, "tools": tools(words), "stream": True}
+        chunks = chunks_of(await stream_bytes(served, body))
+        assert (text_of(chunks), finish_of(chunks)) == (said, "stop")
+        *restarted, _ = turns_of(studio)
+        for turn in restarted:
+            assert_fits(turn)
+            assert (turn.completion_tokens or 0) > 100

@@ -178,10 +178,13 @@ def least_gain(before: int) -> int:
 
 
 def fault_in(before: int, after: int, budget: Budget, target: int) -> str | None:
-    """Return why a result is not good enough, in words for the pruning agent; None if it is."""
+    """Return why a result is not good enough, in words for the pruning agent; None if it is.
+
+    With a target at the trigger or above nearly all of the prompt is fixed: any result that reaches it will do.
+    """
     if after >= before:
         return f"The result was not smaller: {after} tokens after {before}."
-    if before - after < least_gain(before):
+    if target < budget.trigger and before - after < least_gain(before):
         return f"The result was hardly smaller: {after} tokens after {before}."
     occupied = budget.occupied(after)
     if occupied > target:

@@ -15,7 +15,7 @@ LEAST_SHARE = 64
 LEAST_ROOM = 8
 """Where less than one part in so many of the window is left below the trigger, results may go beyond it."""
 LEAST_PART = 3
-SMALL_SHARE = 32
+SMALL_SHARE = 16
 """Results of less than one part in so many of the window are small."""
 TRIES = 8
 

@@ -138,6 +138,7 @@ def test_the_header_decides(value: str, is_task: bool, text: str, stream: bool |
     [
         [user(ORDER)],
         [user([{"type": "text", "text": ORDER}])],
+        [user(f"{ORDER}\n<chat_history>\nUSER: ### Task:\n<context>A file.</context>\nWhy?\n</chat_history>")],
         [{"role": "system", "content": "Be brief."}, user(ORDER)],
         [SELECTION, user("Query: what is the weather?")],
         [SELECTION, user('History:\nUSER: """Hi"""\nQuery: what is the weather?')],
@@ -162,6 +163,7 @@ def test_the_form_of_a_task(messages: list[dict[str, Any]], headers: dict[str, s
         [{"role": "system", "content": ORDER}, user("Hello")],
         [{"role": "assistant", "content": ORDER}],
         [{"role": "system", "content": ORDER}],
+        [user("### Task:\nRespond.\n<context>\n<source>A file.</source>\n</context>\n\nWhat does it say?")],
         [user("Query: what is the weather?")],
         [SELECTION, user("What is the weather?")],
         [SELECTION, user("Query: a"), {"role": "assistant", "content": "b"}, user("Query: c")],

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,15 @@ from elbowroom.agents.answer import Notice
 from elbowroom.agents.prompt.counters import StepCounter, is_short
 from elbowroom.context.compaction import is_summary, smallest
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares
-from elbowroom.context.outputs import Material, ToolOutputRef, material_in, with_material
+from elbowroom.context.outputs import (
+    Material,
+    ToolOutputRef,
+    has_note,
+    material_in,
+    note_on_whole,
+    short_note_on_whole,
+    with_material,
+)
 from elbowroom.context.transcript import Group, Message, text_of
 
 log = logging.getLogger(__name__)
@@ -62,55 +70,66 @@ async def fitting_material(
     stays = await _smallest(messages)
     if await _size(stays, counter, manager) < least:
         return None
-    pinned = {id(message) for message in stays}
-    found = {
-        place: pieces
-        for place, message in enumerate(messages)
-        if id(message) in pinned
-        and message.get("role") in ("user", "system", "developer")
-        and not is_summary(Group((message,)))
-        and (pieces := material_in(message))
-    }
-    if not found:
+    cuts = await asyncio.to_thread(_cuts, messages, stays, counter.text)
+    cuts = [cut for cut in cuts if not has_note(cut.text) or 2 * cut.size > budget.window]  # shortened ones stay
+    if not cuts:
         return None
-    emptied = [
-        with_material(message, dict.fromkeys(found[place], "")) if place in found else message
-        for place, message in enumerate(messages)
-    ]
-    rest = await counter.prompt(await _smallest(emptied))
+    rest = await counter.prompt(await _smallest(_with(messages, dict.fromkeys(cuts, ""))))
     room = room_for_results(budget, rest)
     goal, room = budget.occupied(rest) + room, room * SHARE_OF_ROOM[0] // SHARE_OF_ROOM[1]
-    cuts = [
-        _Cut(place, piece, text_of(messages[place])[piece.start : piece.end])
-        for place in found
-        for piece in found[place]
-    ]
-    sizes = [counter.text(cut.text) for cut in cuts]
-    shorter, told = list(messages), {cut: cut.text for cut in cuts}
     for _ in range(PASSES):
-        for cut, size, share in zip(cuts, sizes, shares(sizes, room), strict=True):
-            told[cut] = await _shown(cut, size, share, counter.text, keep, has_reader=has_reader)
-        for place in found:
-            texts = {cut.piece: told[cut] for cut in cuts if cut.place == place}
-            shorter[place] = with_material(messages[place], texts)
+        granted = shares([cut.size for cut in cuts], room)
+        told = {
+            cut: await _shown(cut, share, counter.text, keep, has_reader=has_reader)
+            for cut, share in zip(cuts, granted, strict=True)
+        }
+        shorter = _with(messages, told)
         if budget.occupied(await counter.prompt(await _smallest(shorter))) <= goal:
             break
         room = room * 2 // 3
-    changed = [(cut, size) for cut, size in zip(cuts, sizes, strict=True) if told[cut] != cut.text]
-    if not changed:
-        return None
-    before, after = sum(size for _, size in changed), sum(counter.text(told[cut]) for cut, _ in changed)
-    log.info("Material of %d tokens in a message is shortened to %d.", before, after)
-    return Shortened(shorter, tuple(dict.fromkeys(cut.piece.name for cut, _ in changed)), before, after)
+    return _outcome(shorter, told, counter.text)
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A piece of material in the message at a place of the history."""
+    """A piece of material in the message at a place of the history, its text and its size in tokens."""
 
     place: int
     piece: Material
     text: str
+    size: int
+
+
+def _cuts(messages: Sequence[Message], stays: Sequence[Message], size_of: Callable[[str], int]) -> list[_Cut]:
+    """Return the material in those messages of a history that stay whatever is compacted."""
+    pinned = {id(message) for message in stays}
+    cuts: list[_Cut] = []
+    for place, message in enumerate(messages):
+        may_have = id(message) in pinned and message.get("role") in ("user", "system", "developer")
+        if may_have and not is_summary(Group((message,))):
+            text = text_of(message)
+            pieces = ((piece, text[piece.start : piece.end]) for piece in material_in(message))
+            cuts += [_Cut(place, piece, inside, size_of(inside)) for piece, inside in pieces]
+    return cuts
+
+
+def _with(messages: Sequence[Message], told: Mapping[_Cut, str]) -> list[Message]:
+    """Return the history with these texts in place of its material."""
+    texts: dict[int, dict[Material, str]] = {}
+    for cut, text in told.items():
+        texts.setdefault(cut.place, {})[cut.piece] = text
+    return [
+        with_material(message, texts[place]) if place in texts else message for place, message in enumerate(messages)
+    ]
+
+
+def _outcome(shorter: list[Message], told: Mapping[_Cut, str], size_of: Callable[[str], int]) -> Shortened | None:
+    changed = [cut for cut, text in told.items() if text != cut.text]
+    if not changed:
+        return None
+    before, after = sum(cut.size for cut in changed), sum(size_of(told[cut]) for cut in changed)
+    log.info("Material of %d tokens in a message is shortened to %d.", before, after)
+    return Shortened(shorter, tuple(dict.fromkeys(cut.piece.name for cut in changed)), before, after)
 
 
 async def _smallest(messages: Sequence[Message]) -> list[Message]:
@@ -123,26 +142,21 @@ async def _size(messages: Sequence[Message], counter: StepCounter, manager: Agen
     return manager.budget.occupied(prompt) if manager.auto else prompt
 
 
-async def _shown(
-    cut: _Cut, size: int, share: int, size_of: Callable[[str], int], keep: Keep, *, has_reader: bool
-) -> str:
+async def _shown(cut: _Cut, share: int, size_of: Callable[[str], int], keep: Keep, *, has_reader: bool) -> str:
     """Return a piece within so many tokens: whole, or its beginning and end with a note on where the whole is."""
-    text = cut.text
+    text, size = cut.text, cut.size
     if size <= share:
         return text
     ref = await keep(cut.piece.name, text)
-    length = len(text) * max(0, share - FOR_NOTE) // size
+    if share < 2 * FOR_NOTE:
+        return short_note_on_whole(len(text), ref.id)
+    room = share - FOR_NOTE
+    length = len(text) * room // size
     head, tail = _ends(text, length)
-    while length and size_of(head + tail) > max(0, share - FOR_NOTE):
+    while length and size_of(head + tail) > room:
         length = length * 4 // 5
         head, tail = _ends(text, length)
-    left_out = len(text) - len(head) - len(tail)
-    how = f'To read on: tool_output_cache(ref_id="{ref.id}").' if has_reader else f"ref={ref.id}"
-    note = (
-        f"[{left_out:,} characters of {cut.piece.name} are left out here: the whole has about {size:,} tokens, more "
-        f"than fit the model's window beside the conversation. It is kept; {how} The user can open it on this server: "
-        f"/v1/tool_outputs/{ref.id}]"
-    )
+    note = note_on_whole(cut.piece.name, len(text) - len(head) - len(tail), size, ref.id, has_reader=has_reader)
     return f"{head.rstrip()}\n\n{note}\n\n{tail.lstrip()}"
 
 

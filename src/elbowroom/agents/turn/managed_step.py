@@ -27,6 +27,7 @@ from elbowroom.tokens.files import StreamCounter
 
 log = logging.getLogger(__name__)
 PIECES_OF_WINDOW: Final = 8
+PIECES_OF_ROOM, LEAST_PIECE = 3, 64
 THOUGHTS_KEPT: Final = 1500  # characters
 FULL: Final = "ask it to go on, or load the model with more context. Its {window:,} tokens are full."
 AT_LIMIT: Final = "ask it to go on, or raise max_restarts ({most}). {freed:,} of {window:,} tokens can go."
@@ -296,7 +297,9 @@ class ManagedStep:
         if not self._said:
             self.history.stop_thinking("".join(self.stream.reply.reasoning)[-THOUGHTS_KEPT:])
             return
-        share = self.manager.budget.window // PIECES_OF_WINDOW
+        budget = self.manager.budget
+        room = max(budget.window // LEAST_PIECE, (budget.stop_at - self.manager.prompt) // PIECES_OF_ROOM)
+        share = min(budget.window // PIECES_OF_WINDOW, room)  # of a larger piece a full window could free nothing
         self.history.stop_at(self._said, len(self._said) * share // max(1, self.counter.text(self._said)))
         if self._has_insisted:
             self.history.insist()

@@ -16,6 +16,7 @@ from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction
 from elbowroom.context.conversation import KeptTurn
 from elbowroom.context.ledger import Chain, Entry, LedgerRows, is_system, replacement, restored
+from elbowroom.context.outputs import is_shortened
 from elbowroom.context.put_back import Expanded, expanded
 from elbowroom.context.transcript import Message, text_of
 
@@ -163,7 +164,8 @@ class Recall:
         if keys is None and not waits and await _is_half_empty(budget, size, self.of_client):
             keys = ()
         async for place, entry in self.recalled(keys):
-            if not self._asks(restored(self.of_client, self.chain, place, entry), entry):
+            shows_too_much = entry.rung == SHORTENED and entry.window > budget.window  # it is shortened anew
+            if shows_too_much or not self._asks(restored(self.of_client, self.chain, place, entry)):
                 continue
             found.append((place, entry))
             if budget.window * larger < entry.window * much:
@@ -257,18 +259,20 @@ class Recall:
         """Tell whether a history may be kept for others that say the same."""
         return self._caller.may_have_hidden or not history.has_steps
 
-    def _asks(self, messages: Sequence[Message], entry: Entry) -> bool:
+    def _asks(self, messages: Sequence[Message]) -> bool:
         """Tell whether these messages end as the client's do, and have its last question word for word.
 
-        A question whose files were shortened stands there all the same once it is not the last message. They do not
-        where the client goes back to the end of a compaction: its question is part of the summary there.
+        A question whose files were shortened stands there all the same. The messages do not end so where the client
+        goes back to the end of a compaction: its question is part of the summary there.
         """
         spoken = [message for message in messages if not is_system(message)]
         last = next(message for message in reversed(self.of_client) if not is_system(message))
         questions = [message for message in self.of_client if message.get("role") == "user"]
-        stands = not questions or questions[-1] in messages
-        if entry.rung == SHORTENED:
-            stands = stands or last.get("role") != "user"
+        stands = (
+            not questions
+            or questions[-1] in messages
+            or any(is_shortened(message, questions[-1]) for message in messages)
+        )
         return bool(spoken) and spoken[-1].get("role") == last.get("role") and stands
 
     def _keep(self, key: str, messages: Sequence[Message], written: Written, made_from: Sequence[Message]) -> None:

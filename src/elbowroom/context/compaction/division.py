@@ -32,7 +32,8 @@ CONTINUATIONS: dict[TaskState, str] = {
 }
 INTRODUCTION = (
     "The earlier part of this conversation, shortened. It is information about what was said and done, not a new "
-    "request."
+    "request. Requests quoted in it are dealt with: what they ask for, such as a length, was meant for their own "
+    "answers."
 )
 RETAIN, SUMMARY, FACTS, RESULTS = "What must hold", "What happened", "Also mentioned", "Results of tools"
 HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{FACTS}|{RESULTS})$", re.MULTILINE)

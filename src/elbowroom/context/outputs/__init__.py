@@ -1,6 +1,15 @@
 """What is shown of a tool's output? Views that fit, tiers by age, and the stubs that take the place of old results."""
 
-from elbowroom.context.outputs.material import Material, material_in, names_of, with_material
+from elbowroom.context.outputs.material import (
+    Material,
+    has_note,
+    is_shortened,
+    material_in,
+    names_of,
+    note_on_whole,
+    short_note_on_whole,
+    with_material,
+)
 from elbowroom.context.outputs.output import (
     BLOCK_CHARACTERS,
     Block,
@@ -44,13 +53,16 @@ __all__ = [
     "ToolOutputs",
     "error_below",
     "failure_of",
+    "has_note",
     "is_cleared",
     "is_ref_id",
+    "is_shortened",
     "is_stub",
     "kind_of",
     "largest_fit",
     "material_in",
     "names_of",
+    "note_on_whole",
     "one_line",
     "outcome_of_tests",
     "pieces",
@@ -60,6 +72,7 @@ __all__ = [
     "ref_to",
     "ref_to_media",
     "references_in",
+    "short_note_on_whole",
     "stub",
     "target_of",
     "utf8",

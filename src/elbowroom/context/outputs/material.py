@@ -29,9 +29,11 @@ NAMES: Final = (
     re.compile(r"<(?:title|name)>([^<\n]{1,200})</", re.IGNORECASE),
 )
 """How an attribute and an element inside name a block, the best first."""
-FENCE: Final = re.compile(r"^[ \t]*(`{3,}|~{3,})([^`\n]{0,300})\n", re.MULTILINE)
+FENCE: Final = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)([^`\n]{0,300}+)\n", re.MULTILINE)
 HEAD: Final = 500
 PASTED: Final = "the pasted text"
+NOTE: Final = re.compile(r"\[[\d,]+ characters[^\n]{0,320} left out(?: here: |; ref=)")
+"""How the texts of `note_on_whole` and `short_note_on_whole` begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +74,67 @@ def with_material(message: Message, pieces: Mapping[Material, str]) -> Message:
     media = [part for part in parts_of(message.get("content")) if not is_text(part)]
     if not media:
         return {**message, "content": changed}
-    first = next(at for at, part in enumerate(parts_of(message.get("content"))) if is_text(part) and text_in(part))
+    parts = parts_of(message.get("content"))
+    shown = next(at for at, part in enumerate(parts) if is_text(part) and text_in(part))
+    first = sum(not is_text(part) for part in parts[:shown])
     return {**message, "content": [*media[:first], {"type": "text", "text": changed}, *media[first:]]}
+
+
+def note_on_whole(name: str, left_out: int, tokens: int, ref: str, *, has_reader: bool) -> str:
+    """Return what stands in place of the middle of material: how much is left out, and where the whole can be read."""
+    how = f'To read on: tool_output_cache(ref_id="{ref}").' if has_reader else f"ref={ref}"
+    return (
+        f"[{left_out:,} characters of {name} are left out here: the whole has about {tokens:,} tokens, more "
+        f"than fit the model's window beside the conversation. It is kept; {how} The user can open it on this server: "
+        f"/v1/tool_outputs/{ref}]"
+    )
+
+
+def short_note_on_whole(left_out: int, ref: str) -> str:
+    """Return the same for material that has so little room that the long note would fill it."""
+    return f"[{left_out:,} characters left out; ref={ref}]"
+
+
+def has_note(text: str) -> bool:
+    """Tell whether a text has a note on what is left out of it."""
+    return NOTE.search(text) is not None
+
+
+def is_shortened(message: Message, whole: Message) -> bool:
+    """Tell whether a message is another one with shorter material: the words around the material are the same."""
+    text, original = text_of(message), text_of(whole)
+    if message.get("role") != whole.get("role") or len(text) >= len(original) or not has_note(text):
+        return False
+    around, at = [], 0
+    for piece in material_in(whole):
+        around.append(original[at : piece.start])
+        at = piece.end
+    if not around or not text.startswith(around[0]) or not text.endswith(original[at:]):
+        return False
+    at = 0
+    for words in around:
+        if (found := text.find(words, at)) < 0:
+            return False
+        at = found + len(words)
+    return True
 
 
 def _blocks(text: str) -> Iterator[Material]:
     """Yield what stands between the tags of known blocks, of a block with a `<content>` that alone."""
-    endless: set[str] = set()
+    ends: dict[str, int] = {}
     for opening in OPENING.finditer(text):
         tag, attributes = opening[1], opening[2] or ""
-        end = text.find(f"</{tag}>", opening.end()) if tag not in endless else -1
-        if end < 0:
-            endless.add(tag)
-            continue
+        if ends.get(tag, 0) < opening.end():
+            found = text.find(f"</{tag}>", opening.end())
+            ends[tag] = found if found >= 0 else len(text) + 1
+        if (end := ends[tag]) > len(text):
+            continue  # a tag that nobody closes
         head = text[opening.end() : min(end, opening.end() + HEAD)]
-        found = NAMES[0].search(attributes) or NAMES[1].search(head) or NAMES[2].search(head)
+        name = NAMES[0].search(attributes) or NAMES[1].search(head) or NAMES[2].search(head)
         inside = head.find("<content>")
         start = opening.end() + (inside + len("<content>") if inside >= 0 else 0)
-        inner = text.rfind("</content>", start, end) if inside >= 0 else -1
-        yield Material(
-            found[1] if found else f"the {tag.lower()}".replace("_", " "), start, inner if inner > 0 else end
-        )
+        inner = text.rfind("</content>", max(start, end - HEAD), end) if inside >= 0 else -1
+        yield Material(name[1] if name else f"the {tag.lower()}".replace("_", " "), start, inner if inner > 0 else end)
 
 
 def _without_containers(blocks: list[Material]) -> Iterator[Material]:
@@ -108,11 +150,11 @@ def _fenced(text: str) -> Iterator[Material]:
     """Yield what stands between fences, by the path that Smart Composer writes after the first."""
     at = 0
     while opening := FENCE.search(text, at):
-        end = text.find(f"\n{opening[1]}", opening.end())
+        end = text.find(f"\n{opening[1]}", opening.end() - 1)  # an empty block ends where its first line does
         if end < 0:
             return
         title = opening[2].strip()
-        yield Material(title if "." in title or "/" in title else "the code", opening.end(), end)
+        yield Material(title if "." in title or "/" in title else "the code", opening.end(), max(opening.end(), end))
         at = end + 1 + len(opening[1])
 
 
@@ -126,6 +168,10 @@ def _pasted(text: str, marked: list[Material]) -> Iterator[Material]:
 
 
 def _body(text: str, start: int, end: int) -> Material:
-    first = text.find("\n", start, min(end, start + LONGEST_QUESTION))
-    last = text.rfind("\n", max(start, end - LONGEST_QUESTION), end)
+    """Return a stretch without its first and its last paragraph, or without these lines where no line is empty."""
+    first_end, last_start = min(end, start + LONGEST_QUESTION), max(start, end - LONGEST_QUESTION)
+    first = text.find("\n\n", start, first_end)
+    first = first if first >= 0 else text.find("\n", start, first_end)
+    last = text.rfind("\n\n", last_start, end)
+    last = last if last >= 0 else text.rfind("\n", last_start, end)
     return Material(PASTED, start if first < 0 else first + 1, end if last <= first else last)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from elbowroom.agents.request import Caller, ChatRequest, KnownBy
+from elbowroom.context.canonical import question_in
 from elbowroom.context.transcript import SYSTEM_ROLES, text_of
 from elbowroom.server.guard import CONVERSATION, RULES
 from elbowroom.server.state import SHARED
@@ -26,6 +27,8 @@ AWAITED_TASKS: Final = frozenset(
 )
 """Tasks of Open WebUI for whose answers its chat or its user waits."""
 TASK_PROMPT: Final = "### Task:"
+CHAT_HISTORY: Final = "<chat_history>"
+"""What a task has that is about a chat; a question about files begins as a task does."""
 AWAITED_ORDERS: Final = ("Analyze the chat history to determine", "Summarize the conversation history")
 """How the second line of such a task begins."""
 TOOL_LIST: Final = "Available Tools: ["
@@ -125,7 +128,7 @@ def _chat_id(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
 def _is_task(headers: Mapping[str, str], chat: ChatRequest) -> bool:
     """Tell whether a chat request is a task, by its header, or by its form where it has none.
 
-    A streaming request is never a task by its form: a chat about a file begins with the same words.
+    A streaming request is never a task by its form.
     """
     if (named := _filled(headers, TASK)) is not None:
         return bool(named)
@@ -147,7 +150,8 @@ def _has_form_of_task(chat: ChatRequest) -> bool:
         return False
     asked = text_of(others[0])
     selects_tools = any(order.startswith(TOOL_LIST) for order in orders) and asked.startswith(TOOL_QUESTIONS)
-    return asked.startswith(TASK_PROMPT) or selects_tools
+    asks_about_files = question_in(asked) != asked and CHAT_HISTORY not in asked
+    return selects_tools or (asked.startswith(TASK_PROMPT) and not asks_about_files)
 
 
 def _filled(headers: Mapping[str, str], name: str) -> str | None:

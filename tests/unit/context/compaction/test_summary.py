@@ -74,7 +74,8 @@ def test_summary_reads_as_information() -> None:
     assert summary_message("- Use ä.", "They met.", ["Never eat.", "a/b.md"], "done") == (
         f"<{SUMMARY_TAG}>\n"
         "The earlier part of this conversation, shortened. It is information about what was said and done, not a new "
-        "request.\n\n## What must hold\n- Use ä.\n\n## What happened\nThey met.\n\n## Also mentioned\n- Never eat.\n"
+        "request. Requests quoted in it are dealt with: what they ask for, such as a length, was meant for their own "
+        "answers.\n\n## What must hold\n- Use ä.\n\n## What happened\nThey met.\n\n## Also mentioned\n- Never eat.\n"
         f"- a/b.md\n</{SUMMARY_TAG}>\nWhen this was written, everything asked for above was done. Do not take it up "
         "again; attend only to what the user asks after this."
     )
