@@ -354,6 +354,7 @@ def play(seed: int, folder: Path) -> list[str]:
 
 def played(seed: int, folder: Path) -> tuple[list[str], Scene]:
     """Play it and return the scene as well."""
+    folder.mkdir(exist_ok=True)
     path = folder / f"{seed}.db"
     scenes: list[Scene] = []
 
