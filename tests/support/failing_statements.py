@@ -4,15 +4,13 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cache
+from typing import Any
 from unittest.mock import patch
 
 from sqlalchemy import Engine, create_engine
 
 from elbowroom.store.sql import dialect
-
-KNOWN: Final[list[Engine]] = []
-"""The first engine."""
 
 
 @dataclass
@@ -64,11 +62,13 @@ def _connection_on(disk: FullDisk) -> type[sqlite3.Connection]:
     return OnDisk
 
 
-def _with_known_statements(engine: Engine) -> Engine:
-    """Let an engine take over what others have translated into SQL: a test that opens hundreds of files has no time."""
-    if not KNOWN:
-        KNOWN.append(engine)
-    engine.dialect, engine._compiled_cache = KNOWN[0].dialect, KNOWN[0]._compiled_cache
+@cache
+def _known() -> Engine:
+    """Return an engine from which all others take over what it has translated into SQL, for there are hundreds."""
+    engine = create_engine("sqlite://", paramstyle="named")
+    with engine.connect():
+        pass  # by which it learns what SQLite can do
+    engine.dispose()
     return engine
 
 
@@ -80,7 +80,9 @@ def files_on(disk: FullDisk) -> Iterator[None]:
     def engine(url: Any, *, connect_args: dict[str, Any], **options: Any) -> Any:
         if url.database != ":memory:":
             connect_args = {**connect_args, "factory": factory}
-        return _with_known_statements(create_engine(url, connect_args=connect_args, **options))
+        made, known = create_engine(url, connect_args=connect_args, **options), _known()
+        made.dialect, made._compiled_cache = known.dialect, known._compiled_cache
+        return made
 
     make: Callable[..., Any] = engine
     hasty = [pragma.replace("synchronous = FULL", "synchronous = OFF") for pragma in dialect.WRITING]

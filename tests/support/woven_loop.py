@@ -82,7 +82,7 @@ class WovenLoop(asyncio.SelectorEventLoop):
 
 
 class WovenThreads(Executor):
-    """So many threads of a pool: work begins in order, and each piece is done whole at a moment of the loop's choice."""
+    """So many threads of a pool: work begins in order, and each piece is done whole when the loop chooses."""
 
     def __init__(self, threads: int = 1, name: str = "") -> None:
         self._threads = threads
