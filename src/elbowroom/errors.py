@@ -14,6 +14,7 @@
     │   ├── BodyTooLarge               413
     │   ├── UnsupportedMediaType       415
     │   └── ContextOverflow            400 context_length_exceeded, with the numbers
+    │       └── WindowTooSmall         400 window_too_small, which compacting cannot help
     ├── TooManyRequests                429 queue_full, with Retry-After
     ├── StoreOpening                   503 store_opening, with Retry-After
     └── UpstreamError                  502 upstream_error
@@ -181,6 +182,17 @@ class ContextOverflow(RequestError):
             known = f"prompt is too long: {self.prompt_tokens} tokens > {self.window} maximum"
             shown["error"]["message"] = f"{known}. {self.message}"
         return shown
+
+
+class WindowTooSmall(ContextOverflow):
+    """Not even an empty conversation fits the window: a client that made its own shorter would ask without end."""
+
+    code = "window_too_small"
+    param = "tools"
+
+    def as_anthropic(self) -> dict[str, Any]:
+        """Return Anthropic's error object, without the words by which its clients know an overflow."""
+        return super(ContextOverflow, self).as_anthropic()
 
 
 class WindowUnknown(ElbowroomError):

@@ -28,17 +28,22 @@ LINE = 95
 """Characters of a status that Open WebUI shows."""
 
 
+def spoken(body: Body, role: str) -> list[str]:
+    """Return what was said in one role."""
+    return [text_of(message) for message in body["messages"] if message["role"] == role]
+
+
 def wanted(body: Body) -> int:
-    """Return how many words the last message asks for; 12 where it does not say."""
-    asked = [text_of(message) for message in body["messages"] if message["role"] == "user"]
-    found = re.findall(r"say (\d+) words", asked[-1] if asked else "")
+    """Return how many words the person has asked for last; 12 where nobody says."""
+    found = re.findall(r"say (\d+) words", "\n".join(spoken(body, "user")))
     return int(found[-1]) if found else 12
 
 
 def said_before(body: Body) -> int:
-    """Return with which word the answer so far has ended, 0 where it begins."""
-    last = [text_of(message) for message in body["messages"] if message["role"] == "assistant"][-1:]
-    numbers = re.findall(r"\bw(\d+)\b", last[0]) if last and body["messages"][-1]["role"] != "user" else []
+    """Return with which word the answer so far has ended, 0 where it begins: then the last message asks for it."""
+    if re.search(r"say \d+ words", spoken(body, "user")[-1]):
+        return 0
+    numbers = re.findall(r"\bw(\d+)\b", "\n".join(spoken(body, "assistant")[-1:]))
     return int(numbers[-1]) if numbers else 0
 
 
@@ -60,12 +65,19 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
 
 @asynccontextmanager
 async def at_work(
-    installed: Installed, folder: Path, name: str, *, window: int, slots: int = 4, has_tools: bool = False
+    installed: Installed,
+    folder: Path,
+    name: str,
+    *,
+    window: int,
+    slots: int = 4,
+    has_tools: bool = False,
+    agents: str = AGENT,
 ) -> AsyncIterator[tuple[Person, SimulatedLMStudio]]:
     """Connect Open WebUI to an elbowroom with this window, and open a browser on it; its 36 tools are off or on."""
     model = SimulatedModel(MODEL, loaded_context_length=window, parallel=slots)
     async with SimulatedLMStudio([model], on_request=answers) as studio:
-        settings = settings_for(studio.base_url, agents=AGENT)
+        settings = settings_for(studio.base_url, agents=agents)
         async with serve(folder, settings, timing=Timing(quiet=0.1)) as served:
             await installed.connect_to(served.url)
             await installed.give_tools(are_on=has_tools)
@@ -186,20 +198,6 @@ async def test_a_compaction_in_the_background(installed: Installed, tmp_path: Pa
         assert [line for line in await ada.lines() if line.startswith("Earlier part summarised while you read")]
 
 
-async def test_an_answer_longer_than_the_window(installed: Installed, tmp_path: Path) -> None:
-    """It comes to its last word, each word once and in order, also after several restarts."""
-    async with at_work(installed, tmp_path, "long", window=8192) as (ada, studio):
-        words = 3600
-        await ada.opens(RAW_MODEL)
-        await ada.says("Please say 500 words.")
-        await ada.says(f"Now something else: say {words} words.")
-        await ada.shot("long")
-        said = (await ada.stored())["content"]
-        assert re.findall(r"\bw(\d+)\b", said) == [str(number) for number in range(1, words + 1)]
-        last = [text_of(message) for message in turns(studio)[-1].body["messages"] if message["role"] == "user"]
-        assert any("Now something else" in text for text in last)
-
-
 async def test_a_large_file(installed: Installed, tmp_path: Path) -> None:
     """A file that is larger than the window does not end the chat: this message is answered, and the next one too."""
     file = tmp_path / "garden.txt"
@@ -210,3 +208,21 @@ async def test_a_large_file(installed: Installed, tmp_path: Path) -> None:
         assert "w5" in await ada.says("What does it say? Please say 5 words.")
         assert "w6" in await ada.says("And once more, say 6 words.")
         await ada.shot("file")
+
+
+async def test_what_an_agent_does(installed: Installed, tmp_path: Path) -> None:
+    """Each call of a tool is a line, which says what was done, and stays with the answer."""
+    notes = tmp_path / "Notes" / "Garden"
+    notes.mkdir(parents=True)
+    (notes / "long.md").write_text("Cover the beans before the frost.\n", encoding="utf-8")
+    agents = f'[[agents]]\nid = "gardener"\nmodel = "{MODEL}"\ntools = ["vault"]\n[vault]\npath = \'{notes.parent}\'\n'
+    async with at_work(installed, tmp_path, "agent", window=32_768, agents=agents) as (ada, studio):
+        for call in (ToolCall("vault_read", {"path": "Garden/long.md"}), ToolCall("vault_search", {"query": "frost"})):
+            studio.enqueue(Script(call), when=lambda body: bool(body.get("tools")))
+        await ada.opens("gardener")
+        assert "w5" in await ada.says("What of the beans? Please say 5 words.")
+        await ada.shot("agent")
+        lines = "\n".join(await ada.lines())
+        assert "Reading Garden/long.md ..." in lines
+        assert "Read Garden/long.md: " in lines
+        assert "Searched 'frost': " in lines

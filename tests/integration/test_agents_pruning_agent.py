@@ -192,6 +192,7 @@ async def test_usable_plan_is_taken_wherever_it_is(name: str) -> None:
     assert answer == Plan("Only metric units.", "They measured the garden together.", (2,))
 
 
+@pytest.mark.fault("endless generation", "compaction", "left at twice the tokens")
 async def test_endless_answer_is_cut() -> None:
     """An upstream that does not know max_tokens is left at twice as much as was asked for, its socket closed."""
     words = chunk({"content": "over and over again " * 5})
@@ -253,6 +254,7 @@ async def test_refused_form_is_not_asked_for_again() -> None:
         assert {asked.path for asked in fake.asked} == {"/v1/chat/completions"}
 
 
+@pytest.mark.fault("overflow refused", "compaction", "the window is learned")
 async def test_overflow_teaches_the_window() -> None:
     """A window that was only assumed shrinks to what the refusal names."""
     overflow = {"error": {"message": "This model's maximum context length is 2048 tokens.", "code": "x"}}
@@ -329,6 +331,7 @@ async def test_another_model_of_the_same_provider() -> None:
         assert (pruner.model, pruner.window, pruner.shares_prefix) == (OTHER, 4096, False)
 
 
+@pytest.mark.fault("connection refused", "compaction", "the conversation's own model prunes")
 @pytest.mark.parametrize(
     "agents", [(), (CRITIC.model_copy(update={"enabled": False}),), (CRITIC.model_copy(update={"model": "gone"}),)]
 )

@@ -35,6 +35,7 @@ async def refused(served: Served, body: Any) -> tuple[int, dict[str, Any]]:
         return response.status, answer["error"]
 
 
+@pytest.mark.fault("malformed body", "first", "400 that names the field")
 @pytest.mark.parametrize(
     ("change", "param"),
     [
@@ -166,6 +167,7 @@ async def test_upstream_refusals(pair: Pair, reply: Reply, status: int, code: st
     assert len(studio.chats) == 1
 
 
+@pytest.mark.fault("busy engine", "first", "its status and Retry-After")
 @pytest.mark.parametrize("status", [429, 503])
 async def test_busy_upstream(pair: Pair, status: int) -> None:
     """A busy upstream's status and Retry-After reach the client, which knows best when to come again."""
@@ -177,6 +179,7 @@ async def test_busy_upstream(pair: Pair, status: int) -> None:
         assert (await response.json())["error"]["code"] == "upstream_busy"
 
 
+@pytest.mark.fault("overflow refused", "first", "else 400 with the numbers")
 @STREAMED
 @pytest.mark.parametrize("as_event", [True, False])
 async def test_prompt_that_does_not_fit(tmp_path: Path, stream: bool, as_event: bool) -> None:
@@ -191,6 +194,7 @@ async def test_prompt_that_does_not_fit(tmp_path: Path, stream: bool, as_event: 
         assert "256" in error["message"]
 
 
+@pytest.mark.fault("overflow as an empty stream", "first", "else 400 with the numbers")
 async def test_empty_answer_at_the_edge_of_the_window(tmp_path: Path) -> None:
     """An empty answer to a prompt that fills the window is an overflow, not an empty answer."""
     model = SimulatedModel(MODEL, loaded_context_length=256)
@@ -200,6 +204,7 @@ async def test_empty_answer_at_the_edge_of_the_window(tmp_path: Path) -> None:
         assert (status, error["code"]) == (400, "context_length_exceeded")
 
 
+@pytest.mark.fault("empty answer", "first", "an error that says so")
 @STREAMED
 @pytest.mark.parametrize("script", [Script(), Script(usage=None), Script(Raw(b": only a comment\n\n"))])
 async def test_empty_answer(pair: Pair, script: Script, stream: bool) -> None:
@@ -210,6 +215,7 @@ async def test_empty_answer(pair: Pair, script: Script, stream: bool) -> None:
     assert (status, error["code"]) == (502, "upstream_empty")
 
 
+@pytest.mark.fault("error in the stream", "first", "a status")
 @STREAMED
 @pytest.mark.parametrize("failure", [Error("It crashed."), Cut()])
 async def test_failure_before_the_first_word(pair: Pair, failure: Any, stream: bool) -> None:

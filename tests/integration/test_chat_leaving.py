@@ -59,6 +59,7 @@ def phase_of(studio: SimulatedLMStudio) -> Phase | None:
     return studio.chats[-1].phase if studio.chats else None
 
 
+@pytest.mark.fault("client leaves", "streaming", "upstream closed")
 @MODELS
 @STREAMED
 async def test_while_text_streams(tmp_path: Path, model: str, stream: bool) -> None:
@@ -83,6 +84,7 @@ async def test_while_the_model_thinks(tmp_path: Path, stream: bool) -> None:
         await assert_closed_soon(studio, "streaming", left)
 
 
+@pytest.mark.fault("client leaves", "first", "upstream closed")
 @MODELS
 @STREAMED
 async def test_during_prefill(tmp_path: Path, model: str, stream: bool) -> None:
@@ -141,6 +143,7 @@ async def test_others_wait_on_for_the_model_that_loads(tmp_path: Path) -> None:
         assert len(loads) == 1
 
 
+@pytest.mark.fault("client leaves", "tool", "the tool cancelled")
 @STREAMED
 async def test_while_a_server_tool_runs(tmp_path: Path, stream: bool) -> None:
     """The client leaves while a tool works: the tool is cancelled, and the model is not asked again."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from chatting import (
     MODEL,
     chat_body,
@@ -83,6 +84,7 @@ async def stalled(studio: SimulatedLMStudio) -> int:
     return said
 
 
+@pytest.mark.fault("slow reader", "streaming", "the engine is read no faster")
 async def test_slow_client_pauses_the_model(tmp_path: Path) -> None:
     """While a client does not read, the upstream is not read on and nothing piles up; then it gets every byte."""
     async with elbowroom_with_studio(tmp_path, model=roomy()) as (served, studio):
@@ -102,6 +104,7 @@ async def test_slow_client_pauses_the_model(tmp_path: Path) -> None:
         assert received.count(b"data: [DONE]") == 1
 
 
+@pytest.mark.fault("slow reader", "streaming", "dropped after the limit")
 async def test_client_that_stops_reading_is_dropped(tmp_path: Path) -> None:
     """A client that reads nothing for longer than the write limit is cut off: upstream and socket are freed."""
     async with elbowroom_with_studio(tmp_path, model=roomy(), timing=Timing(write=0.3)) as (served, studio):
@@ -129,6 +132,7 @@ def connections_to(port: int) -> list[Any]:
     ]
 
 
+@pytest.mark.fault("silence before the headers", "first", "comments keep the connection")
 async def test_keep_alive_during_prefill(tmp_path: Path) -> None:
     """While the model reads the prompt, comments keep the connection open; they stand between frames only."""
     async with elbowroom_with_studio(tmp_path, timing=Timing(keep_alive=0.05)) as (served, studio):

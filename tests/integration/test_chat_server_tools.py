@@ -130,6 +130,7 @@ async def test_text_of_later_steps_begins_after_a_blank_line(tmp_path: Path) -> 
         assert message["reasoning_content"] == "Look.\n\nSo."
 
 
+@pytest.mark.fault("odd tool calls", "tool", "pairs stay pairs")
 @pytest.mark.parametrize("call_id", ["call_0", "0", ""])
 async def test_upstream_ids_that_restart_in_every_step(tmp_path: Path, call_id: str) -> None:
     """`call_0` in each step and in the client's history: all pairs stay pairs, and no result is lost."""
@@ -173,6 +174,7 @@ async def test_unknown_tool_name(tmp_path: Path) -> None:
         assert "invented" in studio.chats[1].body["messages"][-1]["content"]
 
 
+@pytest.mark.fault("bad arguments of a tool", "tool", "an error for the model")
 @pytest.mark.parametrize("arguments", ['{"path": ', "", "[]", '{"path": 7}', "{'path': 'a'}"])
 async def test_arguments_that_do_not_fit(tmp_path: Path, arguments: str) -> None:
     """Arguments that are no JSON or not what the tool takes become an error for the model, and the run goes on."""
@@ -280,6 +282,7 @@ async def test_forced_tool_choice_is_obeyed_once(tmp_path: Path) -> None:
         assert [chat.body.get("tool_choice") for chat in studio.chats] == ["required", None]
 
 
+@pytest.mark.fault("error in the stream", "tool", "words kept, error frame")
 async def test_error_after_text_of_an_earlier_step(tmp_path: Path) -> None:
     """When a later step fails, what was said stays and one error frame follows."""
     async with tooled(tmp_path) as (served, studio):
@@ -290,6 +293,7 @@ async def test_error_after_text_of_an_earlier_step(tmp_path: Path) -> None:
         assert sum("error" in chunk for chunk in chunks) == 0
 
 
+@pytest.mark.fault("empty answer", "tool", "no failure: the words before stand")
 async def test_nothing_to_add_after_a_tool(tmp_path: Path) -> None:
     """A model that said its text before its tool ran may end with nothing: that is no failure."""
     async with tooled(tmp_path) as (served, studio):

@@ -34,6 +34,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
         yield both
 
 
+@pytest.mark.fault("proxy in between", "streaming", "no cache, no buffer")
 async def test_headers(pair: Pair) -> None:
     """A stream is an event stream that no cache keeps and no proxy buffers."""
     served, _ = pair
@@ -187,6 +188,7 @@ async def test_open_webui_that_asks_for_usage_gets_it_once(pair: Pair) -> None:
     assert [chunk["choices"] for chunk in chunks if "usage" in chunk] == [[]]
 
 
+@pytest.mark.fault("thoughts under another name", "streaming", "sent under both names")
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 async def test_reasoning_under_both_names(pair: Pair, field: str) -> None:
     """Thoughts go to the client apart from the answer, under both names, whichever the model's server uses."""
@@ -220,6 +222,7 @@ async def test_logprobs(pair: Pair) -> None:
     assert studio.chats[0].body["top_logprobs"] == 1
 
 
+@pytest.mark.fault("fields that nobody knows", "streaming", "fingerprint and timings where it is managed")
 @MODELS
 async def test_what_the_engine_says_of_itself(pair: Pair, model: str) -> None:
     """Its fingerprint and its timings come with the end of an answer, streamed and whole."""
@@ -255,6 +258,7 @@ async def test_what_upstreams_must_not_push_into_a_browser(pair: Pair) -> None:
             assert word not in stream
 
 
+@pytest.mark.fault("error in the stream", "streaming", "words kept, error frame")
 @MODELS
 @pytest.mark.parametrize(
     "failure",

@@ -155,6 +155,7 @@ async def test_names_of_models(pair: Pair, text: str) -> None:
     assert answer["error"]["code"] == "model_not_found"
 
 
+@pytest.mark.fault("characters split over reads", "streaming", "the same characters")
 @MODELS
 async def test_characters_split_over_reads(pair: Pair, model: str) -> None:
     """A character whose bytes arrive one by one is that character."""
@@ -183,6 +184,7 @@ async def test_surrogate_pair_split_over_deltas(pair: Pair, model: str) -> None:
     assert (await served.chat(model))["choices"][0]["message"]["content"] == "😀"
 
 
+@pytest.mark.fault("odd event stream", "streaming", "read over")
 @pytest.mark.parametrize(
     "noise",
     [
@@ -202,6 +204,7 @@ async def test_tolerant_reader(pair: Pair, noise: bytes) -> None:
     assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "Yes."
 
 
+@pytest.mark.fault("huge result or frame", "streaming", "whole")
 @MODELS
 async def test_large_pieces(pair: Pair, model: str) -> None:
     """Nearly a megabyte in one event and in a message goes through."""

@@ -71,6 +71,7 @@ async def test_finish_reason_is_carried(pair: Pair, model: str, reason: str) -> 
     assert (await served.chat(model))["choices"][0]["finish_reason"] == reason
 
 
+@pytest.mark.fault("thoughts under another name", "streaming", "whole answers too")
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 async def test_reasoning_stands_apart(pair: Pair, field: str) -> None:
     """Thoughts are not part of the content; they come under both names, whichever the upstream uses."""

@@ -1,6 +1,7 @@
 """The setting `client_tools`: what of a client's tools the model gets to see, for agents and raw models."""
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,18 @@ from small_window import ANSWER, ask_whole, small_window
 
 from elbowroom.demo import Script, ToolCall
 
+OVERFLOW_WORDS = (
+    r"prompt is too long",
+    r"too many tokens",
+    r"too large",
+    r"exceed",
+    r"context[_ ]?(length|window|size)",
+    r"maximum",
+    r"reduce the length",
+    r"token limit",
+    r"input is too long",
+)
+"""What opencode, Cline, Claude Code, goose and LangChain take for a conversation that is too long."""
 WORDY = (
     "Reads a note from the vault. Use it whenever the person speaks of a note, of a page or of a file, and read the "
     "whole of it before you answer, because the person expects that you know what is in it."
@@ -58,6 +71,65 @@ def assert_slim(tool: dict[str, Any]) -> None:
     assert path["type"] == "string"
     assert "title" not in path
     assert len(path["description"]) <= 40
+
+
+def many(count: int) -> list[dict[str, Any]]:
+    """Return so many tools, whose descriptions take about half of their tokens."""
+    return [{**TOOL, "function": {**TOOL["function"], "name": f"read_{number}"}} for number in range(count)]
+
+
+@pytest.mark.parametrize("who", ["writer", RAW_MODEL])
+async def test_auto_keeps_tools_whole_where_there_is_room(tmp_path: Path, who: str) -> None:
+    """In a large window the model gets the tools as they came, and nobody is told."""
+    async with small_window(tmp_path, window=8192) as (served, studio):
+        chunks = chunks_of(await stream_bytes(served, chat_body(model=who, tools=many(5))))
+        assert studio.chats[0].body["tools"] == many(5)
+        assert "described in short" not in str(chunks)
+
+
+@pytest.mark.parametrize("who", ["writer", RAW_MODEL])
+async def test_auto_shortens_tools_where_there_is_none(tmp_path: Path, who: str) -> None:
+    """In a small one it gets short tools, the same in each turn; the first answer says what that saves."""
+    async with small_window(tmp_path, window=1500) as (served, studio):
+        body = chat_body(model=who, tools=many(5))
+        counted = await served.http.post(f"{served.chat_url}/input_tokens", json=body)
+        first = chunks_of(await stream_bytes(served, body))
+        [chat] = studio.chats
+        for tool in chat.body["tools"]:
+            assert_slim({"function": {**tool["function"], "name": "read_note"}})
+        assert "The 5 tools of your program are described in short" in str(first)
+        assert (await counted.json())["input_tokens"] == chat.prompt_tokens
+        said = {"role": "assistant", "content": ANSWER}
+        again = {**body, "messages": [*body["messages"], said, {"role": "user", "content": "And then?"}]}
+        second = chunks_of(await stream_bytes(served, again))
+        assert "described in short" not in str(second)
+        assert studio.chats[-1].body["tools"] == chat.body["tools"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+async def test_a_window_too_small_for_the_tools(tmp_path: Path, path: str) -> None:
+    """Not even short tools fit: the error names the window that would do, in no words that mean "make it shorter"."""
+    async with small_window(tmp_path, window=512) as (served, studio):
+        tools: list[Any] = many(30)
+        if path == "/v1/messages":
+            tools = [
+                {
+                    "name": tool["function"]["name"],
+                    "description": WORDY,
+                    "input_schema": tool["function"]["parameters"],
+                }
+                for tool in tools
+            ]
+        body = chat_body(model="writer", tools=tools, max_tokens=100)
+        async with served.http.post(f"{served.url}{path}", json=body) as response:
+            assert response.status == 400
+            error = (await response.json())["error"]
+        assert not studio.chats
+        if path != "/v1/messages":
+            assert (error["code"], error["param"]) == ("window_too_small", "tools")
+        assert error["message"].startswith("Load the model with 12,288 tokens or more, ")
+        assert "30 tools" in error["message"]
+        assert [words for words in OVERFLOW_WORDS if re.search(words, error["message"], re.IGNORECASE)] == []
 
 
 @CHOICES

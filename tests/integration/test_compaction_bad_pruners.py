@@ -150,6 +150,16 @@ def check_turns(studio: SimulatedLMStudio, numbers: list[int]) -> None:
         assert is_shortened(messages, history(TALK, number))
 
 
+@pytest.mark.fault(
+    ("cut stream", "error in the stream", "empty answer", "odd tool calls", "page instead of an answer"),
+    "compaction",
+    "the next rung; answer whole",
+)
+@pytest.mark.fault(
+    ("cut stream", "error in the stream", "empty answer", "odd tool calls", "page instead of an answer"),
+    "compaction",
+    "the next rung; answer whole",
+)
 @pytest.mark.parametrize("prune", UNUSABLE.values(), ids=UNUSABLE.keys())
 async def test_unusable_answers(tmp_path: Path, prune: Prune) -> None:
     """The next rung does it: the answer arrives, the request fits, and the pruning agent is not asked for ever."""
@@ -201,6 +211,7 @@ async def test_second_answer_is_used(tmp_path: Path) -> None:
         assert "refusal" in text_of(script.orders[1]["messages"][-1])
 
 
+@pytest.mark.fault("silence in mid-stream", "compaction", "left, the next rung; answer whole")
 @pytest.mark.parametrize(
     "words",
     [pytest.param("", id="silent", marks=pytest.mark.long), pytest.param('{"retain": "the log is', id="in the middle")],
@@ -216,6 +227,7 @@ async def test_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: s
         check_turns(studio, [ASKED_FROM])
 
 
+@pytest.mark.fault("silence before the headers", "compaction", "left, the next rung; answer whole")
 async def test_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that sends nothing though its prompt should have been read is asked only once, and the person is told."""
     monkeypatch.setattr(pruning, "SILENT_SECONDS", 0.3)
@@ -228,6 +240,7 @@ async def test_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert told[-1].endswith("; by code: the pruning agent sent nothing)")
 
 
+@pytest.mark.fault("endless pruning", "compaction", "a person waits no longer than the settings say")
 async def test_slow(tmp_path: Path) -> None:
     """A person waits for a pruning agent as long as the settings say, however much it writes."""
     never = asyncio.Event()
@@ -240,6 +253,7 @@ async def test_slow(tmp_path: Path) -> None:
         assert told[-1].endswith("; by code: the pruning agent took too long)")
 
 
+@pytest.mark.fault("client leaves", "compaction", "the pruning agent stopped")
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 async def test_client_leaves_during_a_compaction(tmp_path: Path, *, stream: bool) -> None:
     """The pruning agent is stopped at once; the same request sent again is answered as if nothing had been."""

@@ -254,6 +254,7 @@ async def answer_for(served: Served, sink: Sink) -> None:
         await answer(target, request, run_settings_of(served.app, NOBODY), sink)
 
 
+@pytest.mark.fault("slow reader", "compaction", "goes on")
 async def test_slow_reader_does_not_hold_up_the_compaction(tmp_path: Path) -> None:
     """No notice is read before an order has been answered: the compaction goes on all the same, in the same order."""
     order: list[str] = []

@@ -346,6 +346,7 @@ async def test_delete(served: Served) -> None:
     await request(served, "DELETE", f"/{FIRST}", 404)
 
 
+@pytest.mark.threat("other people's conversations", "not found")
 async def test_owners(served: Served) -> None:
     """Nobody lists, finds, reads, exports or deletes what belongs to somebody else, by id or by name."""
     owners = ["ada", "bob", "sha256:ada"]

@@ -104,6 +104,7 @@ async def test_a_preflight_needs_no_token_and_a_refusal_can_be_read(
         assert response.headers[ALLOW_ORIGIN] == OBSIDIAN
 
 
+@pytest.mark.threat("foreign origins", "preflights too")
 @pytest.mark.parametrize("path", ["/health", "/v1/chat/completions"])
 async def test_a_foreign_preflight_is_refused(served: Client, path: str) -> None:
     """A page that is not on the list learns from its preflight that it may not call, on /health too."""
@@ -134,6 +135,7 @@ async def upstream_with_headers() -> AsyncIterator[FakeUpstream]:
         yield upstream
 
 
+@pytest.mark.threat("frames and headers", "headers of the upstream stay behind")
 async def test_upstream_headers_are_not_relayed(
     upstream_with_headers: FakeUpstream, tmp_path: Path, aiohttp_client: AiohttpClient
 ) -> None:

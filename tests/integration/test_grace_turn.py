@@ -89,6 +89,7 @@ async def test_behind_tools(tmp_path: Path) -> None:
         assert "tool_choice" not in body
 
 
+@pytest.mark.fault("odd tool calls", "stop", "not run")
 async def test_calls_of_the_model_are_not_run(tmp_path: Path) -> None:
     """A model that calls a tool all the same has said nothing."""
     called: list[int] = []
@@ -122,6 +123,7 @@ async def test_second_stop_ends_them(tmp_path: Path) -> None:
         await assert_nothing_open(studio)
 
 
+@pytest.mark.fault("client leaves", "stop", "the last words ended")
 async def test_client_leaves_during_them(tmp_path: Path) -> None:
     """Nobody hears them any more: they are ended."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
@@ -151,6 +153,7 @@ async def test_nothing_to_tell(tmp_path: Path) -> None:
         assert len(studio.chats) == 1
 
 
+@pytest.mark.fault("error in the stream", "stop", "ends where it was stopped")
 async def test_model_fails(tmp_path: Path) -> None:
     """The answer ends where it was stopped, as if no words had been wanted."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
@@ -159,6 +162,7 @@ async def test_model_fails(tmp_path: Path) -> None:
         assert received.finish == "stop"
 
 
+@pytest.mark.fault(("silence in mid-stream", "endless generation"), "stop", "cut off in time; normal end")
 async def test_model_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its words are cut off where the time is over."""
     monkeypatch.setattr(grace_turn, "GRACE_SECONDS", 0.3)

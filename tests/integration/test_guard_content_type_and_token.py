@@ -30,6 +30,7 @@ ROUTES = [
 ]
 
 
+@pytest.mark.threat("CSRF", "415")
 @pytest.mark.parametrize(
     "header",
     [
@@ -68,6 +69,7 @@ def posted(served: Served, *headers: str, body: bytes, path: str = "/v1/chat/com
     return request_bytes(f"POST {path} HTTP/1.1", *fixed, *headers, body=body)
 
 
+@pytest.mark.threat("token", "401 on every route")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -102,6 +104,7 @@ async def test_every_route_asks_for_the_token(tmp_path: Path, headers: dict[str,
             assert TOKEN not in reply.body.decode()
 
 
+@pytest.mark.threat("token", "never in an address")
 async def test_the_token_is_not_taken_from_the_address(tmp_path: Path) -> None:
     """A token in the query, where logs and histories keep it, is no token."""
     settings = settings_for(NOBODY, server=WITH_TOKEN)
@@ -158,6 +161,7 @@ async def test_gates_are_asked_cheapest_first(tmp_path: Path) -> None:
         assert (await refusal(host, "Content-Type: application/json"))[0] == 401
 
 
+@pytest.mark.threat("open address", "this machine alone")
 async def test_the_server_listens_on_loopback_only(tmp_path: Path) -> None:
     """Without a word in the settings, nothing but this machine can reach the port."""
     path = tmp_path / "settings.toml"
@@ -174,6 +178,7 @@ def listening_sockets() -> set[tuple[str, int]]:
     return {(one.laddr.ip, one.laddr.port) for one in connections if one.status == psutil.CONN_LISTEN}
 
 
+@pytest.mark.threat("open address", "else a token is demanded")
 def test_an_open_address_without_a_token_does_not_start(tmp_path: Path) -> None:
     """`--host 0.0.0.0` without a token ends with an error that says what is missing, before anything listens."""
     settings = tmp_path / "settings.toml"

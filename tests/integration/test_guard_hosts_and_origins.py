@@ -47,6 +47,7 @@ async def test_own_names_are_answered(served: Served, host: str) -> None:
     assert await status_under(served, f"Host: {host}") == PAST_THE_GATES
 
 
+@pytest.mark.threat("DNS rebinding", "every other Host is refused")
 @pytest.mark.parametrize(
     "host",
     [
@@ -93,6 +94,7 @@ async def test_digits_of_other_scripts_are_no_port(served: Served) -> None:
     assert await status_under(served, "Host: 127.0.0.1:PORT", f"Origin: http://localhost:{wide}") in (400, 403)
 
 
+@pytest.mark.threat("DNS rebinding", "so are two")
 @pytest.mark.parametrize("names", [("127.0.0.1:PORT", "evil.example"), ("evil.example", "127.0.0.1:PORT")])
 async def test_two_host_headers_are_refused(served: Served, names: tuple[str, str]) -> None:
     """With two Host headers neither counts, so that no proxy in front can see another one than elbowroom."""
@@ -106,6 +108,7 @@ async def test_a_request_without_a_host_is_refused(served: Served) -> None:
     assert await status_under(served, "Host: localhost:PORT", line="GET /v1/nothing HTTP/1.0") == PAST_THE_GATES
 
 
+@pytest.mark.threat("DNS rebinding", "and a whole address as target")
 @pytest.mark.parametrize("target", ["http://evil.example/v1/models", "http://127.0.0.1:PORT/v1/models", "evil.example"])
 async def test_a_whole_address_as_target_is_refused(served: Served, target: str) -> None:
     """A request in the form that proxies get is refused even where its Host header is right."""
@@ -157,6 +160,7 @@ FOREIGN_ORIGINS = [
 ]
 
 
+@pytest.mark.threat("foreign origins", "403")
 @pytest.mark.parametrize("origin", FOREIGN_ORIGINS)
 async def test_foreign_pages_are_refused(served: Served, origin: str) -> None:
     """Any other web page gets 403, for what it asks and for its preflight, and nothing that lets it read that."""

@@ -33,6 +33,7 @@ ANSWERS = {
 AGENT = '[[agents]]\nid = "writer"\nmodel = "tiny"\n'
 
 
+@pytest.mark.threat("secrets in logs", "nowhere")
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("agent", [True, False])
 async def test_canaries_are_nowhere(

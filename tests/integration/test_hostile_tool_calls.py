@@ -54,6 +54,7 @@ def tools(_: object) -> list[ServerTool]:
     return [look]
 
 
+@pytest.mark.fault("arguments nested without end", "tool", "an error for the model")
 @pytest.mark.parametrize("arguments", BOMBS.values(), ids=BOMBS.keys())
 @pytest.mark.parametrize("tool", ["look", "ask_helper", "transfer_to_editor", "unknown"])
 async def test_bomb_in_arguments_is_for_the_model(tmp_path: Path, tool: str, arguments: str) -> None:
@@ -88,6 +89,7 @@ ORDERS: Final = {
 }
 
 
+@pytest.mark.fault("arguments before the name", ("streaming", "tool"), "the whole call")
 @pytest.mark.parametrize("frames", ORDERS.values(), ids=ORDERS.keys())
 async def test_pieces_in_any_order_make_the_call(tmp_path: Path, frames: list[bytes]) -> None:
     """Arguments that come before the name are the tool's, and the client's where it runs the tool."""
@@ -116,6 +118,7 @@ async def failure_of(served: Served, model: str, *, stream: bool) -> Json:
         return dict((await response.json())["error"])
 
 
+@pytest.mark.fault("arguments before the name", ("streaming", "tool"), "without a name: a failure in words")
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 async def test_call_without_a_name_is_a_failure(tmp_path: Path, model: str, *, stream: bool) -> None:

@@ -72,6 +72,7 @@ async def test_text_comes_byte_for_byte(tmp_path: Path) -> None:
         assert body == text.encode("utf-8", "surrogatepass")
 
 
+@pytest.mark.threat("other people's conversations", "outputs neither")
 async def test_outputs_of_others_are_not_there(tmp_path: Path) -> None:
     """Not even with the reference in hand; nor is one that never was, or anything for a caller without name."""
     async with elbowroom_with_studio(tmp_path) as (served, _):

@@ -71,6 +71,7 @@ def _parts(path: Path) -> list[str]:
     return [str(content).strip('"').rstrip() for (content,) in rows]
 
 
+@pytest.mark.fault("kill -9", "streaming", "all that was said, as interrupted")
 @pytest.mark.long
 async def test_killed_in_a_pause(tmp_path: Path) -> None:
     """What was said before a pause is written in it; it is marked as interrupted, and the conversation goes on."""
@@ -97,6 +98,7 @@ async def test_killed_in_a_pause(tmp_path: Path) -> None:
             assert kept[-1]["message"]["content"] == "And on."
 
 
+@pytest.mark.fault("kill -9", "tool", "the reply and the result whole")
 @pytest.mark.long
 async def test_killed_behind_a_tool(tmp_path: Path) -> None:
     """A reply that was whole stays so, with the result of its call behind it; the words after it are interrupted."""
@@ -118,6 +120,7 @@ async def test_killed_behind_a_tool(tmp_path: Path) -> None:
             assert (answer["message"]["content"], answer["status"]) == ("Nothing. But", "interrupted")
 
 
+@pytest.mark.fault("kill -9", "streaming", "the beginning of what was said")
 @pytest.mark.long
 async def test_killed_in_mid_stream(tmp_path: Path) -> None:
     """What is kept is the beginning of what was said, however the process ended."""

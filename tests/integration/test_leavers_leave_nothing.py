@@ -72,6 +72,7 @@ async def test_no_failure_of_a_leaver_is_left_unread(tmp_path: Path, reported: l
     assert not reported
 
 
+@pytest.mark.fault("text after the end", "streaming", "left out")
 async def test_nothing_after_the_end_and_no_half_characters_reach_the_client(tmp_path: Path) -> None:
     """What an engine writes after `[DONE]` is not part of the answer."""
     half = Raw(delta_frame({"content": "Hi \ud83d"}) + delta_frame({"content": " there\udc00"}))

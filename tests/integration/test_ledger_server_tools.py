@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from chatting import AGENT_WITHOUT_CACHE, MODEL, stream_bytes
 from own_tools import own_tool
 from serving import parse_frames, text_of
@@ -14,6 +15,7 @@ CALLS = 9
 NOTE = "The boat was half full, the sea was calm and the engine ran well on this crossing. " * 25
 
 
+@pytest.mark.fault("model lost", "tool", "the step is made anew")
 async def test_a_model_that_is_lost_between_two_steps(tmp_path: Path) -> None:
     """The step that was lost has said nothing: the one before it stands once in what the next turn begins with."""
     made = 0

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from chatting import RAW_MODEL
 from serving import Served
 from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
@@ -59,6 +60,7 @@ async def test_compactions_outlive_the_server(tmp_path: Path) -> None:
         assert not orders_of(studio)
 
 
+@pytest.mark.fault("two clients at once", "compaction", "one compaction for both")
 async def test_the_same_request_at_the_same_moment_pays_once(tmp_path: Path) -> None:
     """Of several requests with the same history one compacts; the others wait for it and send the same bytes."""
     async with small_window(tmp_path, compaction="background = false", window=WINDOW) as (served, studio):

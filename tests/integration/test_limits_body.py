@@ -34,6 +34,7 @@ def head(served: Served, *headers: str) -> bytes:
     return request_bytes("POST /v1/chat/completions HTTP/1.1", *fixed, *headers)
 
 
+@pytest.mark.threat("body bombs", "413 at once")
 async def test_a_declared_giant_is_refused_at_once(served: Served) -> None:
     """Ten gigabytes in the Content-Length are a 413 before the first byte of them."""
     async with connected(served.port) as connection:
@@ -90,6 +91,7 @@ async def test_a_body_in_chunks_of_one_byte_is_taken(served: Served) -> None:
         assert (await connection.reply()).status == 200
 
 
+@pytest.mark.threat("body bombs", "415 unopened")
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "GZIP", "identity, gzip"])
 async def test_a_packed_body_is_refused_unopened(served: Served, encoding: str) -> None:
     """A bomb that would be a gigabyte when opened is a 415 as it stands."""
@@ -106,6 +108,7 @@ async def test_packed_bytes_without_a_word_are_no_json(served: Served) -> None:
     assert reply.status == 400
 
 
+@pytest.mark.threat("body bombs", "400 and closed")
 async def test_a_hundred_thousand_headers_are_refused(served: Served) -> None:
     """A head that never ends is answered with 400 and closed, not kept in memory."""
     async with connected(served.port) as connection:

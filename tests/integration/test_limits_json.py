@@ -58,6 +58,7 @@ async def test_deep_json_within_reason_goes_upstream(
     assert upstream.asked[-1].json["x"] == json.loads(nested(depth, objects=objects))
 
 
+@pytest.mark.threat("odd JSON", "400 that names the limit")
 @pytest.mark.parametrize("objects", [False, True])
 @pytest.mark.parametrize("depth", [150, 250, 990, 1000, 1100, 100_000])
 async def test_too_deep_json_is_a_400_and_no_more(
@@ -117,6 +118,7 @@ async def test_a_byte_order_mark_is_skipped(served: Served) -> None:
     assert (await post(served, b"\xef\xbb\xbf" + chat('"x": 1')))[0] == 200
 
 
+@pytest.mark.threat("odd JSON", "what is checked is what is sent")
 async def test_of_duplicate_keys_the_last_counts_everywhere(served: Served, upstream: FakeUpstream) -> None:
     """What is checked is what goes upstream: the body is written anew, with each key once."""
     body = b'{"model": "no/such", "stream": true, "messages": [], "temperature": 9,' + chat('"stream": false')[1:]
@@ -144,6 +146,7 @@ async def test_a_strange_model_name_is_a_404(served: Served, name: str) -> None:
     assert answer["error"]["code"] == "model_not_found"
 
 
+@pytest.mark.fault("huge body", "first", "413; others are answered")
 @pytest.mark.long
 @pytest.mark.parametrize(("value", "count"), [(b"[]", 5_000_000), (b'{"role":"user","content":"a"}', 1_000_000)])
 async def test_bodies_of_many_values_hold_nobody_up(served: Served, value: bytes, count: int) -> None:
@@ -185,6 +188,7 @@ async def test_more_messages_or_tools_than_any_window_holds_are_a_413(
     assert len(upstream.asked) == 1
 
 
+@pytest.mark.fault("run of a million spaces", "first", "a panic is a 500 with a sentence")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_panic_of_a_library_is_a_500_with_a_sentence(
     served: Served, monkeypatch: pytest.MonkeyPatch, *, stream: bool

@@ -41,6 +41,8 @@ async def drip(connection: RawConnection, data: bytes, pause: float) -> None:
         return
 
 
+@pytest.mark.fault("many idle connections", "first", "closed; `/health` answers")
+@pytest.mark.threat("slow requests", "closed; `/health` answers")
 async def test_hundreds_of_half_requests_are_closed_and_block_nobody(served: Served) -> None:
     """300 silent, half-headed or half-bodied connections: /health answers meanwhile, and all are closed."""
     beginnings = [

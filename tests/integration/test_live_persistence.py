@@ -138,6 +138,7 @@ async def test_usage_adds_up(tmp_path: Path, model: str) -> None:
         assert fill.trigger < fill.stop_at < fill.window
 
 
+@pytest.mark.fault("wrong usage", ("streaming", "tool"), "counted here")
 @MODELS
 async def test_usage_is_counted_where_none_is_reported(tmp_path: Path, model: str) -> None:
     """An engine that says nothing, or cannot mean what it says, costs no number."""
@@ -152,6 +153,7 @@ async def test_usage_is_counted_where_none_is_reported(tmp_path: Path, model: st
         assert 4 <= usage.output <= 12
 
 
+@pytest.mark.fault("client leaves", "streaming", "words kept as interrupted")
 @MODELS
 async def test_a_client_that_leaves(tmp_path: Path, model: str) -> None:
     """What was said until then is kept as interrupted, also the words that were still on their way."""

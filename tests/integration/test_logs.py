@@ -198,6 +198,7 @@ async def test_all_lines_of_a_request_carry_its_id(served: Served, studio: Simul
     assert warning["request"] == requests(tmp_path)[0]["request"]
 
 
+@pytest.mark.threat("secrets in logs", "not in the log either")
 async def test_neither_secrets_nor_conversations_get_into_a_log(
     served: Served, studio: SimulatedLMStudio, tmp_path: Path, terminal: io.StringIO
 ) -> None:

@@ -21,6 +21,7 @@ HELD_SECONDS = 3.0
 NOT_HELD = 0.01
 
 
+@pytest.mark.fault("huge result or frame", "tool", "refused in words")
 @pytest.mark.parametrize("id_comes_last", [False, True])
 async def test_a_result_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, id_comes_last: bool
@@ -86,6 +87,7 @@ async def held_during(work: Awaitable[object]) -> float:
     return held
 
 
+@pytest.mark.fault("huge result or frame", "tool", "nobody else waits")
 @pytest.mark.long
 async def test_45_megabytes_hold_nobody_up(tmp_path: Path) -> None:
     """The event loop goes on while they come, and the call is answered."""

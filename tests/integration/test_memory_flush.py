@@ -238,6 +238,7 @@ async def test_old_results_are_whole_in_it(tmp_path: Path) -> None:
         assert all(len(text) < len(result) // 3 for text in shown)
 
 
+@pytest.mark.fault("window changed", "flush", "saved whole, then compacted")
 async def test_a_window_that_has_shrunk(tmp_path: Path) -> None:
     """What fitted the larger window is flushed whole before it is compacted for the smaller one."""
     sent = history(FULL)

@@ -53,6 +53,16 @@ def results_of(body: Body) -> list[str]:
     return [message["content"] for message in body["messages"] if message["role"] == "tool"]
 
 
+@pytest.mark.fault(
+    ("cut stream", "error in the stream", "overflow refused", "empty answer", "bad arguments of a tool"),
+    "flush",
+    "tried no more; answer whole",
+)
+@pytest.mark.fault(
+    ("cut stream", "error in the stream", "overflow refused", "empty answer", "bad arguments of a tool"),
+    "flush",
+    "tried no more; answer whole",
+)
 @pytest.mark.parametrize(
     ("replies", "calls", "memories"),
     [
@@ -135,6 +145,12 @@ async def test_other_tools_are_not_carried_out(tmp_path: Path) -> None:
         assert await saved(served) == [FACT]
 
 
+@pytest.mark.fault(
+    ("silence before the headers", "silence in mid-stream"), "flush", "cut off after `flush_seconds`; answer whole"
+)
+@pytest.mark.fault(
+    ("silence before the headers", "silence in mid-stream"), "flush", "cut off after `flush_seconds`; answer whole"
+)
 async def test_a_model_that_hangs_is_cut_off(tmp_path: Path) -> None:
     """After `flush_seconds` its connection is closed, and the conversation is compacted and answered without it."""
     hanging = asyncio.Event()
@@ -151,6 +167,7 @@ async def test_a_model_that_hangs_is_cut_off(tmp_path: Path) -> None:
         assert left.at < studio.chats[1].received_at + SOON
 
 
+@pytest.mark.fault("client leaves", "flush", "ended, done with the next turn")
 async def test_a_client_that_leaves_ends_it(tmp_path: Path) -> None:
     """The engine is left at once; nothing counts as done, so the next request flushes, and is answered."""
     hanging = asyncio.Event()
@@ -190,6 +207,7 @@ async def test_a_person_who_stops_the_answer_ends_it(tmp_path: Path) -> None:
         assert kinds_of(studio) == ["flush", "flush", "flush", "prune", "turn"]
 
 
+@pytest.mark.fault("two clients at once", "flush", "who asks goes first")
 async def test_who_asks_on_goes_first(tmp_path: Path) -> None:
     """A flush behind an answer is ended by the next request, which it does not hold up, and is done behind that one."""
     hanging = asyncio.Event()

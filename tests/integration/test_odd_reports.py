@@ -20,6 +20,7 @@ def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_counts(monkeypatch)
 
 
+@pytest.mark.fault("wrong usage", "streaming", "teaches no window")
 async def test_an_engine_that_reports_only_what_was_not_in_its_cache(tmp_path: Path) -> None:
     """A report of next to nothing is no window that anything could be sent to: chats go on."""
     messages = history(3)

@@ -79,6 +79,7 @@ def assert_recovered(outcome: Outcome, studio: SimulatedLMStudio) -> None:
     assert others[-1].body["messages"][-1] == CHAT[-1]
 
 
+@pytest.mark.fault("overflow refused", "first", "compacted and sent anew")
 @pytest.mark.parametrize(("name", "form", "stream"), spread(WORDINGS, FORMS, [True, False]))
 async def test_before_the_first_word(tmp_path: Path, name: str, form: str, *, stream: bool) -> None:
     """Whatever the words and wherever they stand: the history shrinks, and the client has its whole answer."""
@@ -88,6 +89,7 @@ async def test_before_the_first_word(tmp_path: Path, name: str, form: str, *, st
             assert (turns_of(studio)[-1].counted_tokens or 0) < REAL
 
 
+@pytest.mark.fault("overflow refused", "streaming", "words kept, error frame; the window is learned")
 @pytest.mark.parametrize(("name", "first"), spread(WORDINGS, [Text("Half a"), Reasoning("Hm")]))
 async def test_after_the_first_word(tmp_path: Path, name: str, first: Text | Reasoning) -> None:
     """The words so far stay, an error frame says why, and the next request is within the window that was taught."""
@@ -130,6 +132,7 @@ async def test_an_engine_that_refuses_everything(tmp_path: Path, script: Script,
         assert 2 <= len(turns_of(studio)) <= 4
 
 
+@pytest.mark.fault("overflow as an empty stream", "first", "compacted and sent anew")
 @pytest.mark.parametrize(
     ("script", "stream"),
     spread([Script(usage=None), Script(), *(Script(Error(text)) for text in LOST), Script(Cut())], [True, False]),
@@ -147,6 +150,7 @@ async def test_breaking_down_near_the_edge(tmp_path: Path, script: Script, *, st
         assert turns_of(studio)[-1].fitted
 
 
+@pytest.mark.fault("model lost", "first", "sent once more")
 @pytest.mark.parametrize(
     ("script", "stream"),
     spread(

@@ -57,6 +57,7 @@ async def test_every_part_that_is_named_is_there(served: Served) -> None:
     assert {f"/page/{name}" for name in page_files()} - found == {"/page/index.html"}
 
 
+@pytest.mark.threat("scripts in names", "the policy lets nothing else run")
 @pytest.mark.parametrize("path", ["/", "/page/app.js", "/page/style.css"])
 async def test_headers_let_nothing_else_in(served: Served, path: str) -> None:
     """A browser runs and asks nothing but this server's own files, shows it in no frame, and tells nobody about it."""

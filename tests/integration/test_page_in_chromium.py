@@ -126,6 +126,7 @@ async def test_compactions_and_originals_are_shown(tmp_path: Path, browser: Brow
             await expect(page.get_by_text("No conversation yet")).to_be_visible()
 
 
+@pytest.mark.threat("scripts in names", "shown as text")
 async def test_hostile_text_stays_text(tmp_path: Path, browser: Browser) -> None:
     """Markup in questions, answers, titles and names of models is shown as it was written, and does nothing."""
     async with (

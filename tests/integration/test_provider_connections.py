@@ -22,6 +22,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
 AGENT = '[[agents]]\nid = "writer"\nprovider = "{kind}"\nmodel = "m"\n'
 
 
+@pytest.mark.fault("connection refused", "first", "503 with what to start")
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(
     ("kind", "hint"),
@@ -87,6 +88,7 @@ async def test_lm_studio_may_come_later_and_come_back(tmp_path: Path) -> None:
             assert (await chat(served, "lmstudio/tiny", stream=True)).status == 503
 
 
+@pytest.mark.fault("silence before the headers", "first", "waited for; closed as soon as the client leaves")
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("kind", ["lmstudio", "openai"])
 async def test_a_client_may_leave_an_upstream_that_says_nothing(tmp_path: Path, kind: str, *, stream: bool) -> None:
@@ -186,6 +188,7 @@ async def trap() -> AsyncIterator[FakeUpstream]:
         assert trap.asked == []
 
 
+@pytest.mark.threat("addresses in bodies and redirects", "502 that names the redirect")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("kind", ["lmstudio", "ollama", "openai"])
 async def test_no_redirect_is_followed(tmp_path: Path, trap: FakeUpstream, kind: str, status: int) -> None:
@@ -235,6 +238,7 @@ async def test_no_key_of_a_netrc_file_is_sent(tmp_path: Path, monkeypatch: pytes
         assert "Authorization" not in upstream.asked[0].headers
 
 
+@pytest.mark.threat("addresses in bodies and redirects", "nothing in a body moves a request or a key")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_each_key_goes_to_its_own_provider(tmp_path: Path, trap: FakeUpstream, *, stream: bool) -> None:
     """Nothing in a body can send a request, or a key, somewhere else; no provider gets another one's key."""

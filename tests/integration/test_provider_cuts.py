@@ -156,6 +156,7 @@ async def test_a_head_cut_at_every_byte_is_never_a_success() -> None:
             assert error.status == 502
 
 
+@pytest.mark.fault("cut stream", "streaming", "words kept, error frame")
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_cuts_reach_the_client_as_errors(tmp_path: Path, *, streamed: bool) -> None:
     """Through the whole server: text and an error frame, or a status; a success only once the finish was there."""

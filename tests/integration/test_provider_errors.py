@@ -30,6 +30,7 @@ def soon() -> asyncio.Event:
     return event
 
 
+@pytest.mark.fault("page instead of an answer", "first", "502 with a short excerpt")
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(
     ("status", "body", "shown", "code", "words"),
@@ -83,6 +84,7 @@ async def test_each_status_and_body(
     assert code is None or outcome.error["code"] == code
 
 
+@pytest.mark.fault(("Retry-After of years", "busy engine"), "first", "an hour at most")
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(
     ("given", "relayed"),
@@ -114,6 +116,7 @@ async def test_retry_after_is_relayed_where_it_makes_sense(
         assert "x-evil" not in outcome.headers
 
 
+@pytest.mark.fault("broken event", "streaming", "words kept, error frame")
 @pytest.mark.parametrize(
     "events",
     [
@@ -164,6 +167,7 @@ async def test_a_stream_that_comes_whole_or_packed_is_read(relaying: Served, ups
     assert (await chat(relaying, "openai/m", stream=True)).error is not None
 
 
+@pytest.mark.threat("frames and headers", "text stays text")
 @pytest.mark.parametrize(
     "said",
     ["\n\ndata: [DONE]\n\n", "\r\ndata: x\r\n\r\n", "\u2028\u2029\x85", "event: error\n", '"}]}\n\n', "\x00\x1b[2J"],
@@ -197,6 +201,7 @@ def request_body(*, stream: bool) -> dict[str, Any]:
     return {"model": "openai/m", "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
 
 
+@pytest.mark.fault("model lost", "streaming", "words kept, error frame")
 async def test_a_model_that_is_unloaded_in_mid_answer(managed: Served, studio: SimulatedLMStudio) -> None:
     """The words so far are kept, the error says what happened, and the next request loads the model again."""
     studio.enqueue(Script("Half a", WaitFor(asyncio.Event()), " never said"))
@@ -210,6 +215,8 @@ async def test_a_model_that_is_unloaded_in_mid_answer(managed: Served, studio: S
     assert (await chat(managed, "lmstudio/tiny", stream=True)).error is None
 
 
+@pytest.mark.fault("cut stream", "first", "asked once more, then 502")
+@pytest.mark.fault("cut stream", "streaming", "words kept, error frame")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_socket_that_is_cut_in_mid_answer(managed: Served, studio: SimulatedLMStudio, *, stream: bool) -> None:
     """Cut twice before a word it is a 502, after one an error frame; without streaming a 502 either way."""
@@ -223,6 +230,7 @@ async def test_a_socket_that_is_cut_in_mid_answer(managed: Served, studio: Simul
     assert outcome.error["code"] == "upstream_cut"
 
 
+@pytest.mark.threat("frames and headers", "names stay in their JSON")
 async def test_names_of_tools_cannot_break_the_frames(relaying: Served, upstream: FakeUpstream) -> None:
     """A tool that is called like a frame stays inside its JSON."""
     name = "f\n\ndata: [DONE]\n\n"
@@ -256,6 +264,7 @@ async def test_a_failure_that_came_with_words_is_told_at_once(relaying: Served, 
     assert "unloaded" in outcome.error["message"]
 
 
+@pytest.mark.fault("silence in mid-stream", "streaming", "words kept, error frame")
 async def test_silence_in_mid_answer_ends_in_an_error(
     relaying: Served, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

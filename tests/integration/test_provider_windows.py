@@ -94,6 +94,7 @@ async def window_of(served: Served) -> int | None:
         return window
 
 
+@pytest.mark.fault("window told in another way", "first", "found")
 @pytest.mark.parametrize("name", SERVERS)
 async def test_the_window_is_found(tmp_path: Path, name: str) -> None:
     """The number is what one request may fill, and a chat is answered within it."""

@@ -36,6 +36,7 @@ async def test_after_a_restart(tmp_path: Path) -> None:
                 assert len((await response.json())["data"]) == 1
 
 
+@pytest.mark.fault("two clients at once", "first", "two branches")
 async def test_branches(tmp_path: Path) -> None:
     """Two requests may go on from the same response; neither knows of the other."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
@@ -48,6 +49,7 @@ async def test_branches(tmp_path: Path) -> None:
         assert [text for _, text in said_to(studio.chats[3].body)] == ["First?", "One.", "Left?", "Left.", "On?"]
 
 
+@pytest.mark.threat("other people's conversations", "nor responses")
 async def test_of_another_person(tmp_path: Path) -> None:
     """To all others a response is not there: not to read, go on from, stop, delete or refer to."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):

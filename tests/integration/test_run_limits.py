@@ -111,6 +111,7 @@ async def test_usage_counts_the_models_steps_only(tmp_path: Path) -> None:
         assert usage["prompt_tokens"] == studio.chats[-1].prompt_tokens
 
 
+@pytest.mark.fault("bad arguments of a tool", "tool", "six repetitions at most")
 async def test_the_same_failing_call(tmp_path: Path) -> None:
     """From the third time on its error says that it fails again and again; after the sixth the run ends."""
     async with elbowroom_with_studio(tmp_path, toolbox=toolbox) as (served, studio):

@@ -84,6 +84,7 @@ async def test_the_page_goes_on_with_a_new_token(tmp_path: Path) -> None:
         assert (await values(served))["server"]["token"] == {"set": False, "from": "env:ELBOWROOM_TOKEN"}
 
 
+@pytest.mark.threat("secrets at rest", "secrets in files of their own")
 @pytest.mark.skipif(os.name != "posix", reason="Windows has other rights")
 async def test_secrets_are_the_owners(tmp_path: Path) -> None:
     """The files are for the owner alone; one that neither the settings nor their backup names is deleted."""

@@ -137,6 +137,7 @@ async def test_no_question_stands_before_the_upstream(tmp_path: Path, monkeypatc
         assert index.misses == misses
 
 
+@pytest.mark.fault("question while the store opens", ("first", "stop"), "waited for, else 503 with Retry-After")
 async def test_nothing_false_is_told_while_the_store_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept is no empty list and was not deleted: whoever asks waits, reads why, and asks again."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
@@ -179,6 +180,7 @@ async def _fails() -> SqlStore:
     raise StoreUnavailable("there is no room for a database")
 
 
+@pytest.mark.fault("store opens late", "first", "the first words wait for it")
 async def test_the_first_words_wait_until_they_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Right after a start nothing is shown that is not written in time: the file is opened while the model begins."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):

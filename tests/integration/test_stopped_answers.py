@@ -145,6 +145,7 @@ async def test_the_limit_of_the_client_holds_over_all_requests(tmp_path: Path, f
         check_requests(studio)
 
 
+@pytest.mark.fault("endless generation", "streaming", "ends after the restarts of the settings")
 @STREAMED
 @pytest.mark.parametrize("most", [0, 1, 2])
 async def test_most_restarts(tmp_path: Path, most: int, *, stream: bool) -> None:

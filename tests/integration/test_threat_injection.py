@@ -73,6 +73,7 @@ async def result_of(served: Served, studio: SimulatedLMStudio, call: ToolCall) -
     return content_of(messages[-1])
 
 
+@pytest.mark.threat("injection by notes and results", "nothing is written by default")
 async def test_no_note_is_changed_by_default(tmp_path: Path) -> None:
     """An agent that was told by a note to delete has nothing to do that with: no such tool is offered, none runs."""
     agents, notes = vault_agent(tmp_path)
@@ -85,6 +86,7 @@ async def test_no_note_is_changed_by_default(tmp_path: Path) -> None:
         assert files_in(notes) == before
 
 
+@pytest.mark.threat("injection by notes and results", "what may be written can be undone")
 async def test_what_was_allowed_to_be_written_can_be_undone(tmp_path: Path) -> None:
     """With `write = true` a part of a note changes only by its version, and all that was done comes back."""
     agents, notes = vault_agent(tmp_path, vault="write = true")
@@ -102,6 +104,7 @@ async def test_what_was_allowed_to_be_written_can_be_undone(tmp_path: Path) -> N
         assert after == before
 
 
+@pytest.mark.threat(("injection by notes and results", "addresses in messages"), "no remote image reaches a client")
 @pytest.mark.parametrize("is_streamed", [True, False])
 async def test_no_remote_image_reaches_a_client(tmp_path: Path, is_streamed: bool) -> None:
     """Whatever form the image has, letter by letter, in text and in thoughts: the person gets a link or plain text."""
@@ -246,6 +249,7 @@ def quoting(body: Body) -> str:
     return json.dumps({**plan, "retain": INJECTION, "summary": f"{INJECTION}\n{plan['summary']}"})
 
 
+@pytest.mark.threat(("injection by notes and results", "forged notices, summaries and references"), "fences stay whole")
 @pytest.mark.parametrize("prune", [quoting, lambda body: "I cannot help with that."], ids=["plan", "digest"])
 async def test_fences_stay_whole(tmp_path: Path, prune: Any) -> None:
     """Behind compactions by plan or by digest there is one summary, closed once, and what the note says is in it."""
@@ -297,6 +301,7 @@ async def test_memories_stay_in_their_fence(tmp_path: Path) -> None:
         assert_nothing_is_lifted(studio.chats[-1].body["messages"])
 
 
+@pytest.mark.threat("forged notices, summaries and references", "leads to nobody else's outputs")
 async def test_a_result_forges_no_reference(tmp_path: Path) -> None:
     """A result that imitates elbowroom's own notes leads to nobody else's outputs."""
     annas = f"{SECRET}\n" * 40

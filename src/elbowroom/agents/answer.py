@@ -130,6 +130,7 @@ class Notice:
         "kept",
         "images",
         "store",
+        "tools shortened",
         "results cut",
         "results shortened",
         "tool call",

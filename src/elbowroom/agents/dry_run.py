@@ -9,7 +9,7 @@ from typing import Any
 from elbowroom.agents.answer import tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.offered import offered_unasked
-from elbowroom.agents.prompt import HistoryCounters, prompt_size, step_body, with_instructions
+from elbowroom.agents.prompt import HistoryCounters, fitting_tools, prompt_size, step_body, with_instructions
 from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.agents.turn import RunSettings, Turn
 from elbowroom.context.compaction import Compaction
@@ -33,13 +33,19 @@ async def count_request(
     request: ChatRequest,
     own_tools: Sequence[dict[str, Any]] = (),
     histories: HistoryCounters | None = None,
+    *,
+    fits_tools: bool = False,
 ) -> SizedRequest:
     """Count the prompt of a request as it would be sent, the agent's instructions and `own_tools` included.
 
-    `histories` are those of the server, which know templates already. Raises ModelNotFound; loads no model.
+    `histories` are those of the server, which know templates already. With `fits_tools` the client's tools are told in
+    short where they leave no room. Raises ModelNotFound; loads no model.
     """
     info = await _info_of(target)
     agent = target.agent
+    if fits_tools and request.tools and target.provider.manages_context and info.loaded_context is not None:
+        instructions = agent.instructions if agent else None
+        request, _ = await fitting_tools(target, info, info.loaded_context, request, instructions, own_tools)
     tools = [*own_tools, *request.tools]
     messages = with_instructions(without_notices(request.messages), agent.instructions if agent else None)
     body = step_body(

@@ -23,6 +23,7 @@ LEAST_GAIN = 1000
 LEAST_GAIN_SHARE = 10  # one part in ten of the size before
 
 MOST_TOOLS_NAMED: Final = 3
+STEP_OF_WINDOWS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,17 @@ def plan_step(measure: Measure, budget: Budget, *, auto: bool = True) -> Decisio
     return Compact(max(fixed, (fixed + budget.window) // 2), asks_pruner=False, is_tight=is_tight)
 
 
+def leaves_room(fixed: int, window: int) -> bool:
+    """Tell whether beside a prompt without a conversation, and a reply, a quarter of the window is left for one."""
+    budget = Budget(window)
+    return budget.trigger - budget.occupied(fixed) >= window // 4
+
+
+def window_for(fixed: int) -> int:
+    """Return the smallest of the usual windows in which a prompt without a conversation leaves one room."""
+    return next(window for window in range(STEP_OF_WINDOWS, 2**31, STEP_OF_WINDOWS) if leaves_room(fixed, window))
+
+
 def least_room(budget: Budget) -> int:
     """Return how much room between fixed cost and target makes a summary worth asking for."""
     return min(LEAST_ROOM_FOR_SUMMARY, budget.window // 16)
@@ -269,6 +281,20 @@ def refusal_of(cost: FixedCost, *, slim_saves: int = 0) -> str:
     )
 
 
+def too_small_for(cost: FixedCost, *, slim_saves: int = 0) -> str:
+    """Return the error for a window that cannot even hold the system message and the tools.
+
+    It has none of the words by which programs know a conversation that is too long: they would make that shorter and
+    ask again, without end. `slim_saves` is as in `notice_of`.
+    """
+    _, *ways = _ways(cost, slim_saves)
+    return (
+        f"{_sentence([f'load the model with {window_for(cost.prompt):,} tokens or more', *ways])} It is loaded with "
+        f"{cost.window:,}, and before the conversation begins {cost.prompt:,} are needed: "
+        f"{', '.join(items_of(cost, with_reply=False))}."
+    )
+
+
 def items_of(cost: FixedCost, *, with_reply: bool = True) -> list[str]:
     """Return the sizes of the parts in words, the largest part first; empty parts are left out."""
     items = [
@@ -291,6 +317,10 @@ def _tools_in_words(tools: tuple[tuple[str, int], ...]) -> str:
 
 
 def _remedy(cost: FixedCost, slim_saves: int) -> str:
+    return _sentence(_ways(cost, slim_saves))
+
+
+def _ways(cost: FixedCost, slim_saves: int) -> list[str]:
     ways = ["load the model with a larger context length"]
     if cost.system > max(cost.all_tools, cost.pinned):
         ways.append("shorten the system message")
@@ -300,6 +330,10 @@ def _remedy(cost: FixedCost, slim_saves: int) -> str:
         ways.append("give the agent fewer tools" if cost.has_many_of_agent else "switch tools off in the client")
     if cost.tools and slim_saves > 0:
         ways.append(f'set client_tools = "slim" (saves about {slim_saves} tokens)')
+    return ways
+
+
+def _sentence(ways: list[str]) -> str:
     *first, last = ways
     sentence = f"{', '.join(first)}, or {last}." if first else f"{last}."
     return sentence[0].upper() + sentence[1:]

@@ -91,8 +91,11 @@ async def counted(request: web.Request, target: Target, chat: ChatRequest) -> we
 
 async def sized(request: web.Request, target: Target, chat: ChatRequest) -> SizedRequest:
     """Return how large the prompt of a chat is, with all that its model can call."""
-    offered = await offered_unasked(target, chat, run_settings_of(request.app, chat.caller))
-    return await count_request(target, offered.request, offered.specs, request.app[SHARED].histories)
+    settings = run_settings_of(request.app, chat.caller)
+    offered = await offered_unasked(target, chat, settings)
+    choice = target.agent.client_tools if target.agent else settings.client_tools
+    histories = request.app[SHARED].histories
+    return await count_request(target, offered.request, offered.specs, histories, fits_tools=choice == "auto")
 
 
 async def compact_conversation(request: web.Request) -> web.StreamResponse:

@@ -28,7 +28,7 @@ DEFAULT_API_KEY = SecretRef("env:LM_API_TOKEN")
 DEFAULT_URLS = {"lmstudio": "http://127.0.0.1:1234", "ollama": "http://127.0.0.1:11434"}
 FIELDS_OF_REQUESTS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
 STORE_URL_FORM = re.compile(r"sqlite(\+aiosqlite)?://(/:memory:|/(/|[A-Za-z]:[/\\])[^?\0]*[^?/\\\0])?")
-ClientTools = Literal["pass", "slim", "drop"]
+ClientTools = Literal["auto", "pass", "slim", "drop"]
 TaskHistory = Literal["ends", "whole"]
 Notices = Literal["auto", "event", "content", "comment", "off"]
 
@@ -179,7 +179,7 @@ class ServerSettings(Section):
     token: SecretRef = DEFAULT_TOKEN
     allowed_hosts: Names = ()
     allowed_origins: Names = ()
-    client_tools: ClientTools = "pass"
+    client_tools: ClientTools = "auto"
     tool_events: bool = True
     calls_in_text: bool = True
     task_history: TaskHistory = "ends"
@@ -266,7 +266,7 @@ class AgentSettings(Section):
     tool_name: ToolName = ""
     tool_description: str = ""
     max_turns: Whole = Field(50, ge=1)
-    client_tools: ClientTools = "pass"
+    client_tools: ClientTools = "auto"
     sampling: Sampling = Sampling()
 
     @property

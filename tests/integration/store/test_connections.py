@@ -28,6 +28,7 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
     await database.aclose()
 
 
+@pytest.mark.fault("power loss", "streaming", "each commit waits for the disk")
 async def test_what_is_acknowledged_is_on_the_disk(database: Database) -> None:
     """The connection that writes waits for the disk with each commit."""
 
@@ -123,6 +124,7 @@ async def test_the_log_is_written_into_the_file_at_the_end(tmp_path: Path) -> No
     connection.close()
 
 
+@pytest.mark.threat("secrets at rest", "files for the owner alone")
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
 async def test_only_the_owner_can_read_what_is_made(tmp_path: Path) -> None:
     """The file and what belongs to it are for the owner alone, and so is a folder that is made."""
@@ -152,6 +154,7 @@ async def begun_searches(database: Database, how_many: int) -> list[asyncio.Task
     return searches
 
 
+@pytest.mark.fault("search beside chats", "first", "ends when its client leaves")
 async def test_a_search_that_nobody_waits_for_ends(database: Database) -> None:
     """Searches take no thread that reads, and the next one runs as soon as the callers of all before are gone."""
     searches = await begun_searches(database, READERS + 2)

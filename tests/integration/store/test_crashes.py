@@ -231,6 +231,7 @@ async def test_what_is_said_is_written_without_being_asked(tmp_path: Path) -> No
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.fault("store opens late", "streaming", "written as soon as it is open")
 async def test_what_is_said_after_a_late_opening_is_written_at_once(tmp_path: Path) -> None:
     """Words that wait for a store that opens late are written when it is open, and later ones as soon as ever."""
     path, may_open = tmp_path / "elbowroom.db", asyncio.Event()

@@ -526,6 +526,7 @@ async def test_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCa
     assert keys_in(path) == {entry.key}
 
 
+@pytest.mark.fault("read-only folder", "streaming", "kept in memory, told once")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
 def test_a_read_only_folder() -> None:
     """Where nothing may be written, all kinds are in memory; the log says so once, and in the end what is lost."""
@@ -547,6 +548,7 @@ def test_a_read_only_folder() -> None:
     assert {line.split()[0] for line in lost} == {"WARNING"}
 
 
+@pytest.mark.fault("disk full", "streaming", "kept in memory, written later")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot limit the size of files")
 def test_a_full_disk(path: Path) -> None:
     """What was acknowledged stays, the rest is read from memory, and all is in the file once there is room again."""

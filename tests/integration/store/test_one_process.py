@@ -78,6 +78,7 @@ def test_where_nothing_can_be_locked_that_is_said(tmp_path: Path, caplog: pytest
     assert record.getMessage().startswith(f"{path} cannot be locked (")
 
 
+@pytest.mark.fault("two processes on one folder", "first", "the second is refused in words")
 async def test_a_second_server_does_not_start(tmp_path: Path) -> None:
     """Even on another port it ends with code 1 before it listens; once the first is killed it may start."""
     async with running(tmp_path, "serve", "--port", "0") as first:

@@ -328,6 +328,7 @@ asyncio.run(use(Path(sys.argv[1])))
 """
 
 
+@pytest.mark.fault("read-only folder", "first", "what was kept is read")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
 @pytest.mark.parametrize("only", ["folder", "file", "both"])
 async def test_a_folder_or_file_without_the_right_to_write(only: str) -> None:
@@ -360,6 +361,7 @@ def test_a_doctor_tells_of_a_crash(path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found.detail.endswith("it was not closed when elbowroom last ended, and elbowroom checks it while it runs")
 
 
+@pytest.mark.fault("search beside chats", "first", "a turn has a reader of its own")
 async def test_a_turn_waits_for_nobody_who_reads_or_searches(path: Path) -> None:
     """While others export conversations and search, the conversation of a turn and its compactions are found."""
     await filled(path)

@@ -32,6 +32,7 @@ def kept(path: Path) -> set[str]:
     return held(path).get("conversations", set())
 
 
+@pytest.mark.fault("clock set", "first", "nothing is deleted")
 @pytest.mark.parametrize("limits", [THIRTY, TIGHT])
 async def test_a_start_with_the_clock_far_ahead_deletes_nothing(path: Path, limits: Limits) -> None:
     """The clock is 100 days ahead for one start: conversations, compactions and results of tools are all there."""
@@ -95,6 +96,7 @@ async def test_nothing_goes_while_the_clock_is_behind(path: Path) -> None:
         assert kept(path) == {"before", "behind"}
 
 
+@pytest.mark.fault("clock set", "first", "nothing is deleted for a day, told once")
 @pytest.mark.parametrize("days", [100, -100])
 async def test_a_jump_while_running_deletes_nothing_for_a_day(
     path: Path, days: int, caplog: pytest.LogCaptureFixture

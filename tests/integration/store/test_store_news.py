@@ -152,6 +152,7 @@ def run(script: str, path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environ, check=False, capture_output=True, text=True, timeout=100)
 
 
+@pytest.mark.fault("disk full", "streaming", "told once")
 @pytest.mark.parametrize(
     ("begin", "end", "plainly"),
     [

@@ -147,6 +147,7 @@ def test_what_the_engine_cannot_do_is_said(pattern: str) -> None:
         LinearPattern(pattern)
 
 
+@pytest.mark.threat("patterns", "RE2, within bounds")
 @pytest.mark.parametrize("pattern", ["", "a" * 100_000, r"\pL{500}"])
 def test_patterns_that_are_none_or_too_large_are_refused(pattern: str) -> None:
     """Neither time nor memory goes into them."""

@@ -59,6 +59,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     return bytes(result)
 
 
+@pytest.mark.threat("GGUF headers", "read or refused, in bounded memory")
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit counts on /proc")
 def test_damaged_headers_are_read_or_refused(tmp_path: Path) -> None:
     """With 500 MB at most, every damaged file ends in a tokenizer or in an error that names the file."""

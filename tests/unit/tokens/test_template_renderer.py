@@ -100,6 +100,7 @@ def test_list_of_known_templates_is_a_list_of_hashes() -> None:
     assert all(len(digest) == 64 and set(digest) <= set("0123456789abcdef") for digest in KNOWN_TEMPLATES)
 
 
+@pytest.mark.threat("chat templates", "a process of its own, killed in time")
 @pytest.mark.parametrize(
     "source",
     [
@@ -124,6 +125,7 @@ async def test_template_that_takes_too_long_is_killed(strict_renderer: TemplateR
     assert worker_id(strict_renderer) != first
 
 
+@pytest.mark.threat("chat templates", "with little memory")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process's memory")
 @pytest.mark.parametrize(
     "source",

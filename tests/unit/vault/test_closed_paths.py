@@ -125,6 +125,7 @@ PATHS = [
 ]
 
 
+@pytest.mark.threat("paths out of the vault", "nothing outside is shown")
 @cases("by_descriptor", WAYS)
 @cases("path", PATHS)
 def test_paths_that_lead_elsewhere(tmp_path: Path, path: str, by_descriptor: bool) -> None:
@@ -161,6 +162,7 @@ def test_nothing_is_written_elsewhere(tmp_path: Path, path: str, by_descriptor: 
     assert SECRET in (Path(vault.root) / ".trash" / "old.md").read_text()
 
 
+@pytest.mark.threat("paths out of the vault", "links are not followed")
 @cases("by_descriptor", WAYS)
 @cases("target", ["../outside", "../outside/secret.md", "A", "loop", "/etc", "Plan.md"])
 def test_links_are_not_followed(tmp_path: Path, target: str, by_descriptor: bool) -> None:
@@ -201,6 +203,7 @@ def test_hard_links_are_closed(tmp_path: Path, by_descriptor: bool) -> None:
     assert (tmp_path / "secret.md").read_text() == SECRET
 
 
+@pytest.mark.threat("paths out of the vault", "nothing hangs")
 @pytest.mark.parametrize("by_descriptor", WAYS)
 @pytest.mark.timeout(20)
 def test_pipes_and_sockets_are_not_opened(tmp_path: Path, by_descriptor: bool) -> None:
@@ -308,6 +311,7 @@ def test_only_included_folders_are_open(tmp_path: Path, by_descriptor: bool) -> 
         changes_of(tmp_path, {}, include=("Work/A",), by_descriptor=by_descriptor).create("Work/B/New.md", "x")
 
 
+@pytest.mark.threat("paths out of the vault", "also while they are swapped")
 @pytest.mark.parametrize("times", [250, pytest.param(1000, marks=pytest.mark.long)])
 def test_a_swapped_folder_does_not_lead_out(tmp_path: Path, times: int) -> None:
     """While a folder is swapped with a link to one outside, over and over, nothing outside is read or written."""

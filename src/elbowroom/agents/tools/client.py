@@ -40,11 +40,12 @@ HOLDS_NAMED_SCHEMAS: Final = frozenset(
 def arrange_tools(tools: Sequence[dict[str, Any]], choice: ClientTools) -> list[dict[str, Any]]:
     """Return the tools that the model gets to see, in their order; what the client sent is never changed.
 
-    `pass` gives the very same objects and `drop` none. `slim` gives tools for which the same calls are valid:
-    names, types, enums and required stay, descriptions are cut to a few words.
+    `pass` gives the very same objects, as does `auto`, which is decided once the window is known, and `drop` none.
+    `slim` gives tools for which the same calls are valid: names, types, enums and required stay, descriptions are cut
+    to a few words.
     """
     match choice:
-        case "pass":
+        case "pass" | "auto":
             return list(tools)
         case "slim":
             return [_slim_tool(tool) for tool in tools]
@@ -56,7 +57,7 @@ def arrange_tools(tools: Sequence[dict[str, Any]], choice: ClientTools) -> list[
 
 def with_arranged_tools(request: ChatRequest, choice: ClientTools) -> ChatRequest:
     """Return the request with its tools as the model gets to see them."""
-    if choice == "pass" or not request.tools:
+    if choice in ("pass", "auto") or not request.tools:
         return request
     fields = without_tools(request.fields) if choice == "drop" else request.fields
     return replace(request, tools=tuple(arrange_tools(request.tools, choice)), fields=fields)

@@ -8,11 +8,11 @@ from typing import Any, Final
 from elbowroom.agents.answer import Notice
 from elbowroom.agents.prompt import StepCounter, StepRequest, is_short
 from elbowroom.agents.tools import arrange_tools
-from elbowroom.context.budget import Budget, FixedCost, notice_of, refusal_of, short_notice_of
+from elbowroom.context.budget import Budget, FixedCost, notice_of, refusal_of, short_notice_of, too_small_for
 from elbowroom.context.compaction import smallest
 from elbowroom.context.outputs import names_of
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, calls_of, size_in_bytes, text_of
-from elbowroom.errors import ContextOverflow
+from elbowroom.errors import ContextOverflow, WindowTooSmall
 
 MOST_NAMED: Final = 3
 """Files that an error names."""
@@ -35,8 +35,12 @@ async def overflow_error(
     """
     prompt = await counter.prompt(messages)
     report = await _report(messages, shape, counter, budget)
-    if report.cost.prompt >= budget.window:
-        cost = replace(report.cost, material=", ".join(names_of(smallest(messages))[:MOST_NAMED]))
+    cost = report.cost
+    if cost.system + cost.all_tools >= budget.window:
+        told = too_small_for(cost, slim_saves=report.slim_saves)
+        return WindowTooSmall(told, window=budget.window, prompt_tokens=prompt)
+    if cost.prompt >= budget.window:
+        cost = replace(cost, material=", ".join(names_of(smallest(messages))[:MOST_NAMED]))
         message = refusal_of(cost, slim_saves=report.slim_saves)
     else:
         remedy = f", let the history be compacted ({switched_off})" if switched_off else ""

@@ -8,7 +8,7 @@ from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Answer, Notice, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
-from elbowroom.agents.prompt import StepCounter, StepRequest, step_usage_of
+from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, step_usage_of
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import Phase
 from elbowroom.agents.tools import ToldMemories, remembers
@@ -35,6 +35,10 @@ from elbowroom.providers.base import ModelInfo, TextDelta
 from elbowroom.tokens.images import images_in
 
 log = logging.getLogger(__name__)
+TOOLS_SHORTENED: Final = (
+    "The {count} tools of your program are described in short to the model, so that the chat has room: {told:,} tokens "
+    "instead of {whole:,}."
+)
 NO_VISION: Final = "Choose a model with vision: this one does not see the image in your message."
 ORPHANS: Final = (
     "{count} of the results of tools that the client sent answer no call, or one that has its result already; the "
@@ -80,6 +84,7 @@ class Turn:
         self._reply_before: Reply | None = None
         self._results: dict[str, str] = {}  # of this turn's calls, as the model is shown them
         self._usages_before = 0
+        self._has_fitted_tools = not target.provider.manages_context
 
     async def step(
         self,
@@ -135,6 +140,9 @@ class Turn:
         tools = [*own_tools, *self.request.tools]
         shape = self._shape(instructions, tools, step=self.answer.steps + 1)
         info = await self._ready()
+        if await self._fit_tools(info, instructions, own_tools):
+            tools = [*own_tools, *self.request.tools]
+            shape = self._shape(instructions, tools, step=shape.step)
         if shape.step == 1 and shows_in_vain(self._history.messages, info):
             await self._sink([Notice("images", NO_VISION)])
         offered = [name for tool in tools if (name := tool_name(tool))]
@@ -156,6 +164,21 @@ class Turn:
             self._note_use(managed)
         await self._note_size(managed, reply)
         return reply
+
+    async def _fit_tools(self, info: ModelInfo, instructions: str | None, own_tools: Sequence[dict[str, Any]]) -> bool:
+        """Tell the model of the client's tools in short where they leave no room; tell whether that is so now."""
+        choice = self.target.agent.client_tools if self.target.agent else self.settings.client_tools
+        if choice != "auto" or not self.request.tools or self._has_fitted_tools or info.loaded_context is None:
+            return False
+        self._has_fitted_tools = True
+        window = self.settings.shared.windows.at_most(info, info.loaded_context)
+        self.request, sizes = await fitting_tools(self.target, info, window, self.request, instructions, own_tools)
+        if sizes is None or not sizes.are_short:
+            return False
+        if not any(message.get("role") == "assistant" for message in self.request.messages):
+            text = TOOLS_SHORTENED.format(count=len(self.request.tools), whole=sizes.whole, told=sizes.told)
+            await self._sink([Notice("tools shortened", text, before=sizes.whole, after=sizes.told)])
+        return True
 
     def _note_model(self, info: ModelInfo, filling: Callable[[], ContextFill | None] | None) -> None:
         """Note which model answers now, and how to find out how full its window is."""
@@ -330,9 +353,11 @@ class Turn:
         self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()
     ) -> tuple[Sequence[Message], int, Compaction | Cannot]:
         """Compact the history; return it as it was recalled, its size in tokens, and the outcome."""
+        info = await self._ready()
+        await self._fit_tools(info, instructions, own_tools)
         shape = self._shape(instructions, [*own_tools, *self.request.tools], step=1)
         stream = ReplyStream(self.answer, self._sink, (), lambda name: True)
-        managed = await self._next_step(shape, await self._ready(), stream)
+        managed = await self._next_step(shape, info, stream)
         messages = self._history.messages
         return messages, *await managed.fit.compact_by_hand(managed.info)
 

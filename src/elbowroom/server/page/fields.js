@@ -89,8 +89,9 @@ function labelled(field, control, { read, write = (value) => { control.value = v
 }
 
 // A value as a person would say it.
-const percentless = (value, { schema }) => (value === true ? "on" : value === false ? "off" : value === null || value === "" || value.length === 0 ? "empty"
-	: schema.enum ? WORDS[value] ?? String(value) : typeof value === "number" ? value.toLocaleString("en-US") : String(value));
+const word = (key, value) => WORDS[`${key}.${value}`] ?? WORDS[value] ?? String(value);
+const percentless = (value, { key, schema }) => (value === true ? "on" : value === false ? "off" : value === null || value === "" || value.length === 0 ? "empty"
+	: schema.enum ? word(key, value) : typeof value === "number" ? value.toLocaleString("en-US") : String(value));
 
 // Marks a value that was changed, with the way back to what it usually is.
 function wayBack(element, words, run, field) {
@@ -174,10 +175,10 @@ function check(field) {
 }
 
 function select(field) {
-	const { schema, hint, options } = field;
+	const { key, schema, hint, options } = field;
 	const list = hint.options && options[hint.options]
 		? options[hint.options]()
-		: schema.type === "boolean" ? [["true", "Yes"], ["false", "No"]] : schema.enum.map((value) => [String(value), WORDS[value] ?? String(value)]);
+		: schema.type === "boolean" ? [["true", "Yes"], ["false", "No"]] : schema.enum.map((value) => [String(value), word(key, value)]);
 	const given = field.value === null || field.value === undefined ? field.isNew && !schema.nullable ? schema.default ?? list[0]?.[0] ?? "" : "" : String(field.value);
 	const all = schema.nullable ? [["", "As usual"], ...list] : list;
 	if (!all.some(([value]) => value === String(given))) all.push([String(given), `${given} (unknown)`]);

@@ -75,7 +75,7 @@ export async function homeView({ main, signal }) {
 			state.gauges.get(names[place]).show(...chatOf(model, state), answerLength(...state.rows.map(({ usage }) => usage)));
 		});
 		if (!state.loaded.length) models.replaceChildren(h("section.panel.center", empty(state.isUp ? "No model is loaded" : "No server of models answers",
-			state.isUp ? "Load one in LM Studio, or just ask: a chat loads its model by itself." : "Start LM Studio and switch its server on, then it is found within a few seconds.")));
+			state.isUp ? "Load one in LM Studio, or just chat: that loads it." : "Start LM Studio, and switch its server on.")));
 		else models.querySelector(".center")?.remove();
 	}
 

@@ -17,7 +17,7 @@ export async function preferencesView({ main, id }) {
 	const names = [...tables, "mcp_servers"].sort((one, other) => place(one) - place(other));
 	const panels = names.map((name) => (name === "mcp_servers" ? mcpPanel(settings) : tablePanel(name, settings, options, { first: FIRST[name] })));
 	const search = searchField("Find a setting", { oninput: () => find(panels, search.value, none) });
-	const none = empty("No such setting", "No name and no help of a setting has these words.");
+	const none = empty("No such setting", "None has these words.");
 	none.hidden = true;
 	const chips = h("div.chips", { role: "group", "aria-label": "Sections of the settings" }, names.map((name, at) => button(SECTIONS[name]?.[0] ?? name, () => show(panels[at]), "small")));
 	main.append(heading("Settings", h("div.find", { role: "search" }, search)),

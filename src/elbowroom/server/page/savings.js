@@ -20,7 +20,7 @@ export async function savings(signal) {
 export function savingsPanel({ cached, freed, count, seconds }) {
 	const fact = (value, name, about) => h("div", h("dt", name), h("dd", value), h("dd.help", about));
 	return h("dl.saved",
-		fact(cached === null ? "–" : number(cached), "Tokens from the cache", cached === null ? "LM Studio has a cache, and does not tell what it took from there." : "The model did not read them again."),
+		fact(cached === null ? "–" : number(cached), "Tokens from the cache", cached === null ? "LM Studio does not tell." : "The model did not read them again."),
 		fact(number(freed), "Tokens freed", count ? `By ${number(count)} ${count === 1 ? "compaction" : "compactions"}.` : "Nothing had to be compacted yet."),
 		fact(seconds === null ? "–" : duration(seconds), "Reading time saved", seconds === null ? "Known after the first answers." : "As long as the model would have read them, about."));
 }

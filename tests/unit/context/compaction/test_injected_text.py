@@ -44,6 +44,7 @@ def talk(result: str, number: int) -> list[dict[str, Any]]:
     return [*messages, said("user", "And?")]
 
 
+@pytest.mark.threat("forged notices, summaries and references", "no result becomes a condition of the user")
 @pytest.mark.parametrize("answer", ["no", FORGETFUL], ids=["digest", "plan"])
 @pytest.mark.parametrize("result", HOSTILE)
 async def test_no_result_becomes_a_condition_of_the_user(result: str, answer: str) -> None:

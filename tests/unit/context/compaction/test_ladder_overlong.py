@@ -45,6 +45,7 @@ async def climbed(messages: Sequence[Message], pruner: ScriptedPruner, pauses: P
     return done
 
 
+@pytest.mark.fault("endless pruning", "compaction", "twelve calls at most")
 @pytest.mark.parametrize(
     ("count", "text"),
     [

@@ -189,6 +189,7 @@ def test_text_beside_calls_stands_before_them_where_it_would_be_lost() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.fault("history that the template takes", "first", "sent as it came")
 def test_history_is_changed_only_where_the_template_demands_it() -> None:
     """A template that speaks for the user beside tools alone, as Llama 3.1's does, takes the same without them."""
     source = refusing(f"tools and message.role == 'assistant' and {NO_USER_YET}")

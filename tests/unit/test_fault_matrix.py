@@ -1,0 +1,33 @@
+"""Holds that docs/reliability.md says what the tests promise, and that each fault and each threat has its promise."""
+
+from fault_list import FAULTS, STATES, THREATS
+from fault_matrix import DOCUMENT, promises, written
+
+LISTED = {fault.name: fault for section in FAULTS.values() for fault in section}
+
+
+def test_the_page_says_what_the_tests_promise() -> None:
+    """A mark that is added, changed or removed is missed on the page: `scripts/fault_matrix --write` mends that."""
+    page = DOCUMENT.read_text(encoding="utf-8")
+    assert written(page) == page
+
+
+def test_each_fault_has_a_test_or_a_reason_in_each_state() -> None:
+    """No cell is empty, and none has both: a reason says that nothing can come there."""
+    held = {(promise.about, promise.state) for promise in promises() if promise.state}
+    cells = [(name, state) for name in LISTED for state in STATES]
+    with_reason = {cell for cell in cells if LISTED[cell[0]].reason(cell[1]) is not None}
+    assert [cell for cell in cells if cell not in held | with_reason] == []
+    assert sorted(held & with_reason) == []
+    assert sorted(held - set(cells)) == []
+
+
+def test_each_threat_has_a_test() -> None:
+    """Every threat of the list is tried, and no mark names another one."""
+    assert {promise.about for promise in promises() if not promise.state} == set(THREATS)
+
+
+def test_reasons_name_states() -> None:
+    """A reason stands for states that there are."""
+    states = {state for fault in LISTED.values() for key in fault.reasons for state in key.split()}
+    assert states <= set(STATES)
