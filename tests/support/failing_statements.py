@@ -4,12 +4,13 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any
 from unittest.mock import patch
 
-from sqlalchemy import create_engine
+from sqlalchemy import Engine, create_engine
 
-Result = TypeVar("Result")
+from elbowroom.store.sql import dialect
 
 
 @dataclass
@@ -61,16 +62,29 @@ def _connection_on(disk: FullDisk) -> type[sqlite3.Connection]:
     return OnDisk
 
 
+@cache
+def _known() -> Engine:
+    """Return an engine from which all others take over what it has translated into SQL, for there are hundreds."""
+    engine = create_engine("sqlite://", paramstyle="named")
+    with engine.connect():
+        pass  # by which it learns what SQLite can do
+    engine.dispose()
+    return engine
+
+
 @contextmanager
 def files_on(disk: FullDisk) -> Iterator[None]:
-    """Let all databases that are opened in this block be on this disk."""
+    """Let all databases that are opened in this block be on this disk, which nobody waits for."""
     factory = _connection_on(disk)
 
     def engine(url: Any, *, connect_args: dict[str, Any], **options: Any) -> Any:
         if url.database != ":memory:":
             connect_args = {**connect_args, "factory": factory}
-        return create_engine(url, connect_args=connect_args, **options)
+        made, known = create_engine(url, connect_args=connect_args, **options), _known()
+        made.dialect, made._compiled_cache = known.dialect, known._compiled_cache
+        return made
 
     make: Callable[..., Any] = engine
-    with patch("elbowroom.store.sql.dialect.create_engine", make):
+    hasty = [pragma.replace("synchronous = FULL", "synchronous = OFF") for pragma in dialect.WRITING]
+    with patch.object(dialect, "create_engine", make), patch.object(dialect, "WRITING", hasty):
         yield

@@ -15,7 +15,6 @@ from typing import Any, Final, cast
 
 from failing_statements import FullDisk, files_on
 from scripted_pruner import is_prune_order, text_of, valid_plan
-from small_window import history
 from watched_stream import statuses_of
 from woven_loop import WovenLoop, run_woven
 
@@ -40,8 +39,9 @@ INFO: Final = ModelInfo("qwen2.5-7b-instruct", "lmstudio", "Qwen", state="loaded
 POOL: Final = (INFO.provider, INFO.id)
 PAUSES: Final = (0.0, 0.0, 0.005, 0.02, 0.1)
 QUIET: Final = 0.1
-EXCHANGES: Final = (range(34, 38), range(2, 6))
-"""How much the two chats have said before: the first is compacted with its next question, or after the answer."""
+BEFORE: Final = (range(2600, 2900), range(200, 500))
+"""Tokens that the two chats have before: the first is compacted with its next question, or after the answer."""
+EXCHANGES: Final = 6
 TURNS: Final = 3
 WORDS: Final = 24
 LETTERS: Final = 200
@@ -55,6 +55,17 @@ RESTING: Final = 90.0
 def size_of(messages: Sequence[Mapping[str, Any]]) -> int:
     """Return how many tokens the scripted model takes messages for."""
     return sum(4 + len(text_of(dict(message))) // 4 for message in messages)
+
+
+def history(tokens: int) -> list[dict[str, Any]]:
+    """Return a conversation of about so many tokens."""
+    noted = "the sea was calm and the boat half full, "
+    said = f"On this crossing {noted * (tokens * 4 // len(noted) // EXCHANGES)}as always."
+    messages = [{"role": "system", "content": "You keep the log of the ferry."}]
+    for number in range(EXCHANGES):
+        messages.append({"role": "user", "content": f"What was noted on crossing {number}?"})
+        messages.append({"role": "assistant", "content": said})
+    return messages
 
 
 class ByLetters:
@@ -192,7 +203,7 @@ class Scene:
     async def _chat(self, number: int) -> None:
         """Hold a conversation, which a client sends whole with each question."""
         name = self.random.choice(("", f"chat {number}"))
-        messages = [dict(message) for message in history(self.random.choice(EXCHANGES[number]))[:-1]]
+        messages = history(self.random.choice(BEFORE[number]))
         for turn in range(TURNS):
             await self._wait(2.0)
             asked = Asked(f"q{number}{turn} Which pier does the last ferry leave from?")
@@ -354,6 +365,7 @@ def play(seed: int, folder: Path) -> list[str]:
 
 def played(seed: int, folder: Path) -> tuple[list[str], Scene]:
     """Play it and return the scene as well."""
+    folder.mkdir(exist_ok=True)
     path = folder / f"{seed}.db"
     scenes: list[Scene] = []
 

@@ -1,0 +1,114 @@
+"""Whatever runs next at each step: no word is lost, nobody is answered twice, and nothing is left held, open or undone.
+
+Each schedule has a number, by which a failure says how to play it again: `woven_chats.play(seed, folder)`.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from woven_chats import play, played
+from woven_loop import WovenLoop, run_woven
+
+from elbowroom.agents.admission import Admission
+from elbowroom.agents.conversations import TurnRecorder
+from elbowroom.server.encode import FrameEncoder
+from elbowroom.store.changes import Batch, WaitingChanges
+from elbowroom.store.write_behind import WriteBehindStore
+
+QUICK = (range(50), range(50, 100))
+LONG = [range(start, start + 100) for start in range(100, 2000, 100)]
+ENOUGH = range(60)
+"""Among so many schedules each mistake that is made on purpose is found."""
+
+
+def wrong_with(seeds: Iterable[int], folder: Path) -> dict[int, list[str]]:
+    """Return what is wrong with each of these schedules, without those that are right."""
+    return {seed: wrong for seed in seeds if (wrong := play(seed, folder))}
+
+
+def first_wrong(folder: Path) -> str:
+    """Return what is wrong with the first schedule that is not right; empty where all are."""
+    return next(("; ".join(wrong) for seed in ENOUGH if (wrong := play(seed, folder))), "")
+
+
+@pytest.mark.parametrize("seeds", [*QUICK, *(pytest.param(seeds, marks=pytest.mark.long) for seeds in LONG)], ids=str)
+def test_two_thousand_schedules(tmp_path: Path, seeds: range) -> None:
+    """Two chats, two cancels, a leaver, compactions and a full disk leave everything in order; a hundred are quick."""
+    assert not wrong_with(seeds, tmp_path)
+
+
+def test_a_number_gives_the_same_schedule_again(tmp_path: Path) -> None:
+    """A schedule that was found wrong is played again in all its steps, also in which the disk refuses something."""
+    scenes = [[played(seed, tmp_path / name)[1] for seed in range(5)] for name in ("one", "other")]
+    once, again = ([(scene.loop.steps, scene.loop.time(), scene.disk) for scene in run] for run in scenes)
+    assert once == again
+    assert any(scene.disk.refused for scene in scenes[0])
+
+
+def test_a_hang_is_told() -> None:
+    """Where all wait for each other nothing else would ever come."""
+
+    async def hangs(loop: WovenLoop) -> None:
+        await loop.create_future()
+
+    with pytest.raises(RuntimeError, match="nothing is left that could go on"):
+        run_woven(0, hangs)
+
+
+def test_callbacks_run_in_every_order() -> None:
+    """Three tasks that are ready at once run in six orders."""
+
+    async def order(_: WovenLoop) -> str:
+        ran: list[str] = []
+
+        async def run(name: str) -> None:
+            ran.append(name)
+
+        await asyncio.gather(*(run(name) for name in "abc"))
+        return "".join(ran)
+
+    assert len({run_woven(seed, order) for seed in range(50)}) == 6
+
+
+def test_finds_a_recorder_that_drops_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words that came before their conversation was found are missed in the file."""
+    belongs_to = TurnRecorder.belongs_to
+
+    def forgetful(recorder: TurnRecorder, *found: Any) -> None:
+        recorder._unplaced.clear()
+        belongs_to(recorder, *found)
+
+    monkeypatch.setattr(TurnRecorder, "belongs_to", forgetful)
+    assert "kept is" in first_wrong(tmp_path)
+
+
+def test_finds_a_ticket_that_is_not_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that was cancelled, and keeps its share of the model, is seen by what is held, or by who waits."""
+    monkeypatch.setattr(Admission, "_leave", lambda *_: None)
+    assert "tokens of the model are held" in first_wrong(tmp_path)
+
+
+def test_finds_two_writers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the lock around them two write the same batch, and its words are kept twice."""
+    write = WriteBehindStore._write
+
+    def at_once(store: WriteBehindStore, backlog: Any, _: asyncio.Lock, **more: Any) -> Any:
+        return write(store, backlog, asyncio.Lock(), **more)
+
+    monkeypatch.setattr(WriteBehindStore, "_write", at_once)
+    monkeypatch.setattr(WaitingChanges, "written", written_by_any)
+    assert "kept is" in first_wrong(tmp_path)
+
+
+def written_by_any(waiting: WaitingChanges, batch: Batch) -> None:
+    """Let a batch go, whoever was first to write it."""
+    waiting._batches = [other for other in waiting._batches if other is not batch]
+
+
+def test_finds_a_notice_that_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compaction that a person stops would be shown for ever."""
+    monkeypatch.setattr(FrameEncoder, "_closing", lambda _: "")
+    assert "a notice is open" in first_wrong(tmp_path)
