@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import provider_fixtures
@@ -9,7 +10,7 @@ import pytest
 from chatting import eventually
 from fake_upstream import FakeUpstream, chunk, says, says_in_parts, streams
 from outcome import Outcome, chat
-from serving import Served
+from serving import Served, serve, settings_for
 from spread_variants import spread
 
 from elbowroom.demo import Error, Overflow, Raw, Reasoning, Reply, Script, SimulatedLMStudio, WaitFor, wording
@@ -77,12 +78,14 @@ def soon() -> asyncio.Event:
 
 @pytest.mark.parametrize(("name", "streamed"), spread(["policy", "A", "C", "G", "empty"], ["event", "status"]))
 async def test_a_prompt_over_the_window_is_never_answered_as_if_it_fitted(
-    managed: Served, studio: SimulatedLMStudio, name: Any, streamed: Any
+    studio: SimulatedLMStudio, tmp_path: Path, name: Any, streamed: Any
 ) -> None:
     """The engine's own refusals, and the empty answer with usage that recent versions give, are an overflow."""
     studio.overflow = Overflow(prompt=name, streamed=streamed)
+    settings = f"{settings_for(studio.base_url)}[compaction]\nenabled = false\n"  # else the text is shortened
     for stream in (True, False):
-        outcome = await chat(managed, "lmstudio/tiny", stream=stream, text="word " * 6000)
+        async with serve(tmp_path, settings) as managed:
+            outcome = await chat(managed, "lmstudio/tiny", stream=stream, text="word " * 6000)
         assert outcome.status == 400
         assert outcome.error is not None
         assert outcome.error["code"] == "context_length_exceeded"

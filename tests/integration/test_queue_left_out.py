@@ -25,12 +25,12 @@ def left_out(chunks: Sequence[Mapping[str, Any]]) -> list[str]:
 
 @MODELS
 async def test_a_message_larger_than_the_window_stops_nothing(tmp_path: Path, model: str) -> None:
-    """It waits on, the person is told once, and all else is read and answered, now and with the next request."""
+    """Where compaction is off it waits on, the person is told once, and all else is read and answered, now and with the next request."""
 
     def echo(body: Mapping[str, Any]) -> str:
         return str(said_by_user(body["messages"])[-1])
 
-    async with small_window(tmp_path, echo) as (served, studio):
+    async with small_window(tmp_path, echo, compaction="enabled = false") as (served, studio):
         await chunks(served, chat_body("Hello", model=model))
         for text in ("one", "two", LARGE):
             await say(served, text, "follow_up")
@@ -50,7 +50,8 @@ async def test_a_message_larger_than_the_window_stops_nothing(tmp_path: Path, mo
 async def test_behind_an_answer_it_leaves_the_answer_whole(tmp_path: Path, model: str) -> None:
     """The answer ends as it would have."""
     is_said = asyncio.Event()
-    async with small_window(tmp_path, lambda body: Script("Yes.", WaitFor(is_said))) as (served, studio):
+    says = Script("Yes.", WaitFor(is_said))
+    async with small_window(tmp_path, lambda body: says, compaction="enabled = false") as (served, studio):
         async with answering(served, chat_body("Hello", model=model)) as answer:
             await eventually(lambda: studio.chats, "the model is not asked")
             await say(served, LARGE)

@@ -236,11 +236,14 @@ class PromptFit:
                 self.keeper.let_go()
 
     async def _shorten_material(self) -> None:
-        """Show the beginning and end of files and pasted text that would leave no room; keep the whole."""
-        whole = self.history.messages
-        if await self.counter.prompt(whole) < self.manager.budget.window // 2:
+        """Show the beginning and end of files and pasted text that would leave no room; keep the whole.
+
+        Where compaction is off nothing is shortened.
+        """
+        whole, settings = self.history.messages, self.compactor.settings
+        if not settings.compaction.enabled or await self.counter.prompt(whole) < self.manager.budget.window // 2:
             return
-        shared, owner = self.compactor.settings.shared, self.shape.request.caller.owner
+        shared, owner = settings.shared, self.shape.request.caller.owner
         outputs = shared.store.tool_outputs
 
         async def keep(name: str, text: str) -> ToolOutputRef:
