@@ -25,7 +25,7 @@ def left_out(chunks: Sequence[Mapping[str, Any]]) -> list[str]:
 
 @MODELS
 async def test_a_message_larger_than_the_window_stops_nothing(tmp_path: Path, model: str) -> None:
-    """Where compaction is off it waits on, the person is told once, and all else is read and answered, now and with the next request."""
+    """With compaction off it waits on, the person is told once, and all else is read and answered, now and later."""
 
     def echo(body: Mapping[str, Any]) -> str:
         return str(said_by_user(body["messages"])[-1])
