@@ -77,6 +77,8 @@ async def fitting_material(
     rest = await counter.prompt(await _smallest(_with(messages, dict.fromkeys(cuts, ""))))
     room = room_for_results(budget, rest)
     goal, room = budget.occupied(rest) + room, room * SHARE_OF_ROOM[0] // SHARE_OF_ROOM[1]
+    shorter: list[Message] = []
+    told: dict[_Cut, str] = {}
     for _ in range(PASSES):
         granted = shares([cut.size for cut in cuts], room)
         told = {
