@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
+import pytest
 from noted_changes import NotedConversations, kinds_of
 
 from elbowroom.agents.catalog import Target
@@ -213,13 +214,18 @@ async def test_only_where_something_is_hidden_it_is_read() -> None:
     assert await live.hidden(live.chain, -1) == []
 
 
-async def test_many_new_messages_are_noted_some_at_a_time() -> None:
+async def test_many_new_messages_are_noted_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between five hundred messages others have their turn, and nothing of the conversation is lost."""
     conversations = SlowConversations()
     conversations.index.take_no_more(has_all=True)
     sizes: list[int] = []
     note = conversations.note
-    conversations.note = lambda changes: (sizes.append(len(changes)), note(changes))[1]  # type: ignore[method-assign]
+
+    def measured(changes: Sequence[KeptChange]) -> None:
+        sizes.append(len(changes))
+        note(changes)
+
+    monkeypatch.setattr(conversations, "note", measured)
     said = [{"role": "user", "content": f"{number}"} for number in range(1, 1201)]
     live = begin(Recording(conversations), *said)
     assert not live.is_placed
