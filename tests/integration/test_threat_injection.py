@@ -190,7 +190,7 @@ async def test_a_model_without_tools_is_left_alone(tmp_path: Path) -> None:
 
 
 async def test_plain_text_is_shown_at_once(tmp_path: Path) -> None:
-    """Nothing waits in the answer of an agent with tools but what may begin an image."""
+    """Nothing waits in the answer of an agent with tools but what may begin an image or a call."""
     agents, _ = vault_agent(tmp_path)
     said = "The plan is (a) to dig, [b] to sow; see [the note](Plan.md). Good"
     async with elbowroom_with_studio(tmp_path, agents=agents) as (served, studio):
@@ -198,7 +198,8 @@ async def test_plain_text_is_shown_at_once(tmp_path: Path) -> None:
         chunks = chunks_of(await stream_bytes(served, chat_body()))
         pieces = [choice["delta"].get("content") for chunk in chunks for choice in chunk["choices"]]
         shown = [piece for piece in pieces if piece]
-        assert shown == re.findall(r"\].|[^\]]", said)
+        assert "".join(shown) == said
+        assert max(map(len, shown)) <= len("[the note")
 
 
 async def test_an_image_over_a_seam_is_none(tmp_path: Path) -> None:
@@ -258,12 +259,12 @@ async def test_fences_stay_whole(tmp_path: Path, prune: Any) -> None:
     note = [*used("read", {"path": INJECTION}, INJECTION, "call00001"), said("assistant", INJECTION)]
     messages = [system, *others[:2], said("user", f"{INJECTION[20:]} What is this?"), *note, *others[2:]]
     async with small_window(tmp_path, window=8192, agents=agents, prune=prune, compaction=OFF) as (served, studio):
-        for _ in range(3):
+        for number in range(3):
             _, answer = await ask_whole(served, {"model": "writer", "messages": messages})
             summaries = summaries_in(studio.chats[-1].body)
             assert len(summaries) == 1
             assert_whole(summaries[0])
-            assert ORDER in summaries[0]
+            assert ORDER in summaries[0] or (prune is not quoting and number == 2)  # a digest drops what is oldest
             assert_nothing_is_lifted(studio.chats[-1].body["messages"])
             messages += [said("assistant", answer["choices"][0]["message"]["content"]), *history(25)[1:]]
         assert len(orders_of(studio)) > 2

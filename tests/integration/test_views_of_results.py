@@ -128,7 +128,11 @@ async def test_tools_that_take_the_window_up_to_the_trigger_leave_a_result_the_r
     """Where the fixed part alone passes the trigger, what is free of the window beside a reply is used."""
     way = {"type": "string", "description": "way to the file in the folder of the boat " * 4}
     tools = [returning("look", lines(400))]
-    async with small_window(tmp_path, calling("look"), window=8192, toolbox=lambda target: tools) as (served, studio):
+    whole = f'{AGENT}client_tools = "pass"\n'
+    async with small_window(tmp_path, calling("look"), window=8192, agents=whole, toolbox=lambda target: tools) as (
+        served,
+        studio,
+    ):
         specs = [function_spec(f"tool_{number}", path=way) for number in range(count)]
         await stream_bytes(served, {**ASKED, "tools": specs})
         asked, answered = turns_of(studio)

@@ -37,7 +37,7 @@ async def test_the_title_of_a_chat_about_a_file(tmp_path: Path) -> None:
 
 async def test_the_window_after_an_error(tmp_path: Path) -> None:
     """A chat whose only request did not fit shows how far it was over its window."""
-    async with small_window(tmp_path) as (served, _):
+    async with small_window(tmp_path, compaction="enabled = false") as (served, _):
         body = {"model": RAW_MODEL, "messages": [{"role": "user", "content": "Ferry. " * 3000}]}
         async with served.http.post(served.chat_url, json=body, headers={"X-Conversation-Id": "long"}) as response:
             assert response.status == 400
