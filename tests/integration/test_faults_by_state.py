@@ -149,11 +149,15 @@ async def test_in_the_last_words(tmp_path: Path, faults: dict[str, Script]) -> N
         studio.tokens_per_second = 200
         for name, script in faults.items():
             asked = len(studio.chats)
+
+            def speaks(asked: int = asked) -> bool:
+                return len(studio.chats) > asked and studio.chats[asked].completion_tokens > 3
+
             studio.enqueue(LONG, script)
             received, answer = await stopped_when(
                 served,
                 chat_body(f"Tell me of a {name}.", stream=True),
-                lambda asked=asked: len(studio.chats) > asked and studio.chats[asked].completion_tokens > 3,
+                speaks,
                 grace=True,
             )
             assert answer["status"] == "idle", name

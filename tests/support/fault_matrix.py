@@ -54,6 +54,8 @@ def _promises_of(decorator: ast.expr, test: str) -> Iterator[Promise]:
         case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="mark"), attr="threat"), args=[threats, said]):
             for threat in _names(threats):
                 yield Promise(threat, "", ast.literal_eval(said), test)
+        case _:
+            pass
 
 
 def _names(given: ast.expr) -> Sequence[str]:

@@ -76,7 +76,8 @@ def _growth(normalizer: Mapping[str, Any]) -> float:
             return max(1, len(new) / len(old))
         case {"type": "Replace", "content": added} | {"type": "Prepend", "prepend": added}:
             return 1 + len(added)
-    return 1
+        case _:
+            return 1
 
 
 def _engine(
