@@ -137,7 +137,7 @@ async def test_limit_of_restarts_is_named_with_what_could_still_be_freed(
     assert len(prompts) == most
     for line, each, prompt in zip(lines, restarts, prompts, strict=True):
         assert f"restart {each['restart']} of {most}" in line.getMessage()
-        assert each["before"] > 0.9 * 1024 > each["after"] <= (prompt or 0)
+        assert each["before"] >= int(0.9 * 1024) > each["after"] <= (prompt or 0)
 
 
 async def test_whole_call_before_the_end_of_the_window_stays(tmp_path: Path) -> None:
