@@ -11,7 +11,7 @@ from elbowroom.demo import Cut, Error, Pause, Reply, Script, SimulatedLMStudio, 
 Body = dict[str, Any]
 MODEL: Final = "soak-model"
 WINDOW: Final = 8_192
-PIECES_A_SECOND: Final = 60.0
+PIECES_A_SECOND: Final = 400.0
 READ: Final = "vault_read"
 NOTES: Final = 12
 ORDER: Final = "Answer with one JSON object and nothing else"

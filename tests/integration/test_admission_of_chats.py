@@ -40,13 +40,14 @@ async def one_pool(
     window: int = WINDOW,
     compaction: str = "",
     quiet: float = 0.02,
+    server: str = "",
     **studio: Any,
 ) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
     """Run both; the model's four slots share one window, and all requests at work fail where it is full."""
     loaded = SimulatedModel(MODEL, loaded_context_length=window)
     pool = Overflow(shared_pool=True)
     async with SimulatedLMStudio([loaded], on_request=says, overflow=pool, **studio) as running:
-        settings = settings_for(running.base_url, agents=f"[compaction]\n{compaction}\n{AGENT}")
+        settings = settings_for(running.base_url, agents=f"[compaction]\n{compaction}\n{AGENT}", server=server)
         async with serve(folder, settings, timing=Timing(quiet=quiet)) as served:
             yield served, running
             await eventually(lambda: running.open_requests == 0, "requests are left open upstream")
@@ -84,7 +85,8 @@ async def test_a_chat_and_its_title(tmp_path: Path, model: str, title_first: boo
     def says(body: Body) -> str:
         return TITLE if is_title(body) else counted(1, 20)
 
-    async with one_pool(tmp_path, says, quiet=0.5, tokens_per_second=400) as (served, studio):
+    whole = 'task_history = "whole"'
+    async with one_pool(tmp_path, says, quiet=0.5, server=whole, tokens_per_second=400) as (served, studio):
         chat = chat_body(1, model=model, exchanges=LONG)
         title = title_body(18, model=model)
 

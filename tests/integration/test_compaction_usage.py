@@ -208,7 +208,8 @@ async def test_totals_include_the_calls_of_a_pruning_by_hand(tmp_path: Path) -> 
             assert (response.status, (await response.json())["compacted"]) == (200, True)
         async with served.http.get(f"{served.url}/v1/conversations/{row['id']}") as response:
             shown = await response.json()
-    [order] = orders_of(studio)
-    assert shown["usage"]["pruning"]["total"] == (order.prompt_tokens or 0) + (order.completion_tokens or 0)
+    orders = orders_of(studio)
+    used = sum((order.prompt_tokens or 0) + (order.completion_tokens or 0) for order in orders)
+    assert shown["usage"]["pruning"]["total"] == used > 0
     assert shown["usage"]["total"] > row["usage"]["total"]
-    assert (shown["message_count"], shown["usage"]["pruning"]["steps"]) == (len(history(3)) + 1, 1)
+    assert (shown["message_count"], shown["usage"]["pruning"]["steps"]) == (len(history(3)) + 1, len(orders))

@@ -79,7 +79,6 @@ WRONG: dict[str, tuple[Any, str | None]] = {
     "no message": ({"model": "writer", "messages": []}, "messages"),
     "no role": ({"model": "writer", "messages": [{}]}, "messages[0].role"),
     "tools": ({"model": "writer", "messages": HELLO, "tools": 7}, "tools"),
-    "two answers": ({"model": "writer", "messages": HELLO, "n": 2}, "n"),
 }
 
 

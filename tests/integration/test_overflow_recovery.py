@@ -11,7 +11,7 @@ from chatting import MODEL, RAW_MODEL, calls_of, chunks_of, function_spec, strea
 from outcome import Outcome, chat
 from patient_counting import wait_for_counts
 from serving import Served
-from small_window import ANSWER, WINDOW, history, small_window, turns_of
+from small_window import ANSWER, QUESTION, WINDOW, history, small_window, turns_of
 from spread_variants import spread
 
 from elbowroom.demo import Cut, Error, Reasoning, Reply, Script, SimulatedLMStudio, Text, ToolCall, wording
@@ -206,7 +206,7 @@ async def test_a_prompt_that_is_cut_silently_and_answered_with_a_call(tmp_path: 
         assert not first.fitted
         assert second.fitted
         assert kinds(chunks)[0] == "truncated"
-        assert kinds(chunks).count("truncated") == 1
+        assert kinds(chunks).count("truncated") == 2  # the details, and a line that a chat program shows whole
 
 
 async def test_a_prompt_that_is_cut_silently_and_answered(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ async def test_a_prompt_that_is_cut_silently_and_answered(tmp_path: Path) -> Non
         counted = studio.tokenizer.count_tokens
         studio.count_tokens = lambda messages, tools: min(counted(messages, tools), 500)
         first = chunks_of(await stream_bytes(served, {"model": RAW_MODEL, "messages": CHAT}))
-        assert kinds(first) == ["truncated"]
+        assert kinds(first) == ["truncated", "truncated"]
         second = chunks_of(await stream_bytes(served, {"model": RAW_MODEL, "messages": CHAT}))
         assert "truncated" not in kinds(second)
         last = turns_of(studio)[-1].body
@@ -252,11 +252,11 @@ async def test_an_engine_that_counts_far_more(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", [Script(usage=None), Script(Error(LOST[1])), Script(Cut())])
 async def test_a_tight_window_that_is_filled_to_its_edge(tmp_path: Path, script: Script) -> None:
-    """Where the question alone takes most of the window, what stands before it goes, and it is answered."""
+    """Where the system message alone takes most of the window, what stands between goes, and it is answered."""
     window = 12_000
-    question = {"role": "user", "content": "pier " * 9250}
+    system = {"role": "system", "content": "pier " * 9250}
     async with small_window(tmp_path, Engine(script), window=window) as (served, studio):
-        messages = [*history(20)[:-1], question]
+        messages = [system, *history(20)[1:]]
         tokens = studio.tokenizer.count_tokens(messages, None)
         assert 0.9 * window <= tokens <= window - 1000
         outcome = await ask(served, stream=True, messages=messages)
@@ -264,4 +264,4 @@ async def test_a_tight_window_that_is_filled_to_its_edge(tmp_path: Path, script:
         first, second = turns_of(studio)
         assert first.counted_tokens == tokens
         assert (second.counted_tokens or window) < tokens
-        assert second.body["messages"][-1] == question
+        assert second.body["messages"][-1]["content"] == QUESTION

@@ -16,6 +16,7 @@ from chatting import (
     finish_of,
     stream_bytes,
 )
+from fake_upstream import fake_upstream, says
 from own_tools import own_tool
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
@@ -27,7 +28,7 @@ from task_prompts import FOOT, HEAD, TITLE, title_body, title_order, told
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.task_history import MARK
 from elbowroom.agents.tools.tool import ServerTool
-from elbowroom.demo import Reply, Script, SimulatedLMStudio, SimulatedModel
+from elbowroom.demo import Reply, Script
 from elbowroom.demo.overflow import wording
 
 TASK = {"X-Elbowroom-Task": "title_generation"}
@@ -244,13 +245,13 @@ async def test_an_engine_that_always_refuses(tmp_path: Path) -> None:
 async def test_a_model_without_a_window_is_refused_like_a_chat(tmp_path: Path) -> None:
     """Where the window is not known, nothing is sent unchecked: a task no more than a chat."""
     agents = f'[[agents]]\nid = "writer"\nprovider = "openai"\nmodel = "{MODEL}"\n'
-    async with SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=WINDOW)]) as studio:
-        settings = settings_for(f"{studio.base_url}/v1", kind="openai", provider="manage_context = true", agents=agents)
+    async with fake_upstream({"/v1/models": says({"data": [{"id": MODEL}]})}) as upstream:
+        settings = settings_for(upstream.url, kind="openai", provider="manage_context = true", agents=agents)
         async with serve(tmp_path, settings) as served:
             answers = [await ask_whole(served, body) for body in (title_body(1), chat_body("Hello"))]
             assert [status for status, _ in answers] == [503, 503]
             assert [answer["error"]["code"] for _, answer in answers] == ["window_unknown"] * 2
-            assert studio.chats == []
+            assert not upstream.asked_at("/v1/chat/completions")
 
 
 async def test_a_provider_that_is_passed_through(tmp_path: Path) -> None:

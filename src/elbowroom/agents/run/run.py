@@ -60,6 +60,9 @@ from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.providers.base import whole_characters
 from elbowroom.settings.model import AgentSettings
 
+for _built_late in (Response, ResponseCompletedEvent, ResponseUsage):
+    _built_late.model_rebuild()  # now, in a thread: pydantic would do so at the first use, on the event loop
+
 log = logging.getLogger(__name__)
 SdkAgent: TypeAlias = Agent[None]
 ENDING_SECONDS: Final = 2.0
