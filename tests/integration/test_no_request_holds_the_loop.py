@@ -117,10 +117,9 @@ FORMS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("column", "stream", "manages"), FORMS)
-@pytest.mark.parametrize(
-    "row", [pytest.param(row, marks=() if row == "one frame of 15 MB" else pytest.mark.long) for row in ANSWERS]
-)
+@pytest.mark.parametrize("row", ANSWERS)
 async def test_no_answer_holds_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, column: str, *, stream: bool, manages: bool
 ) -> None:
