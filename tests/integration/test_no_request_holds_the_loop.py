@@ -1,4 +1,4 @@
-"""No request holds the event loop for longer than 50 ms, and no answer much longer, in CPU time of its thread."""
+"""No request and no answer holds the event loop for longer than 50 ms, in CPU time of its thread."""
 
 import gc
 import io
@@ -17,8 +17,6 @@ from watched_loop import WatchedLoop, served_apart
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 
 LONGEST_STALL = 0.05
-LONGEST_OF_ANSWER = 0.075
-"""A frame of 15 MB takes 50 to 57 ms on a machine that is busy with other things."""
 WINDOW = 100_000_000
 CHATS = PATHS["chat"]
 SMALL = b'{"model": "openai/big", "messages": [{"role": "user", "content": "hi"}], "stream": true}'
@@ -137,6 +135,8 @@ async def test_no_answer_holds_the_loop(
     ):
         messages = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 50_000_000}
         asked = {"input": "hi"} if column == "responses" else messages
+        if column == "messages":  # which shows thoughts only to those who ask for them
+            asked |= {"thinking": {"type": "enabled", "budget_tokens": 1024}}
         await send(served.url, "chat", SMALL)  # what the first answer of all loads is no matter of its size
         upstream.answers[CHATS] = streamed(*ANSWERS[row])
         watch(watched)
@@ -146,4 +146,4 @@ async def test_no_answer_holds_the_loop(
             size = sum([len(part) async for part in response.content.iter_any()])
             assert response.status == 200
     assert size > 100_000
-    assert watched.longest < LONGEST_OF_ANSWER
+    assert watched.longest < LONGEST_STALL
