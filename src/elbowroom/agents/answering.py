@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -184,15 +184,23 @@ async def _answerer(target: Target, settings: RunSettings) -> Answerer:
 
 
 def _named(sink: Sink, recorder: TurnRecorder, store: Store) -> Sink:
-    """Return a sink that waits a moment before its first events: these go out with the conversation's id."""
+    """Return a sink that waits a moment before its first events: these go out with the conversation's id.
+
+    They go out at once where a stop ends the waiting: they are recorded, and a part of the answer.
+    """
     has_waited = False
 
     async def sent(events: Sequence[AnswerEvent]) -> None:
         nonlocal has_waited
         if not has_waited:
             has_waited = True
-            await store.ready_for_words()
-            await recorder.is_found()
+            try:
+                await store.ready_for_words()
+                await recorder.is_found()
+            except asyncio.CancelledError:
+                with suppress(Exception):  # of a client that has left
+                    await sink(events)
+                raise
         await sink(events)
 
     return sink if recorder.is_placed and not store.is_opening else sent
