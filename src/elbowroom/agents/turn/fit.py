@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from math import ceil
 from typing import Final
@@ -17,7 +17,7 @@ from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recall import PRUNED, SHORTENED, Recall, Written
 from elbowroom.agents.turn.room import cut_results, overflow_error, smallest_of, tight_notice
-from elbowroom.context.budget import Budget, Compact, Decision, Measure, Refuse, Send, least_room
+from elbowroom.context.budget import Compact, Decision, Measure, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.ledger import is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
@@ -361,25 +361,9 @@ async def decide(
     is_large = (must_shrink or tells_tight) and occupied > budget.window // 2
     matters = occupied >= budget.trigger or is_large or (must_shrink and is_stopped)
     fixed = await counter.prompt(await smallest_of(messages)) if matters else 0
-    decision = manager.before_request(Measure(prompt, fixed))
-    if isinstance(decision, Refuse) or not (must_shrink or is_stopped):
-        return decision
-    return _with_room(decision, occupied, fixed, budget, must_shrink=must_shrink, is_stopped=is_stopped)
-
-
-def _with_room(
-    decision: Send | Compact, occupied: int, fixed: int, budget: Budget, *, must_shrink: bool, is_stopped: bool
-) -> Decision:
-    """Return the decision for a history that has to shrink, or whose answer needs room to go on."""
-    least = budget.occupied(fixed)
-    target = budget.target_in_answer(fixed) if is_stopped else budget.target(least)
-    if isinstance(decision, Send):
-        return Compact(target, is_tight=decision.is_tight) if must_shrink and occupied > target else decision
-    if not is_stopped:
-        return decision
-    target = min(target, decision.target)
-    asks_pruner = decision.asks_pruner and target - least >= least_room(budget)
-    return replace(decision, target=target, asks_pruner=asks_pruner)
+    measure = Measure(prompt, fixed)
+    decision = manager.before_request(measure)
+    return manager.with_room(decision, measure, must_shrink=must_shrink, is_stopped=is_stopped)
 
 
 async def by_hand(

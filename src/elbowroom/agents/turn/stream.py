@@ -1,7 +1,6 @@
 """Reads the replies of models: sends a request, gathers what comes, and hands each piece of an answer to the client."""
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
@@ -37,9 +36,6 @@ EARLY: Final = 2
 URGENT: Final = 4
 """Where that was refused it asks again when one quarter is left, and stops if it is refused once more."""
 AT_THE_END: Final = (Finished, UsageReport)
-BLANKS: Final = re.compile(r"\s++")
-LONGEST_WORD: Final = 32
-"""An answer that has to stop goes on for at most so many characters to the end of a word."""
 
 
 class StreamWatch:
@@ -68,7 +64,6 @@ class StreamWatch:
         self._uncounted: list[str] = []
         self._text = [said]
         self._finder: StopFinder | None = None
-        self._beyond = 0
 
     @property
     def generated(self) -> int:
@@ -99,22 +94,11 @@ class StreamWatch:
             self._finder = StopFinder("".join(self._text))
         place = self._finder.feed(text)
         if verdict == "stop now" and place is None:
-            place = self._end_of_word(text)
+            place = self._finder.end_of_word(text, waits=not self.lacks_room)
         if verdict == "go on" or place is None:
             return text
         self.is_stopped = True
         return text[:place]
-
-    def _end_of_word(self, text: str) -> int | None:
-        """Return after how many characters of a piece the next word can begin; None where the word may end soon.
-
-        A model that goes on in the middle of a word, or before a blank, loses letters or the blank. Where others leave
-        no room the answer stops at once.
-        """
-        self._beyond += len(text)
-        if blanks := BLANKS.search(text):
-            return blanks.end()
-        return len(text) if self.lacks_room or self._beyond > LONGEST_WORD else None
 
     def pass_thought(self, text: str) -> None:
         """Look at a piece of the model's thinking, which may stop after any line."""
