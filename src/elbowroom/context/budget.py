@@ -18,6 +18,8 @@ LEAST_RESERVE = 1000
 DEFAULT_THRESHOLD = 0.8
 
 LEAST_ROOM_FOR_SUMMARY = 200
+SHARE_BEFORE_REST = 4
+"""An answer goes on beside one part in so many of the room that what cannot be freed leaves it; the rest is its own."""
 
 LEAST_GAIN = 1000
 LEAST_GAIN_SHARE = 10  # one part in ten of the size before
@@ -67,6 +69,13 @@ class Budget:
         It is below the trigger wherever the fixed cost is, so that the next turn does not compact again.
         """
         return max(self._share(TARGET_RATIO), (fixed + self.trigger) // 2)
+
+    def target_in_answer(self, fixed: int) -> int:
+        """Return the size to reach before a stopped answer goes on, so that most of the room is for what is left of it.
+
+        `fixed` is the prompt that no compaction can make smaller, without reserve.
+        """
+        return self.occupied(fixed + max(0, self.stop_at - fixed) // SHARE_BEFORE_REST)
 
     @property
     def stop_at(self) -> int:

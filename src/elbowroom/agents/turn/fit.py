@@ -99,6 +99,7 @@ class PromptFit:
             self.manager,
             must_shrink=must_shrink,
             tells_tight=self._is_new_conversation,
+            is_stopped=self.history.is_stopped,
         )
 
     async def tell_if_tight(self, decision: Decision, model: str) -> None:
@@ -346,22 +347,23 @@ async def decide(
     *,
     must_shrink: bool = False,
     tells_tight: bool = False,
+    is_stopped: bool = False,
 ) -> Decision:
     """Return what to do with a history; with `must_shrink` it needs room even below the trigger.
 
-    The fixed cost, a second count, is measured only where the decision depends on it, or with `tells_tight` whether
-    most of the window is taken by it.
+    Where it ends with an answer that `is_stopped`, most of the room has to be free for the rest of that. The fixed
+    cost, a second count, is measured only where the decision depends on it, or with `tells_tight` whether most of the
+    window is taken by it.
     """
     budget = manager.budget
     prompt = await counter.prompt(messages)
     occupied = budget.occupied(prompt)
-    matters = occupied >= budget.trigger or ((must_shrink or tells_tight) and occupied > budget.window // 2)
+    is_large = (must_shrink or tells_tight) and occupied > budget.window // 2
+    matters = occupied >= budget.trigger or is_large or (must_shrink and is_stopped)
     fixed = await counter.prompt(await smallest_of(messages)) if matters else 0
-    decision = manager.before_request(Measure(prompt, fixed))
-    target = budget.target(budget.occupied(fixed))
-    if must_shrink and isinstance(decision, Send) and occupied > target:
-        return Compact(target, is_tight=decision.is_tight)
-    return decision
+    measure = Measure(prompt, fixed)
+    decision = manager.before_request(measure)
+    return manager.with_room(decision, measure, must_shrink=must_shrink, is_stopped=is_stopped)
 
 
 async def by_hand(

@@ -27,7 +27,7 @@ from elbowroom.tokens.files import StreamCounter
 
 log = logging.getLogger(__name__)
 PIECES_OF_WINDOW: Final = 8
-PIECES_OF_ROOM, LEAST_PIECE = 3, 64
+PIECES_OF_ROOM, LEAST_PIECE = 8, 64
 THOUGHTS_KEPT: Final = 1500  # characters
 FULL: Final = "ask it to go on, or load the model with more context. Its {window:,} tokens are full."
 AT_LIMIT: Final = "ask it to go on, or raise max_restarts ({most}). {freed:,} of {window:,} tokens can go."

@@ -93,10 +93,12 @@ class StreamWatch:
         if self._finder is None:
             self._finder = StopFinder("".join(self._text))
         place = self._finder.feed(text)
-        if verdict == "go on" or (verdict == "stop at a good place" and place is None):
+        if verdict == "stop now" and place is None:
+            place = self._finder.end_of_word(text, waits=not self.lacks_room)
+        if verdict == "go on" or place is None:
             return text
         self.is_stopped = True
-        return text if place is None else text[:place]
+        return text[:place]
 
     def pass_thought(self, text: str) -> None:
         """Look at a piece of the model's thinking, which may stop after any line."""
