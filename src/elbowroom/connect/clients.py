@@ -1,25 +1,88 @@
-"""The chat programs that `elbowroom connect` knows, and what each of them needs: one table for all who tell of them."""
+"""The programs that `elbowroom connect` knows, and what each of them is told: one table for all who tell of them."""
 
+import json
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, Literal
 
 USER_HEADERS: Final = MappingProxyType({"X-Elbowroom-User": "{{USER_ID}}"})
 """What Open WebUI sends besides where several people use it."""
+ANSWER_SHARE: Final = 5
+MOST_OUTPUT: Final = 16_384
+"""An answer may take a fifth of the window, which is what compaction keeps free by default, up to this many tokens."""
+Kind = Literal["json", "toml", "yaml", "sh", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a person has chosen: elbowroom's address without a path, its token, a model and its window in tokens."""
+
+    address: str
+    token: str
+    model: str
+    window: int
+
+    @property
+    def output(self) -> int:
+        """Return the tokens that an answer may take."""
+        return min(self.window // ANSWER_SHARE, MOST_OUTPUT)
+
+    def filled(self, text: str) -> str:
+        """Return a text of the table with the choice in it, escaped for a string in double quotes."""
+        names = {"address": self.address, "token": self.token, "model": self.model}
+        quoted = {name: json.dumps(value, ensure_ascii=False)[1:-1] for name, value in names.items()}
+        return string.Template(text).safe_substitute(quoted, window=self.window, output=self.output)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a program is told in one of its files, with `$address`, `$token`, `$model`, `$window` and `$output` in it.
+
+    `folder` is where the file usually is, and `variable` the environment's name for another one. Of the file's names
+    the first one that is there counts, else the first of all. Without a name, a person types it into a form.
+    """
+
+    kind: Kind
+    text: str
+    folder: str = ""
+    names: tuple[str, ...] = ()
+    variable: str = ""
+
+    @property
+    def place(self) -> str:
+        """Return the file as people write it."""
+        return f"{self.folder}/{self.names[0]}" if self.names else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A chat program: the name of the command's argument and its own, and what it sends with each request.
+    """A program: the name of the command's argument and its own, and what it is told.
 
-    `path` follows the address of elbowroom in what the program is told.
+    `is_written` tells whether the command can write it; `then` is what to do afterwards. `path` follows the address of
+    elbowroom in what the program is told, `headers` is what it sends with each request.
     """
 
     id: str
     name: str
+    parts: tuple[Part, ...] = ()
+    is_written: bool = False
+    then: str = ""
     path: str = "/v1"
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as the page reads it."""
+        parts = [{"kind": part.kind, "place": part.place, "text": part.text} for part in self.parts]
+        return {
+            "id": self.id,
+            "name": self.name,
+            "parts": parts,
+            "written": self.is_written,
+            "then": self.then,
+            "headers": dict(self.headers),
+        }
 
 
 OPEN_WEBUI: Final = Client(
@@ -34,5 +97,338 @@ OPEN_WEBUI: Final = Client(
         }
     ),
 )
-CLIENTS: Final = {client.id: client for client in (OPEN_WEBUI,)}
+CLAUDE_CODE: Final = Client(
+    "claude-code",
+    "Claude Code",
+    (
+        Part(
+            "json",
+            """\
+{
+  "env": {
+    "ANTHROPIC_BASE_URL": "$address",
+    "ANTHROPIC_AUTH_TOKEN": "$token",
+    "ANTHROPIC_MODEL": "$model",
+    "ANTHROPIC_DEFAULT_OPUS_MODEL": "$model",
+    "ANTHROPIC_DEFAULT_SONNET_MODEL": "$model",
+    "ANTHROPIC_DEFAULT_HAIKU_MODEL": "$model",
+    "CLAUDE_CODE_MAX_CONTEXT_TOKENS": "$window",
+    "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "$output",
+    "DISABLE_AUTO_COMPACT": "1",
+    "CLAUDE_CODE_BLOCKING_LIMIT_OVERRIDE": "100000000",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"
+  }
+}""",
+            "~/.claude",
+            ("settings.json",),
+            "CLAUDE_CONFIG_DIR",
+        ),
+    ),
+    is_written=True,
+    then="Start it with: claude. Its own compaction is switched off: it keeps 33,000 tokens free for itself, which is "
+    "more than small windows have. elbowroom compacts in its place.",
+)
+CODEX: Final = Client(
+    "codex",
+    "Codex",
+    (
+        Part(
+            "toml",
+            """\
+model = "$model"
+model_provider = "elbowroom"
+model_context_window = $window
+model_auto_compact_token_limit = $window
+
+[model_providers.elbowroom]
+name = "elbowroom"
+base_url = "$address/v1"
+wire_api = "responses"
+experimental_bearer_token = "$token"
+stream_idle_timeout_ms = 3600000""",
+            "~/.codex",
+            ("config.toml",),
+            "CODEX_HOME",
+        ),
+    ),
+    is_written=True,
+    then="Start it with: codex",
+)
+OPENCODE: Final = Client(
+    "opencode",
+    "opencode",
+    (
+        Part(
+            "json",
+            """\
+{
+  "$schema": "https://opencode.ai/config.json",
+  "model": "elbowroom/$model",
+  "small_model": "elbowroom/$model",
+  "provider": {
+    "elbowroom": {
+      "npm": "@ai-sdk/openai-compatible",
+      "name": "elbowroom",
+      "options": {
+        "baseURL": "$address/v1",
+        "apiKey": "$token",
+        "timeout": false
+      },
+      "models": {
+        "$model": {
+          "name": "$model",
+          "tool_call": true,
+          "limit": {
+            "context": $window,
+            "output": $output
+          }
+        }
+      }
+    }
+  }
+}""",
+            "~/.config",
+            ("opencode/opencode.json", "opencode/opencode.jsonc"),
+            "XDG_CONFIG_HOME",
+        ),
+    ),
+    is_written=True,
+    then="Start it with: opencode",
+)
+PI: Final = Client(
+    "pi",
+    "pi",
+    (
+        Part(
+            "json",
+            """\
+{
+  "providers": {
+    "elbowroom": {
+      "baseUrl": "$address/v1",
+      "api": "openai-completions",
+      "apiKey": "$token",
+      "compat": {
+        "sendSessionAffinityHeaders": true
+      },
+      "models": [
+        {
+          "id": "$model",
+          "contextWindow": $window,
+          "maxTokens": $output
+        }
+      ]
+    }
+  }
+}""",
+            "~/.pi/agent",
+            ("models.json",),
+            "PI_CODING_AGENT_DIR",
+        ),
+        Part(
+            "json",
+            """\
+{
+  "defaultProvider": "elbowroom",
+  "defaultModel": "$model",
+  "compaction": {
+    "reserveTokens": $output
+  }
+}""",
+            "~/.pi/agent",
+            ("settings.json",),
+            "PI_CODING_AGENT_DIR",
+        ),
+    ),
+    is_written=True,
+    then="Start it with: pi",
+)
+CRUSH: Final = Client(
+    "crush",
+    "Crush",
+    (
+        Part(
+            "json",
+            """\
+{
+  "providers": {
+    "elbowroom": {
+      "name": "elbowroom",
+      "type": "openai-compat",
+      "base_url": "$address/v1",
+      "api_key": "$token",
+      "models": [
+        {
+          "id": "$model",
+          "name": "$model",
+          "context_window": $window,
+          "default_max_tokens": $output
+        }
+      ]
+    }
+  }
+}""",
+            "~/.config/crush",
+            ("crush.json",),
+        ),
+    ),
+    then="Start it with: crush, and choose the model there.",
+)
+QWEN_CODE: Final = Client(
+    "qwen-code",
+    "Qwen Code",
+    (
+        Part(
+            "json",
+            """\
+{
+  "env": {
+    "ELBOWROOM_KEY": "$token"
+  },
+  "security": {
+    "auth": {
+      "selectedType": "openai"
+    }
+  },
+  "model": {
+    "name": "$model"
+  },
+  "modelProviders": {
+    "openai": [
+      {
+        "id": "$model",
+        "name": "elbowroom",
+        "baseUrl": "$address/v1",
+        "envKey": "ELBOWROOM_KEY",
+        "generationConfig": {
+          "contextWindowSize": $window,
+          "samplingParams": {
+            "max_tokens": $output
+          }
+        }
+      }
+    ]
+  }
+}""",
+            "~/.qwen",
+            ("settings.json",),
+        ),
+    ),
+    then="Start it with: qwen",
+)
+CLINE: Final = Client(
+    "cline",
+    "Cline",
+    (
+        Part(
+            "text",
+            """\
+API Provider: OpenAI Compatible
+Base URL: $address/v1
+API Key: $token
+Model ID: $model
+Context Window Size: $window
+Max Output Tokens: $output""",
+        ),
+    ),
+    then="These are fields of its settings; the last two are under Model Configuration.",
+)
+CONTINUE: Final = Client(
+    "continue",
+    "Continue",
+    (
+        Part(
+            "yaml",
+            """\
+name: elbowroom
+version: 1.0.0
+schema: v1
+models:
+  - name: elbowroom
+    provider: openai
+    model: "$model"
+    apiBase: "$address/v1"
+    apiKey: "$token"
+    roles: [chat, edit, apply]
+    capabilities: [tool_use]
+    defaultCompletionOptions:
+      contextLength: $window
+      maxTokens: $output""",
+            "~/.continue",
+            ("config.yaml",),
+        ),
+    ),
+    then="Where the file has models already, add the last entry to them.",
+)
+AIDER: Final = Client(
+    "aider",
+    "aider",
+    (
+        Part(
+            "yaml",
+            """\
+model: "openai/$model"
+openai-api-base: "$address/v1"
+openai-api-key: "$token\"""",
+            "~",
+            (".aider.conf.yml",),
+        ),
+        Part(
+            "json",
+            """\
+{
+  "openai/$model": {
+    "litellm_provider": "openai",
+    "mode": "chat",
+    "max_input_tokens": $window,
+    "max_output_tokens": $output,
+    "max_tokens": $output,
+    "input_cost_per_token": 0,
+    "output_cost_per_token": 0
+  }
+}""",
+            "~",
+            (".aider.model.metadata.json",),
+        ),
+    ),
+    then="Start it with: aider",
+)
+ZED: Final = Client(
+    "zed",
+    "Zed",
+    (
+        Part(
+            "json",
+            """\
+{
+  "language_models": {
+    "openai_compatible": {
+      "elbowroom": {
+        "api_url": "$address/v1",
+        "available_models": [
+          {
+            "name": "$model",
+            "display_name": "$model",
+            "max_tokens": $window,
+            "max_output_tokens": $output,
+            "capabilities": {
+              "tools": true,
+              "images": false
+            }
+          }
+        ]
+      }
+    }
+  }
+}""",
+            "~/.config/zed",
+            ("settings.json",),
+        ),
+        Part("sh", 'export ELBOWROOM_API_KEY="$token"'),
+    ),
+    then="Zed takes no key from its settings: enter it in its AI settings, or set the variable before it starts.",
+)
+AGENTS: Final = (CLAUDE_CODE, CODEX, OPENCODE, PI, CRUSH, QWEN_CODE, CLINE, CONTINUE, AIDER, ZED)
+"""The coding agents, each of which is told a model and its window."""
+CLIENTS: Final = {client.id: client for client in (OPEN_WEBUI, *AGENTS)}
 """All of them, by the argument of the command."""
