@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from elbowroom.connect.clients import Choice, Client
+from elbowroom.connect.clients import Client
 from elbowroom.connect.files import ClientFile
 from elbowroom.connect.kept import Records
-from elbowroom.connect.models import chosen_model
+from elbowroom.connect.models import Choice, chosen_model
 from elbowroom.errors import ElbowroomError
 
 YOUR_TOKEN: Final = "YOUR_TOKEN"  # noqa: S105  # what a person replaces

@@ -1,7 +1,6 @@
 """The programs that `elbowroom connect` knows, and what each of them is told: one table for all who tell of them."""
 
 import json
-import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -16,32 +15,12 @@ Kind = Literal["json", "toml", "yaml", "sh", "text"]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What a person has chosen: elbowroom's address without a path, its token, a model and its window in tokens."""
-
-    address: str
-    token: str
-    model: str
-    window: int
-
-    @property
-    def output(self) -> int:
-        """Return the tokens that an answer may take."""
-        return min(self.window // ANSWER_SHARE, MOST_OUTPUT)
-
-    def filled(self, text: str) -> str:
-        """Return a text of the table with the choice in it, escaped for a string in double quotes."""
-        names = {"address": self.address, "token": self.token, "model": self.model}
-        quoted = {name: json.dumps(value, ensure_ascii=False)[1:-1] for name, value in names.items()}
-        return string.Template(text).safe_substitute(quoted, window=self.window, output=self.output)
-
-
-@dataclass(frozen=True, slots=True)
 class Part:
     """What a program is told in one of its files, with `$address`, `$token`, `$model`, `$window` and `$output` in it.
 
     `folder` is where the file usually is, and `variable` the environment's name for another one. Of the file's names
-    the first one that is there counts, else the first of all. Without a name, a person types it into a form.
+    the first one that is there counts, else the first of all. Without a name, a person types it into a form, as `about`
+    tells; `label` is what the text is called there. `$docker` is the address as programs in Docker reach it.
     """
 
     kind: Kind
@@ -49,6 +28,8 @@ class Part:
     folder: str = ""
     names: tuple[str, ...] = ()
     variable: str = ""
+    about: str = ""
+    label: str = ""
 
     @property
     def place(self) -> str:
@@ -74,28 +55,57 @@ class Client:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as the page reads it."""
-        parts = [{"kind": part.kind, "place": part.place, "text": part.text} for part in self.parts]
-        return {
-            "id": self.id,
-            "name": self.name,
-            "parts": parts,
-            "written": self.is_written,
-            "then": self.then,
-            "headers": dict(self.headers),
-        }
+        parts = [
+            {
+                "about": part.about or (f"In {part.place}:" if part.place else "Set:"),
+                "label": part.label or part.place or self.name,
+                "text": part.text,
+            }
+            for part in self.parts
+        ]
+        return {"id": self.id, "name": self.name, "parts": parts, "is_written": self.is_written, "then": self.then}
 
 
+WEBUI_HEADERS: Final = MappingProxyType(
+    {
+        "X-Conversation-Id": "{{CHAT_ID}}",
+        "X-Elbowroom-Message-Id": "{{MESSAGE_ID}}",
+        "X-Elbowroom-Parent-Id": "{{USER_MESSAGE_PARENT_ID}}",
+        "X-Elbowroom-Task": "{{TASK}}",
+    }
+)
 OPEN_WEBUI: Final = Client(
     "open-webui",
     "Open WebUI",
-    headers=MappingProxyType(
-        {
-            "X-Conversation-Id": "{{CHAT_ID}}",
-            "X-Elbowroom-Message-Id": "{{MESSAGE_ID}}",
-            "X-Elbowroom-Parent-Id": "{{USER_MESSAGE_PARENT_ID}}",
-            "X-Elbowroom-Task": "{{TASK}}",
-        }
+    (
+        Part(
+            "text",
+            "$address/v1",
+            about="Admin Panel, Settings, Connections: add an OpenAI API connection with this URL.",
+            label="URL for Open WebUI",
+        ),
+        Part(
+            "text",
+            "$docker/v1",
+            about="In Docker on this computer with this one:",
+            label="URL for Open WebUI in Docker",
+        ),
+        Part(
+            "json",
+            json.dumps(dict(WEBUI_HEADERS), indent=2),
+            about="Edit the connection and paste this as its headers. Chats then keep their gauge, and titles never "
+            f"wait in front of them. Where several people use it, add {json.dumps(dict(USER_HEADERS))[1:-1]}.",
+            label="headers",
+        ),
+        Part(
+            "sh",
+            """DEFAULT_MODEL_METADATA='{"capabilities":{"builtin_tools":false,"usage":true}}'""",
+            about="Its built-in tools take 5,000 to 6,400 tokens of every chat. With small windows switch them off: "
+            "Capabilities of the model, or for all in its environment:",
+            label="environment setting",
+        ),
     ),
+    headers=WEBUI_HEADERS,
 )
 CLAUDE_CODE: Final = Client(
     "claude-code",
@@ -125,8 +135,8 @@ CLAUDE_CODE: Final = Client(
         ),
     ),
     is_written=True,
-    then="Start it with: claude. Its own compaction is switched off: it keeps 33,000 tokens free for itself, which is "
-    "more than small windows have. elbowroom compacts in its place.",
+    then="Start it with: claude. Its own compaction is switched off, since what it keeps free is more than a small "
+    "window has; elbowroom compacts in its place.",
 )
 CODEX: Final = Client(
     "codex",
@@ -169,20 +179,9 @@ OPENCODE: Final = Client(
     "elbowroom": {
       "npm": "@ai-sdk/openai-compatible",
       "name": "elbowroom",
-      "options": {
-        "baseURL": "$address/v1",
-        "apiKey": "$token",
-        "timeout": false
-      },
+      "options": {"baseURL": "$address/v1", "apiKey": "$token", "timeout": false},
       "models": {
-        "$model": {
-          "name": "$model",
-          "tool_call": true,
-          "limit": {
-            "context": $window,
-            "output": $output
-          }
-        }
+        "$model": {"name": "$model", "tool_call": true, "limit": {"context": $window, "output": $output}}
       }
     }
   }
@@ -208,15 +207,9 @@ PI: Final = Client(
       "baseUrl": "$address/v1",
       "api": "openai-completions",
       "apiKey": "$token",
-      "compat": {
-        "sendSessionAffinityHeaders": true
-      },
+      "compat": {"sendSessionAffinityHeaders": true},
       "models": [
-        {
-          "id": "$model",
-          "contextWindow": $window,
-          "maxTokens": $output
-        }
+        {"id": "$model", "contextWindow": $window, "maxTokens": $output}
       ]
     }
   }
@@ -231,9 +224,7 @@ PI: Final = Client(
 {
   "defaultProvider": "elbowroom",
   "defaultModel": "$model",
-  "compaction": {
-    "reserveTokens": $output
-  }
+  "compaction": {"reserveTokens": $output}
 }""",
             "~/.pi/agent",
             ("settings.json",),
@@ -258,12 +249,7 @@ CRUSH: Final = Client(
       "base_url": "$address/v1",
       "api_key": "$token",
       "models": [
-        {
-          "id": "$model",
-          "name": "$model",
-          "context_window": $window,
-          "default_max_tokens": $output
-        }
+        {"id": "$model", "name": "$model", "context_window": $window, "default_max_tokens": $output}
       ]
     }
   }
@@ -282,17 +268,9 @@ QWEN_CODE: Final = Client(
             "json",
             """\
 {
-  "env": {
-    "ELBOWROOM_KEY": "$token"
-  },
-  "security": {
-    "auth": {
-      "selectedType": "openai"
-    }
-  },
-  "model": {
-    "name": "$model"
-  },
+  "env": {"ELBOWROOM_KEY": "$token"},
+  "security": {"auth": {"selectedType": "openai"}},
+  "model": {"name": "$model"},
   "modelProviders": {
     "openai": [
       {
@@ -300,12 +278,7 @@ QWEN_CODE: Final = Client(
         "name": "elbowroom",
         "baseUrl": "$address/v1",
         "envKey": "ELBOWROOM_KEY",
-        "generationConfig": {
-          "contextWindowSize": $window,
-          "samplingParams": {
-            "max_tokens": $output
-          }
-        }
+        "generationConfig": {"contextWindowSize": $window, "samplingParams": {"max_tokens": $output}}
       }
     ]
   }
@@ -411,10 +384,7 @@ ZED: Final = Client(
             "display_name": "$model",
             "max_tokens": $window,
             "max_output_tokens": $output,
-            "capabilities": {
-              "tools": true,
-              "images": false
-            }
+            "capabilities": {"tools": true, "images": false}
           }
         ]
       }
@@ -432,3 +402,32 @@ AGENTS: Final = (CLAUDE_CODE, CODEX, OPENCODE, PI, CRUSH, QWEN_CODE, CLINE, CONT
 """The coding agents, each of which is told a model and its window."""
 CLIENTS: Final = {client.id: client for client in (OPEN_WEBUI, *AGENTS)}
 """All of them, by the argument of the command."""
+
+
+def _plugin(name: str, about: str, path: str = "/v1") -> Client:
+    """Return a plugin of Obsidian, which takes an address in a form of its own."""
+    part = Part("text", f"$address{path}", about=about, label=f"address for {name}")
+    return Client(name.partition(" (")[0].lower().replace(" ", "-"), name, (part,))
+
+
+PLUGINS: Final = (
+    _plugin("Copilot", "Add a custom model, provider “OpenAI format”. With “Enable CORS” answers come in one piece."),
+    _plugin("Smart Composer", "Provider “LM Studio”, which adds /v1 by itself. Model IDs are typed by hand.", ""),
+    _plugin("Smart Composer, OpenAI compatible", "Provider “OpenAI compatible”."),
+    _plugin("AI Providers (for Local GPT)", "Provider “OpenAI”."),
+    _plugin("Smart Connections", "Custom API, OpenAI format.", "/v1/chat/completions"),
+    _plugin("Text Generator", "“OpenAI Chat” with its own base path. The custom provider does not stream."),
+    _plugin("BMO Chatbot", "REST API URL, in its settings."),
+    _plugin("SystemSculpt", "Add a custom provider."),
+)
+
+
+def table() -> dict[str, Any]:
+    """Return all of it as the page reads it."""
+    return {
+        "webui": OPEN_WEBUI.as_json(),
+        "agents": [client.as_json() for client in AGENTS],
+        "plugins": [client.as_json() for client in PLUGINS],
+        "answer_share": ANSWER_SHARE,
+        "most_output": MOST_OUTPUT,
+    }

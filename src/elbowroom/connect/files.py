@@ -140,8 +140,8 @@ def _with_toml(text: str, new: str) -> str:
     import tomlkit
 
     document = tomlkit.parse(text)
-    _merge(document, tomlkit.parse(new))
-    changed = document.as_string()
+    _merge(document, tomlkit.parse(f"{new}\n\n"))  # a blank line before the table that may follow
+    changed = document.as_string().rstrip("\r\n") + "\n"
     if tomllib.loads(changed) != _merge(tomllib.loads(text), tomllib.loads(new)):
         raise ValueError("its tables are in an order in which nothing can be added safely")
     return re.sub(r"(?<!\r)\n", "\r\n", changed) if "\r\n" in text else changed

@@ -1,17 +1,40 @@
-"""Asks a running elbowroom for a model and the window that it has."""
+"""What a person has chosen for a program: a model of a running elbowroom, which is asked for the window."""
 
 import http.client
 import json
+import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from elbowroom.connect.clients import ANSWER_SHARE, MOST_OUTPUT
 from elbowroom.errors import ElbowroomError
 
 PATIENCE_SECONDS: Final = 10.0
 MODELS: Final = "/v1/models"
 Ask = Callable[[Sequence[str]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a person has chosen: elbowroom's address without a path, its token, a model and its window in tokens."""
+
+    address: str
+    token: str
+    model: str
+    window: int
+
+    @property
+    def output(self) -> int:
+        """Return the tokens that an answer may take."""
+        return min(self.window // ANSWER_SHARE, MOST_OUTPUT)
+
+    def filled(self, text: str) -> str:
+        """Return a text of the table with the choice in it, escaped for a string in double quotes."""
+        names = {"address": self.address, "token": self.token, "model": self.model}
+        quoted = {name: json.dumps(value, ensure_ascii=False)[1:-1] for name, value in names.items()}
+        return string.Template(text).safe_substitute(quoted, window=self.window, output=self.output)
 
 
 @dataclass(frozen=True, slots=True)
