@@ -75,7 +75,7 @@ def _show(client: Client, files: Sequence[ClientFile], choice: Choice) -> Iterat
     if choice.token == YOUR_TOKEN:
         yield f"{YOUR_TOKEN} stands for the token of your settings."
     if client.is_written:
-        yield f"Nothing is written yet. This writes it, and keeps your file: elbowroom connect {client.id} --write"
+        yield "Nothing is written yet. The same command with --write writes it, and keeps your file as it was."
     else:
         yield client.then
 

@@ -12,6 +12,7 @@ REST_OF_LINE: Final = re.compile(r"[ \t]*(?://[^\r\n]*)?(?=\r?\n)")
 FIRST_INDENT: Final = re.compile(r"\n([ \t]+)\S")
 BYTE_ORDER_MARK: Final = "\ufeff"
 IDENTITY: Final = "id"
+MISSING: Final = object()
 
 
 @dataclass(slots=True)
@@ -31,7 +32,8 @@ class Node:
 def with_values(text: str, values: Mapping[str, Any]) -> str:
     """Return the text of a JSON object with these values merged in, comments and trailing commas allowed.
 
-    Objects are merged; lists are merged by the `id` of their objects. Raises ValueError, which names the line.
+    Objects are merged, and so are lists: objects in them by their `id`, other items are added once. Raises ValueError,
+    which names the line.
     """
     mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
     text = text.removeprefix(mark)
@@ -56,19 +58,27 @@ def parsed(text: str) -> Node:
 def _leaves(old: Any, new: Any, path: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], Any]]:
     """Return what differs, each with the path at which it is set."""
     if isinstance(old, dict) and isinstance(new, Mapping):
-        return [leaf for key, value in new.items() for leaf in _leaves(old.get(key), value, (*path, key))]
+        return [leaf for key, value in new.items() for leaf in _leaves(old.get(key, MISSING), value, (*path, key))]
     if isinstance(old, list) and isinstance(new, list):
         places = [_place_of(old, item, number) for number, item in enumerate(new)]
-        found = [old[place] if place < len(old) else None for place in places]
+        found = [old[place] if place < len(old) else MISSING for place in places]
         return [leaf for at, item in enumerate(new) for leaf in _leaves(found[at], item, (*path, places[at]))]
-    return [] if old == new and isinstance(old, type(new)) else [(path, new)]
+    return [] if _is_same(old, new) else [(path, new)]
 
 
 def _place_of(old: list[Any], item: Any, number: int) -> int:
-    """Return the place of the object with the same id, or one after the end."""
-    wanted = item.get(IDENTITY) if isinstance(item, Mapping) else None
-    named = [isinstance(known, dict) and wanted is not None and known.get(IDENTITY) == wanted for known in old]
-    return named.index(True) if True in named else len(old) + number
+    """Return the place of the same item or of the object with the same id, else one after the end."""
+    name = item.get(IDENTITY) if isinstance(item, Mapping) else None
+    is_it = [
+        _is_same(known, item) or (name is not None and isinstance(known, dict) and known.get(IDENTITY) == name)
+        for known in old
+    ]
+    return is_it.index(True) if True in is_it else len(old) + number
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    """Tell whether two values are one in JSON, where 1 is not true."""
+    return old is not MISSING and json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True)
 
 
 def _with_value(text: str, path: tuple[Any, ...], value: Any) -> str:
