@@ -68,7 +68,7 @@ def _show(client: Client, files: Sequence[ClientFile], choice: Choice) -> Iterat
     places = iter(files)
     for part in client.parts:
         yield ""
-        yield f"{'Goes into' if client.is_written else 'Put into'} {next(places).path}:" if part.names else "Set:"
+        yield f"In {next(places).path}:" if part.names else part.said
         yield ""
         yield choice.filled(part.text)
     yield ""

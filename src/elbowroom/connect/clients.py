@@ -36,6 +36,11 @@ class Part:
         """Return the file as people write it."""
         return f"{self.folder}/{self.names[0]}" if self.names else ""
 
+    @property
+    def said(self) -> str:
+        """Return what to do with the text."""
+        return self.about or f"In {self.place}:"
+
 
 @dataclass(frozen=True, slots=True)
 class Client:
@@ -56,11 +61,7 @@ class Client:
     def as_json(self) -> dict[str, Any]:
         """Return it as the page reads it."""
         parts = [
-            {
-                "about": part.about or (f"In {part.place}:" if part.place else "Set:"),
-                "label": part.label or part.place or self.name,
-                "text": part.text,
-            }
+            {"about": part.said, "label": part.label or part.place or self.name, "text": part.text}
             for part in self.parts
         ]
         return {"id": self.id, "name": self.name, "parts": parts, "is_written": self.is_written, "then": self.then}
@@ -302,9 +303,17 @@ API Key: $token
 Model ID: $model
 Context Window Size: $window
 Max Output Tokens: $output""",
+            about="In the settings of its extension, the last two under Model Configuration:",
+            label="fields of Cline",
+        ),
+        Part(
+            "sh",
+            'cline auth --provider openai-compatible --baseurl "$address/v1" --apikey "$token" --modelid "$model"',
+            about="In a terminal, for its command line:",
+            label="command of Cline",
         ),
     ),
-    then="These are fields of its settings; the last two are under Model Configuration.",
+    then="Start it with: cline, or open it in the editor.",
 )
 CONTINUE: Final = Client(
     "continue",
@@ -394,9 +403,13 @@ ZED: Final = Client(
             "~/.config/zed",
             ("settings.json",),
         ),
-        Part("sh", 'export ELBOWROOM_API_KEY="$token"'),
+        Part(
+            "sh",
+            'export ELBOWROOM_API_KEY="$token"',
+            about="Zed takes no key from its settings: enter it in its AI settings, or set this before it starts:",
+        ),
     ),
-    then="Zed takes no key from its settings: enter it in its AI settings, or set the variable before it starts.",
+    then="Choose the model in Zed's agent panel.",
 )
 AGENTS: Final = (CLAUDE_CODE, CODEX, OPENCODE, PI, CRUSH, QWEN_CODE, CLINE, CONTINUE, AIDER, ZED)
 """The coding agents, each of which is told a model and its window."""
