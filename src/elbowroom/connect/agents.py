@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from elbowroom.connect.clients import Client
-from elbowroom.connect.files import ClientFile
-from elbowroom.connect.kept import Records
+from elbowroom.connect.client import Client
+from elbowroom.connect.files import ClientFile, Records
 from elbowroom.connect.models import Choice, chosen_model
 from elbowroom.errors import ElbowroomError
 

@@ -1,72 +1,16 @@
 """The programs that `elbowroom connect` knows, and what each of them is told: one table for all who tell of them."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final
+
+from elbowroom.connect.client import Client, Part
 
 USER_HEADERS: Final = MappingProxyType({"X-Elbowroom-User": "{{USER_ID}}"})
 """What Open WebUI sends besides where several people use it."""
 ANSWER_SHARE: Final = 5
 MOST_OUTPUT: Final = 16_384
 """An answer may take a fifth of the window, which is what compaction keeps free by default, up to this many tokens."""
-Kind = Literal["json", "toml", "yaml", "sh", "text"]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What a program is told in one of its files, with `$address`, `$token`, `$model`, `$window` and `$output` in it.
-
-    `folder` is where the file usually is, and `variable` the environment's name for another one. Of the file's names
-    the first one that is there counts, else the first of all. Without a name, a person types it into a form, as `about`
-    tells; `label` is what the text is called there. `$docker` is the address as programs in Docker reach it.
-    """
-
-    kind: Kind
-    text: str
-    folder: str = ""
-    names: tuple[str, ...] = ()
-    variable: str = ""
-    about: str = ""
-    label: str = ""
-
-    @property
-    def place(self) -> str:
-        """Return the file as people write it."""
-        return f"{self.folder}/{self.names[0]}" if self.names else ""
-
-    @property
-    def said(self) -> str:
-        """Return what to do with the text."""
-        return self.about or f"In {self.place}:"
-
-
-@dataclass(frozen=True, slots=True)
-class Client:
-    """A program: the name of the command's argument and its own, and what it is told.
-
-    `is_written` tells whether the command can write it; `then` is what to do afterwards. `path` follows the address of
-    elbowroom in what the program is told, `headers` is what it sends with each request.
-    """
-
-    id: str
-    name: str
-    parts: tuple[Part, ...] = ()
-    is_written: bool = False
-    then: str = ""
-    path: str = "/v1"
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as the page reads it."""
-        parts = [
-            {"about": part.said, "label": part.label or part.place or self.name, "text": part.text}
-            for part in self.parts
-        ]
-        return {"id": self.id, "name": self.name, "parts": parts, "is_written": self.is_written, "then": self.then}
-
-
 WEBUI_HEADERS: Final = MappingProxyType(
     {
         "X-Conversation-Id": "{{CHAT_ID}}",
@@ -150,6 +94,13 @@ model = "$model"
 model_provider = "elbowroom"
 model_context_window = $window
 model_auto_compact_token_limit = $window
+web_search = "disabled"
+
+[agents]
+enabled = false
+
+[features]
+image_generation = false
 
 [model_providers.elbowroom]
 name = "elbowroom"

@@ -5,12 +5,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from elbowroom.connect.agents import NO_TOKEN, connect_agent
 from elbowroom.connect.clients import CLIENTS, OPEN_WEBUI, USER_HEADERS
-from elbowroom.connect.kept import FILE, KeptConnection, Records
+from elbowroom.connect.files import Records
 from elbowroom.connect.open_webui import WHERE_KEYS_ARE, Connection, OpenWebUI, taken_back, wanted, with_connection
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.doubts import own_address, reached_host
@@ -19,6 +20,7 @@ from elbowroom.settings.load import Flags, load_settings
 
 KEY_VARIABLE: Final = "OPEN_WEBUI_KEY"
 MOST_NAMED: Final = 5
+FILE: Final = "connected.json"
 
 
 def add_connect(
@@ -140,3 +142,44 @@ def _tell_models(there: OpenWebUI, number: int, address: str) -> int:
         "Docker, name it with --address http://host.docker.internal:2345/v1."
     )
     return 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeptConnection:
+    """How a connection was before the first change of it."""
+
+    records: Records
+    url: str
+    address: str
+
+    @property
+    def before(self) -> Connection | None:
+        """Return the connection as it was; None where there was none. Raises ElbowroomError where it is not kept."""
+        before = self._row()["before"]
+        return Connection.of(before) if before else None
+
+    @property
+    def were_on(self) -> bool:
+        """Tell whether connections were switched on."""
+        return bool(self._row()["were_on"])
+
+    def keep(self, before: Connection | None, *, were_on: bool) -> None:
+        """Keep how it was; a second change leaves that as it is."""
+        if self._name not in self.records.rows():
+            self.records.put(self._name, {"before": before.as_json() if before else None, "were_on": were_on})
+
+    def forget(self) -> None:
+        """Forget it: it is as it was."""
+        self.records.forget(self._name)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.url.rstrip('/')} {self.address}"
+
+    def _row(self) -> dict[str, Any]:
+        row: dict[str, Any] | None = self.records.rows().get(self._name)
+        if row is None:
+            raise ElbowroomError(
+                f"Nothing was set up for {self.address} in {self.url} from here, so there is nothing to undo."
+            )
+        return row

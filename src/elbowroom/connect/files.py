@@ -12,14 +12,43 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from elbowroom.connect.clients import Part
+from elbowroom.connect.client import Part
 from elbowroom.connect.json_text import with_values
-from elbowroom.connect.kept import Records
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.fields import expanded
 from elbowroom.settings.files import not_saved, put_in_place, take_over, write_new
 
 BACKUP: Final = ".before-elbowroom"
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What was changed, for `--undo`: rows of JSON by their names, in one file that its owner alone can read."""
+
+    file: Path
+
+    def rows(self) -> dict[str, Any]:
+        """Return all of them. Raises ElbowroomError."""
+        try:
+            found = json.loads(self.file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise ElbowroomError(f"What was set up before cannot be read from {self.file}: {error}.") from error
+        return found if isinstance(found, dict) else {}
+
+    def put(self, name: str, row: Mapping[str, Any]) -> None:
+        """Add a row or replace it."""
+        self._write({**self.rows(), name: dict(row)})
+
+    def forget(self, name: str) -> None:
+        """Take a row out."""
+        self._write({known: row for known, row in self.rows().items() if known != name})
+
+    def _write(self, rows: Mapping[str, Any]) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.touch(mode=0o600)  # it may hold the key of a connection
+        self.file.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)

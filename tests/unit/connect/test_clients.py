@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from elbowroom.connect.clients import AGENTS, CLIENTS, Client, table
+from elbowroom.connect.client import Client
+from elbowroom.connect.clients import AGENTS, CLIENTS, table
 from elbowroom.connect.models import Choice
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "connect.md").read_text(encoding="utf-8")
