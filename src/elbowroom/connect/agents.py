@@ -18,7 +18,7 @@ NO_TOKEN: Final = "none"  # noqa: S105  # a program that insists on a key gets t
 def connect_agent(
     client: Client, options: argparse.Namespace, address: str, token: str, environ: Mapping[str, str], records: Records
 ) -> Iterator[str]:
-    """Do what the options ask, and yield what to tell the person, line by line. Raises ElbowroomError.
+    """Do what the options ask, and then yield what to tell the person, line by line. Raises ElbowroomError.
 
     `address` has no path; `token` is empty where the server asks for none.
     """
@@ -32,6 +32,8 @@ def connect_agent(
 
 def _choice(options: argparse.Namespace, address: str, token: str) -> Choice:
     """Return what the person has chosen. Raises ElbowroomError."""
+    if options.window < 0:
+        raise ElbowroomError("--window takes a number of tokens, such as 32768.")
     if options.model and options.window:
         return Choice(address, token, options.model, options.window)
     model = chosen_model(address, token, options.model, _ask if sys.stdin.isatty() else None)
@@ -48,7 +50,10 @@ def _ask(names: Sequence[str]) -> str:
     for number, name in enumerate(names, 1):
         sys.stdout.write(f"{number:3}  {name}\n")
     while True:
-        answer = input("Which one? ").strip()
+        try:
+            answer = input("Which one? ").strip()
+        except EOFError:
+            raise ElbowroomError(f"No model was chosen. Name one with --model: {', '.join(names)}.") from None
         if answer in names:
             return answer
         if answer.isdecimal() and 1 <= int(answer) <= len(names):
@@ -85,18 +90,17 @@ def _write(client: Client, files: Sequence[ClientFile], choice: Choice, shown: C
         raise ElbowroomError(
             f"The settings of {client.name} are not written from here. Without --write you see what to paste."
         )
-    yield _heading(client, choice)
     contents = []
     for file, part in zip(files, client.parts, strict=True):
         try:
             contents.append(file.merged(part.kind, choice.filled(part.text)))
         except ElbowroomError:
-            yield ""
             yield shown.filled(part.text)
             yield ""
             raise
-    for file, content in zip(files, contents, strict=True):
-        yield _written(file, content)
+    done = [_written(file, content) for file, content in zip(files, contents, strict=True)]
+    yield _heading(client, choice)
+    yield from done
     yield client.then
     yield f"Back to how it was: elbowroom connect {client.id} --undo"
 
@@ -119,4 +123,5 @@ def _undo(client: Client, files: Sequence[ClientFile]) -> Iterator[str]:
         file.check_unchanged()
     for file in written:
         file.put_back()
+    for file in written:
         yield f"{file.path} is as it was before."

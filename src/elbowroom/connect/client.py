@@ -9,11 +9,12 @@ Kind = Literal["json", "toml", "yaml", "sh", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a program is told in one of its files, with `$address`, `$token`, `$model`, `$window` and `$output` in it.
+    """What a program is told in one of its files, with `$address`, `$token`, `$model`, `$window`, `$output` in it.
 
     `folder` is where the file usually is, and `variable` the environment's name for another one. Of the file's names
     the first one that is there counts, else the first of all. Without a name, a person types it into a form, as `about`
-    tells; `label` is what the text is called there. `$docker` is the address as programs in Docker reach it.
+    tells; `label` is what the text is called there. `$docker` is the address as programs in Docker reach it, `$widened`
+    the window with an answer and what pi keeps free.
     """
 
     kind: Kind

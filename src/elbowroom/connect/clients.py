@@ -8,9 +8,15 @@ from elbowroom.connect.client import Client, Part
 
 USER_HEADERS: Final = MappingProxyType({"X-Elbowroom-User": "{{USER_ID}}"})
 """What Open WebUI sends besides where several people use it."""
-ANSWER_SHARE: Final = 5
+ANSWER_SHARE: Final = 8
 MOST_OUTPUT: Final = 16_384
-"""An answer may take a fifth of the window, which is what compaction keeps free by default, up to this many tokens."""
+"""An answer may take an eighth of the window, up to this many tokens.
+
+Agents compact by themselves where less than an answer is free. elbowroom keeps a fifth free by default, so that it is
+the first to compact.
+"""
+HELD_BACK: Final = 20_480
+"""Tokens that pi keeps free beside an answer: 4,096, and a long result that elbowroom shortens after pi counted it."""
 WEBUI_HEADERS: Final = MappingProxyType(
     {
         "X-Conversation-Id": "{{CHAT_ID}}",
@@ -161,7 +167,7 @@ PI: Final = Client(
       "apiKey": "$token",
       "compat": {"sendSessionAffinityHeaders": true},
       "models": [
-        {"id": "$model", "contextWindow": $window, "maxTokens": $output}
+        {"id": "$model", "contextWindow": $widened, "maxTokens": $output}
       ]
     }
   }
@@ -392,6 +398,7 @@ def table() -> dict[str, Any]:
         "webui": OPEN_WEBUI.as_json(),
         "agents": [client.as_json() for client in AGENTS],
         "plugins": [client.as_json() for client in PLUGINS],
-        "answer_share": ANSWER_SHARE,
-        "most_output": MOST_OUTPUT,
+        "share": ANSWER_SHARE,
+        "most": MOST_OUTPUT,
+        "held": HELD_BACK,
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from elbowroom.connect.clients import ANSWER_SHARE, MOST_OUTPUT
+from elbowroom.connect.clients import ANSWER_SHARE, HELD_BACK, MOST_OUTPUT
 from elbowroom.errors import ElbowroomError
 
 PATIENCE_SECONDS: Final = 10.0
@@ -34,15 +34,17 @@ class Choice:
         """Return a text of the table with the choice in it, escaped for a string in double quotes."""
         names = {"address": self.address, "token": self.token, "model": self.model}
         quoted = {name: json.dumps(value, ensure_ascii=False)[1:-1] for name, value in names.items()}
-        return string.Template(text).safe_substitute(quoted, window=self.window, output=self.output)
+        sizes = {"window": self.window, "output": self.output, "widened": self.window + self.output + HELD_BACK}
+        return string.Template(text).safe_substitute(quoted, **sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A model as clients name it, with its window in tokens; None while it is not loaded."""
+    """A model as clients name it, with its window in tokens, None where nobody knows it."""
 
     id: str
     window: int | None
+    is_loaded: bool
 
 
 def chosen_model(address: str, token: str, wanted: str, ask: Ask | None) -> Offered:
@@ -53,7 +55,7 @@ def chosen_model(address: str, token: str, wanted: str, ask: Ask | None) -> Offe
     if wanted:
         return _offered(_asked(address, token, f"{MODELS}/{quote(wanted, safe='/')}"))
     rows = _asked(address, token, MODELS).get("data")
-    loaded = [model for model in map(_offered, rows if isinstance(rows, list) else []) if model.window]
+    loaded = [model for model in map(_offered, rows if isinstance(rows, list) else []) if model.is_loaded]
     if not loaded:
         raise ElbowroomError(f"No model is loaded at {address}. Load one, or name one with --model.")
     if len(loaded) == 1:
@@ -65,7 +67,7 @@ def chosen_model(address: str, token: str, wanted: str, ask: Ask | None) -> Offe
 
 
 def _offered(row: dict[str, Any]) -> Offered:
-    return Offered(str(row.get("id")), row.get("context_length"))
+    return Offered(str(row.get("id")), row.get("context_length"), row.get("loaded_context_length") is not None)
 
 
 def _asked(address: str, token: str, path: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ export async function connectView({ main, signal }) {
 			h("ul.plain.plugins", plugins.map((plugin) => h("li", h("h3", plugin.name), told(plugin))))));
 }
 
-// What a program is told: each text with what to do with it.
+// Each text with what to do with it.
 const told = ({ parts }, tag = "div", values = here) => parts.map(({ about, label, text }) =>
 	h(tag, h("p.about", about), copyable(text.replace(/\$(\w+)/g, (all, word) => values[word] ?? all), label)));
 
@@ -35,12 +35,13 @@ function pick(id, label, rows, onchange) {
 }
 
 // What a coding agent is told, with the window of a model that is loaded.
-function agentPanel(agents, loaded, { answer_share: share, most_output: most }) {
+function agentPanel(agents, loaded, { share, most, held }) {
 	const shown = h("div.steps");
 	const show = () => {
 		const agent = agents.find(({ id }) => id === program.value);
 		const { id, context_length: window } = loaded.find((row) => row.id === model.value);
-		const values = { ...here, model: JSON.stringify(id).slice(1, -1), window, output: Math.min(Math.floor(window / share), most) };
+		const output = Math.min(Math.floor(window / share), most);
+		const values = { ...here, model: JSON.stringify(id).slice(1, -1), window, output, widened: window + output + held };
 		const command = { about: "In a terminal, which keeps your file as it was:", label: "command", text: `elbowroom connect ${agent.id} --write --model "$model"` };
 		shown.replaceChildren(
 			...told({ parts: agent.is_written ? [command, ...agent.parts] : agent.parts }, "div", values),
@@ -49,7 +50,7 @@ function agentPanel(agents, loaded, { answer_share: share, most_output: most }) 
 	const [program, programField] = pick("agent", "Program", agents, show);
 	const [model, modelField] = pick("agent-model", "Model", loaded, show);
 	if (loaded.length) show();
-	return panel("Coding agents", ...(loaded.length ? [h("div.test", programField, modelField), shown] : [h("p.about", "They have to be told a model's window: load a model first.")]));
+	return panel("Coding agents", ...(loaded.length ? [h("div.test", programField, modelField), shown] : [h("p.about", "They need a model's window: load a model first.")]));
 }
 
 function testPanel(rows, signal) {
