@@ -120,7 +120,7 @@ stream_idle_timeout_ms = 3600000""",
         ),
     ),
     is_written=True,
-    then="Start it with: codex",
+    then="Start it with: codex.",
 )
 OPENCODE: Final = Client(
     "opencode",
@@ -150,7 +150,7 @@ OPENCODE: Final = Client(
         ),
     ),
     is_written=True,
-    then="Start it with: opencode",
+    then="Start it with: opencode.",
 )
 PI: Final = Client(
     "pi",
@@ -190,7 +190,7 @@ PI: Final = Client(
         ),
     ),
     is_written=True,
-    then="Start it with: pi",
+    then="Start it with: pi.",
 )
 CRUSH: Final = Client(
     "crush",
@@ -245,7 +245,7 @@ QWEN_CODE: Final = Client(
             ("settings.json",),
         ),
     ),
-    then="Start it with: qwen",
+    then="Start it with: qwen.",
 )
 CLINE: Final = Client(
     "cline",
@@ -330,7 +330,7 @@ openai-api-key: "$token\"""",
             (".aider.model.metadata.json",),
         ),
     ),
-    then="Start it with: aider",
+    then="Start it with: aider.",
 )
 ZED: Final = Client(
     "zed",

@@ -36,7 +36,7 @@ function pick(id, label, rows, onchange) {
 
 // What a coding agent is told, with the window of a model that is loaded.
 function agentPanel(agents, loaded, { share, most, held }) {
-	const shown = h("div.steps");
+	const shown = h("div.form");
 	const show = () => {
 		const agent = agents.find(({ id }) => id === program.value);
 		const { id, context_length: window } = loaded.find((row) => row.id === model.value);
