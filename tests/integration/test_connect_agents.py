@@ -188,6 +188,27 @@ async def test_which_model(home: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert "Start it, or say both with --model and --window." in capsys.readouterr().err
 
 
+async def test_a_terminal_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person chooses by number or by name, and is asked again after something else; the end of the input ends it."""
+    answers = iter(["3", "nobody", "1", RAW_MODEL])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _: next(answers, None) or wrong())
+    async with elbowroom_with_studio(tmp_path / "served", agents=AGENT) as (served, _):
+        for chosen in ("writer", RAW_MODEL):
+            assert await connect("cline", port=served.port) == 0
+            said = capsys.readouterr().out
+            assert said.startswith(f"  1  writer\n  2  {RAW_MODEL}\nCline with {chosen}: ")
+        assert await connect("cline", port=served.port) == 1
+    assert "No model was chosen. Name one with --model: writer" in capsys.readouterr().err
+
+
+def wrong() -> str:
+    """End the input."""
+    raise EOFError
+
+
 async def test_a_linked_file_stays_linked(home: Path) -> None:
     """Where the settings are kept elsewhere, that file is changed and put back, and the link stays."""
     real = home / "dotfiles" / "config.toml"
