@@ -196,6 +196,20 @@ async def test_the_whole_of_a_cut_result_is_one_click_away(tmp_path: Path, brows
             await expect(page.get_by_text("4500: all was well")).to_be_visible()
 
 
+async def test_a_coding_agent_is_told_the_window(tmp_path: Path, browser: Browser) -> None:
+    """Its settings have the address, the chosen model and its window, and the command beside them writes the same."""
+    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/connect") as page:
+        await page.get_by_label("Program").select_option("codex")
+        await page.get_by_label("Model").last.select_option("writer")
+        told = page.get_by_role("region", name="~/.codex/config.toml")
+        await expect(told).to_contain_text(f'base_url = "{served.url}/v1"')
+        await expect(told).to_contain_text('model = "writer"')
+        await expect(told).to_contain_text(re.compile(r"model_context_window = [0-9]{4,}\n"))
+        assert "$" not in await told.inner_text()
+        command = page.get_by_role("region", name="command")
+        await expect(command).to_have_text('elbowroom connect codex --write --model "writer"')
+
+
 async def test_test_button_tells_what_works(tmp_path: Path, browser: Browser) -> None:
     """With models it reports a stream, without their server what is wrong; neither is kept as a conversation."""
     async with lived_in(tmp_path, talks=[]) as (served, studio):

@@ -24,10 +24,10 @@ ROOMS = (
     "store",
     "agents",
     "doctor",
+    "connect",
     "server",
     "autostart",
     "status",
-    "connect",
     "cli",
 )
 INSIDE = {

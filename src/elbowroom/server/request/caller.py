@@ -33,7 +33,7 @@ AWAITED_ORDERS: Final = ("Analyze the chat history to determine", "Summarize the
 """How the second line of such a task begins."""
 TOOL_LIST: Final = "Available Tools: ["
 TOOL_QUESTIONS: Final = ("Query: ", "History:")
-SESSIONS: Final = ("X-Claude-Code-Session-Id", "Thread-Id", "Session-Id", "X-Session-Id")
+SESSIONS: Final = ("X-Claude-Code-Session-Id", "Thread-Id", "Session-Id", "X-Session-Id", "X-Session-Affinity")
 """Headers in which coding agents name a session."""
 UNIQUE: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 """The form of a key that can only be one conversation's; other keys of a prompt cache may be a whole program's."""
