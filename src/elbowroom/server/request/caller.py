@@ -15,7 +15,8 @@ from elbowroom.agents.request import Caller, ChatRequest, KnownBy
 from elbowroom.context.canonical import question_in
 from elbowroom.context.transcript import SYSTEM_ROLES, text_of
 from elbowroom.server.guard import CONVERSATION, RULES
-from elbowroom.server.state import SHARED
+from elbowroom.server.request.side_requests import side_request
+from elbowroom.server.state import SETTINGS, SHARED
 
 USER: Final = "X-Elbowroom-User"
 TASK: Final = "X-Elbowroom-Task"
@@ -46,7 +47,8 @@ FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
 
 def with_caller(request: web.Request, chat: ChatRequest) -> ChatRequest:
     """Return a parsed chat request with its caller."""
-    caller = caller_of(request.headers, chat)
+    knows_side_requests = request.app[SETTINGS].current().settings.server.side_requests
+    caller = caller_of(request.headers, chat, knows_side_requests=knows_side_requests)
     return replace(chat, caller=replace(caller, known_by=_known_by(request, caller.owner)))
 
 
@@ -62,12 +64,18 @@ def keeper_of(request: web.Request, body: Mapping[str, Any] = NO_BODY) -> str:
     return Caller(owner, known_by=_known_by(request, owner)).keeps_as
 
 
-def caller_of(headers: Mapping[str, str], chat: ChatRequest) -> Caller:
-    """Return the caller of a chat; the mapping of `headers` ignores case."""
+def caller_of(headers: Mapping[str, str], chat: ChatRequest, *, knows_side_requests: bool = True) -> Caller:
+    """Return the caller of a chat; the mapping of `headers` ignores case.
+
+    What a coding agent asks beside a conversation is a task only where the caller `knows_side_requests`.
+    """
     owner = owner_of(headers, chat.body)
+    caller = Caller(owner, _chat_id(headers, chat.body), known_by="name" if owner else "nothing")
+    named = _filled(headers, TASK)
+    if named is None and knows_side_requests and (known := side_request(chat)) is not None:
+        return replace(caller, is_task=True, is_awaited=known.kind == "compaction", brings_chat=known.kind != "title")
     is_task = _is_task(headers, chat)
-    is_awaited = is_task and _is_awaited(headers, chat)
-    return Caller(owner, _chat_id(headers, chat.body), is_task, is_awaited, "name" if owner else "nothing")
+    return replace(caller, is_task=is_task, is_awaited=is_task and _is_awaited(headers, chat))
 
 
 def _known_by(request: web.Request, owner: str) -> KnownBy:
@@ -128,7 +136,7 @@ def _chat_id(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
 def _is_task(headers: Mapping[str, str], chat: ChatRequest) -> bool:
     """Tell whether a chat request is a task, by its header, or by its form where it has none.
 
-    A streaming request is never a task by its form.
+    A streaming request is never a task by the form that Open WebUI's have.
     """
     if (named := _filled(headers, TASK)) is not None:
         return bool(named)
