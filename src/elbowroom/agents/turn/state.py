@@ -13,6 +13,7 @@ from elbowroom.agents.request import OnlyUser
 from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
+from elbowroom.agents.turn.refusals import Refusals
 from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
@@ -72,6 +73,7 @@ class Shared:
     queue: MessageQueue
     observations: Observations
     sdk: SdkLoader
+    refusals: Refusals
     temporary: "Shared | None" = None
 
     @classmethod
@@ -104,6 +106,7 @@ class Shared:
             queue=MessageQueue(conversations),
             observations=observations or Observations(),
             sdk=SdkLoader(),
+            refusals=Refusals(),
         )
         passing = open_temporary()
         noted = passing.conversations if conversations is not None else None

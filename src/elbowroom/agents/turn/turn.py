@@ -22,6 +22,7 @@ from elbowroom.agents.turn.last_words import LastWords, messages_at_stop
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.recovery import ready_model
+from elbowroom.agents.turn.refusals import AskedPrompt
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import Budget
@@ -141,6 +142,7 @@ class Turn:
         tools = [*own_tools, *self.request.tools]
         shape = self._shape(instructions, tools, step=self.answer.steps + 1)
         info = await self._ready()
+        asked = await self._asked_anew(shape, info)
         if await self._fit_tools(info, instructions, own_tools):
             tools = [*own_tools, *self.request.tools]
             shape = self._shape(instructions, tools, step=shape.step)
@@ -160,11 +162,27 @@ class Turn:
             reply = await managed.run()
         except ContextOverflow as error:
             self._note_overflow(managed, error)
+            if asked is not None:
+                await self.settings.shared.refusals.note(asked, error)
             raise
         finally:
             self._note_use(managed)
         await self._note_size(managed, reply)
         return reply
+
+    async def _asked_anew(self, shape: StepRequest, info: ModelInfo) -> AskedPrompt | None:
+        """Return what the turn asks for; raises at once what that was refused with several times within a minute."""
+        if self.answer.steps > 0 or info.loaded_context is None or not self.target.provider.manages_context:
+            return None
+        shared, chosen = self.settings.shared, self.settings
+        window = shared.windows.at_most(info, info.loaded_context)
+        counts = (chosen.compaction, chosen.tool_output, chosen.client_tools)
+        owner, messages = self.request.caller.keeps_as, self._history.messages
+        asked = AskedPrompt(owner, self.target, info, window, counts, shape, tuple(messages))
+        if (refusal := await shared.refusals.known(asked)) is not None:
+            shared.observations.refused_again(f"{info.provider}/{info.id}")
+            raise refusal
+        return asked
 
     async def _fit_tools(self, info: ModelInfo, instructions: str | None, own_tools: Sequence[dict[str, Any]]) -> bool:
         """Tell the model of the client's tools in short where they leave no room; tell whether that is so now."""
