@@ -39,7 +39,7 @@ from elbowroom.tokens.images import images_in
 log = logging.getLogger(__name__)
 TOOLS_SHORTENED: Final = (
     "The {count} tools of your program are described in short to the model, so that the chat has room: {told:,} tokens "
-    "instead of {whole:,}."
+    "instead of {whole:,}, which saves {saved:,}."
 )
 NO_VISION: Final = "Choose a model with vision: this one does not see the image in your message."
 ORPHANS: Final = (
@@ -194,8 +194,12 @@ class Turn:
         self.request, sizes = await fitting_tools(self.target, info, window, self.request, instructions, own_tools)
         if sizes is None or not sizes.are_short:
             return False
-        if not any(message.get("role") == "assistant" for message in self.request.messages):
-            text = TOOLS_SHORTENED.format(count=len(self.request.tools), whole=sizes.whole, told=sizes.told)
+        is_first = not any(message.get("role") == "assistant" for message in self.request.messages)
+        if (
+            is_first and sizes.told < window
+        ):  # else this ends with an error, of which a client reads more without a stream
+            saved, count = sizes.whole - sizes.told, len(self.request.tools)
+            text = TOOLS_SHORTENED.format(count=count, whole=sizes.whole, told=sizes.told, saved=saved)
             await self._sink([Notice("tools shortened", text, before=sizes.whole, after=sizes.told)])
         return True
 
