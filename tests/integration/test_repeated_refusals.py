@@ -12,8 +12,9 @@ from scripted_pruner import valid_plan
 from serving import Served
 from small_window import WINDOW, history, orders_of, small_window
 
+from elbowroom.agents.refusals import SECONDS
 from elbowroom.agents.turn import fit
-from elbowroom.agents.turn.refusals import SECONDS
+from elbowroom.agents.turn.room import overflow_error
 
 Body = dict[str, Any]
 LONG = "word " * 4000
@@ -29,7 +30,6 @@ def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 def worked_out(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that grows with each refusal that is worked out."""
     done: list[str] = []
-    overflow_error = fit.overflow_error
 
     async def noted(*args: Any, **fields: Any) -> Any:
         done.append("worked out")

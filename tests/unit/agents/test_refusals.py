@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from elbowroom.agents.turn.refusals import MOST_KEPT, SECONDS, Refusals
+from elbowroom.agents.refusals import MOST_KEPT, SECONDS, Refusals
 from elbowroom.errors import ContextOverflow, WindowTooSmall
 
 
@@ -65,10 +65,9 @@ async def test_memory_is_bounded() -> None:
     """The oldest are forgotten beyond a number."""
     refusals = Refusals(Clock())
     error = ContextOverflow("Too long.", window=10, prompt_tokens=20)
-    for number in range(MOST_KEPT + 1):
-        asked: Any = Prompt(str(number))
+    prompts: list[Any] = [Prompt(str(number)) for number in range(MOST_KEPT + 1)]
+    for asked in prompts:
         for _ in range(2):
             await refusals.note(asked, error)
-    first: Any = Prompt("0")
-    assert await refusals.known(first) is None
-    assert await refusals.known(asked) is not None
+    assert await refusals.known(prompts[0]) is None
+    assert await refusals.known(prompts[-1]) is not None

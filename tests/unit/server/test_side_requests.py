@@ -6,8 +6,8 @@ import pytest
 from multidict import CIMultiDict
 
 from elbowroom.agents.request import Caller, parse_chat_request
-from elbowroom.server.request.caller import caller_of
-from elbowroom.server.request.side_requests import SIDE_REQUESTS, SideRequest, side_request
+from elbowroom.server.request.caller import caller_of, side_request
+from elbowroom.server.request.side_requests import SIDE_REQUESTS, SideRequest
 
 TOOL = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}
 TALK = [

@@ -9,11 +9,11 @@ from elbowroom.agents.admission import QUIET_SECONDS, Admission, Background
 from elbowroom.agents.catalog import Catalog
 from elbowroom.agents.conversations import MessageQueue, Recording, TurnRecorder
 from elbowroom.agents.prompt import HistoryCounters, LearnedWindows
+from elbowroom.agents.refusals import Refusals
 from elbowroom.agents.request import OnlyUser
 from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
-from elbowroom.agents.turn.refusals import Refusals
 from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory

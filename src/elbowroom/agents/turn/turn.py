@@ -10,6 +10,7 @@ from elbowroom.agents.answer import Answer, Notice, Reply, Sink, assistant_messa
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
 from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, step_usage_of
+from elbowroom.agents.refusals import AskedPrompt
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import Phase
 from elbowroom.agents.tools import ToldMemories, remembers
@@ -22,7 +23,6 @@ from elbowroom.agents.turn.last_words import LastWords, messages_at_stop
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.recovery import ready_model
-from elbowroom.agents.turn.refusals import AskedPrompt
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import Budget
@@ -37,10 +37,6 @@ from elbowroom.providers.base import ModelInfo, TextDelta
 from elbowroom.tokens.images import images_in
 
 log = logging.getLogger(__name__)
-TOOLS_SHORTENED: Final = (
-    "The {count} tools of your program are described in short to the model, so that the chat has room: {told:,} tokens "
-    "instead of {whole:,}, which saves {saved:,}."
-)
 NO_VISION: Final = "Choose a model with vision: this one does not see the image in your message."
 ORPHANS: Final = (
     "{count} of the results of tools that the client sent answer no call, or one that has its result already; the "
@@ -179,7 +175,7 @@ class Turn:
         counts = (chosen.compaction, chosen.tool_output, chosen.client_tools)
         owner, messages = self.request.caller.keeps_as, self._history.messages
         asked = AskedPrompt(owner, self.target, info, window, counts, shape, tuple(messages))
-        if (refusal := await shared.refusals.known(asked)) is not None:
+        if shared.refusals.places and (refusal := await shared.refusals.known(asked)) is not None:
             shared.observations.refused_again(f"{info.provider}/{info.id}")
             raise refusal
         return asked
@@ -195,12 +191,8 @@ class Turn:
         if sizes is None or not sizes.are_short:
             return False
         is_first = not any(message.get("role") == "assistant" for message in self.request.messages)
-        if (
-            is_first and sizes.told < window
-        ):  # else this ends with an error, of which a client reads more without a stream
-            saved, count = sizes.whole - sizes.told, len(self.request.tools)
-            text = TOOLS_SHORTENED.format(count=count, whole=sizes.whole, told=sizes.told, saved=saved)
-            await self._sink([Notice("tools shortened", text, before=sizes.whole, after=sizes.told)])
+        if is_first and sizes.told < window:  # else an error follows, which needs a status and no stream
+            await self._sink([sizes.notice(len(self.request.tools))])
         return True
 
     def _note_model(self, info: ModelInfo, filling: Callable[[], ContextFill | None] | None) -> None:

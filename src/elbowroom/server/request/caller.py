@@ -5,7 +5,7 @@ import hashlib
 import ipaddress
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,9 +13,9 @@ from aiohttp import web
 
 from elbowroom.agents.request import Caller, ChatRequest, KnownBy
 from elbowroom.context.canonical import question_in
-from elbowroom.context.transcript import SYSTEM_ROLES, text_of
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, is_text, parts_of, text_in, text_of
 from elbowroom.server.guard import CONVERSATION, RULES
-from elbowroom.server.request.side_requests import side_request
+from elbowroom.server.request.side_requests import SIDE_REQUESTS, SideRequest
 from elbowroom.server.state import SETTINGS, SHARED
 
 USER: Final = "X-Elbowroom-User"
@@ -38,6 +38,8 @@ SESSIONS: Final = ("X-Claude-Code-Session-Id", "Thread-Id", "Session-Id", "X-Ses
 """Headers in which coding agents name a session."""
 UNIQUE: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 """The form of a key that can only be one conversation's; other keys of a prompt cache may be a whole program's."""
+LONGEST_SYSTEM: Final = 200_000
+"""Characters of a system message that are searched for a phrase."""
 LONGEST_NAME: Final = 128
 NO_BODY: Final[Mapping[str, Any]] = {}
 UNFILLED: Final = re.compile(r"\{\{.*\}\}")
@@ -160,6 +162,38 @@ def _has_form_of_task(chat: ChatRequest) -> bool:
     selects_tools = any(order.startswith(TOOL_LIST) for order in orders) and asked.startswith(TOOL_QUESTIONS)
     asks_about_files = question_in(asked) != asked and CHAT_HISTORY not in asked
     return selects_tools or (asked.startswith(TASK_PROMPT) and not asks_about_files)
+
+
+def side_request(chat: ChatRequest) -> SideRequest | None:
+    """Return which side request this is; None for a chat."""
+    said = [message for message in chat.messages if message["role"] not in SYSTEM_ROLES]
+    if not said or said[-1]["role"] != "user":
+        return None
+    offers_tools = bool(chat.tools) and chat.fields.get("tool_choice") != "none"
+    systems = [text_of(message)[:LONGEST_SYSTEM] for message in chat.messages if message["role"] in SYSTEM_ROLES]
+    first, last = list(_texts(said[0])), list(_texts(said[-1]))
+    for known in SIDE_REQUESTS:
+        if offers_tools and not known.may_offer_tools:
+            continue
+        if _is_asked(known.asked, first if known.asks_first else last) and _is_told(known.systems, systems):
+            return known
+    return None
+
+
+def _texts(message: Message) -> Iterator[str]:
+    return (text_in(part).lstrip() for part in parts_of(message.get("content")) if is_text(part))
+
+
+def _is_asked(phrase: str, texts: Sequence[str]) -> bool:
+    return not phrase or any(text.startswith(phrase) for text in texts)
+
+
+def _is_told(phrases: Sequence[str], texts: Sequence[str]) -> bool:
+    return not phrases or any(_opens_paragraph(phrase, text) for phrase in phrases for text in texts)
+
+
+def _opens_paragraph(phrase: str, text: str) -> bool:
+    return phrase in text and re.search(rf"(?:^|\n)[ \t-]*{re.escape(phrase)}", text) is not None
 
 
 def _filled(headers: Mapping[str, str], name: str) -> str | None:

@@ -1,22 +1,15 @@
-"""Tells the requests that coding agents make beside a conversation: titles, suggestions, and their own compaction.
+"""Lists the requests that coding agents make beside a conversation: titles, suggestions, and their own compaction.
 
 A request is one of these by its structure and by a phrase of its client, each in its place, never by its length. A
 message that a person has written is never one: a chat that is taken for a task would be lost, while a task that is
 taken for a chat only stands in a list.
 """
 
-import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from elbowroom.agents.request import ChatRequest
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, is_text, parts_of, text_in, text_of
-
 Kind = Literal["title", "aside", "compaction"]
 """A title is made from a message, an aside from the whole chat; the client goes on only after its compaction."""
-LONGEST_SYSTEM: Final = 200_000
-"""Characters of a system message that are searched for a phrase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,35 +189,3 @@ SIDE_REQUESTS: Final = (
         may_offer_tools=True,
     ),
 )
-
-
-def side_request(chat: ChatRequest) -> SideRequest | None:
-    """Return which side request this is; None for a chat."""
-    said = [message for message in chat.messages if message["role"] not in SYSTEM_ROLES]
-    if not said or said[-1]["role"] != "user":
-        return None
-    offers_tools = bool(chat.tools) and chat.fields.get("tool_choice") != "none"
-    systems = [text_of(message)[:LONGEST_SYSTEM] for message in chat.messages if message["role"] in SYSTEM_ROLES]
-    first, last = list(_texts(said[0])), list(_texts(said[-1]))
-    for known in SIDE_REQUESTS:
-        if offers_tools and not known.may_offer_tools:
-            continue
-        if _is_asked(known.asked, first if known.asks_first else last) and _is_told(known.systems, systems):
-            return known
-    return None
-
-
-def _texts(message: Message) -> Iterator[str]:
-    return (text_in(part).lstrip() for part in parts_of(message.get("content")) if is_text(part))
-
-
-def _is_asked(phrase: str, texts: Sequence[str]) -> bool:
-    return not phrase or any(text.startswith(phrase) for text in texts)
-
-
-def _is_told(phrases: Sequence[str], texts: Sequence[str]) -> bool:
-    return not phrases or any(_opens_paragraph(phrase, text) for phrase in phrases for text in texts)
-
-
-def _opens_paragraph(phrase: str, text: str) -> bool:
-    return phrase in text and re.search(rf"(?:^|\n)[ \t-]*{re.escape(phrase)}", text) is not None

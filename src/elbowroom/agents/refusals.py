@@ -14,8 +14,8 @@ from typing import Final
 
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import StepRequest, is_short, template_arguments
-from elbowroom.agents.turn.room import smallest_of
 from elbowroom.caches import Recent
+from elbowroom.context.compaction import smallest
 from elbowroom.context.transcript import Message, as_json
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo
@@ -50,12 +50,12 @@ class AskedPrompt:
 
     async def key(self, *, is_final: bool) -> str:
         """Return the digest of the request, of a final refusal without the messages that a compaction could free."""
-        messages = await smallest_of(self.messages) if is_final else self.messages
         if is_short(self.messages):
-            return self._digest(messages, is_final=is_final)
-        return await asyncio.to_thread(self._digest, messages, is_final=is_final)
+            return self._digest(is_final=is_final)
+        return await asyncio.to_thread(self._digest, is_final=is_final)
 
-    def _digest(self, messages: Sequence[Message], *, is_final: bool) -> str:
+    def _digest(self, *, is_final: bool) -> str:
+        messages = smallest(self.messages) if is_final else self.messages
         body = self.shape.body(self.shape.with_instructions(messages))
         prompt = [body["messages"], body.get("tools"), self.shape.max_tokens, dict(template_arguments(body))]
         asked = (*self.place, self.window, self.chosen, self.target.agent, is_final)
@@ -73,16 +73,16 @@ class Refusal:
 
 
 class Refusals:
-    """The refusals of the last minute, of all callers."""
+    """The refusals of the last minute, of all callers; `places` has who was refused, for which model, and when."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._refused: Recent[str, Refusal] = Recent("refused prompts", MOST_KEPT)
-        self._places: Recent[tuple[str, ...], float] = Recent("callers with refused prompts", MOST_KEPT)
+        self.places: Recent[tuple[str, ...], float] = Recent("callers with refused prompts", MOST_KEPT)
 
     async def known(self, asked: AskedPrompt) -> ContextOverflow | None:
         """Return the error for a request that was refused often enough of late; None where it has to be worked out."""
-        if not self._is_recent(self._places.get(asked.place)):
+        if not self._is_recent(self.places.get(asked.place)):
             return None
         for is_final in (True, False):
             key = await asked.key(is_final=is_final)
@@ -99,7 +99,7 @@ class Refusals:
         before = self._refused.get(key)
         times = before.times if before is not None and self._is_recent(before.worked_out) else 0
         self._refused.put(key, Refusal(error, times + 1, now))
-        self._places.put(asked.place, now)
+        self.places.put(asked.place, now)
 
     def _is_recent(self, moment: float | None) -> bool:
         return moment is not None and self._clock() - moment < SECONDS
