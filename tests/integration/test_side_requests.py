@@ -19,6 +19,7 @@ CLAUDE = "You are Claude Code, Anthropic's official CLI for Claude."
 CLAUDE_ORDER = "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n\nTell of the piers."
 OPENCODE = "You are a context summarization agent. Tell what was said."
 TITLE = "You are a title generator. You output ONLY a thread title."
+REMINDER = "<system-reminder>\nThe piers are numbered.\n</system-reminder>"
 WORDS = "The sea was calm. " * 400
 
 
@@ -125,6 +126,36 @@ async def test_nothing_is_stored(tmp_path: Path, *, stream: bool, is_known: bool
         async with served.http.get(f"{served.url}/v1/conversations") as response:
             kept = (await response.json())["data"]
         assert len(kept) == (0 if is_known else 2)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_compaction_through_messages(tmp_path: Path, *, stream: bool) -> None:
+    """Claude Code's order is the last block of its message, its system message the second block: it is known so too."""
+    result = {"type": "tool_result", "tool_use_id": "a", "content": WORDS}
+    blocks = [result, {"type": "text", "text": REMINDER}, {"type": "text", "text": CLAUDE_ORDER}]
+    body: Body = {
+        "model": "writer",
+        "max_tokens": 20_000,
+        "stream": stream,
+        "system": [
+            {"type": "text", "text": text} for text in ("x-anthropic-billing-header: a=1;", CLAUDE, "And more.")
+        ],
+        "messages": [
+            {"role": "user", "content": "Which pier?"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "read_1", "input": {}}]},
+            {"role": "user", "content": blocks},
+        ],
+        "tools": [{"name": "read_1", "description": "Reads.", "input_schema": {"type": "object"}}],
+    }
+    async with small_window(tmp_path) as (served, studio):
+        async with served.http.post(f"{served.url}/v1/messages", json=body) as response:
+            assert response.status == 200, await response.text()
+            assert "ninth" in await response.text()
+        [sent] = studio.chats
+        assert_fits(sent)
+        assert content_of(sent.body["messages"][-1]).endswith(CLAUDE_ORDER)
+        async with served.http.get(f"{served.url}/v1/conversations") as response:
+            assert (await response.json())["data"] == []
 
 
 async def test_a_chat_after_a_compaction(tmp_path: Path) -> None:

@@ -67,6 +67,16 @@ def test_the_structure_counts(known: SideRequest) -> None:
             assert side_request(parse_chat_request({**body, **changed})) is None
 
 
+def test_reminders_before_an_order() -> None:
+    """Claude Code's reminders may stand before its order; a person's words before it make it a chat."""
+    [known, *_] = [known for known in SIDE_REQUESTS if known.client == "claude-code" and known.kind == "compaction"]
+    [body, *_] = examples(known)
+    *before, order = body["messages"]
+    for first, is_task in (("<system-reminder>\nA.\n</system-reminder>\n" * 2, True), ("What does this ask?\n", False)):
+        asked = {**order, "content": first + order["content"]}
+        assert told({**body, "messages": [*before, asked]}).is_task == is_task
+
+
 def quoted(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message that speaks of another one."""
     return {**message, "content": f"They wrote: {message['content']}".replace("\n", " ")}

@@ -40,6 +40,7 @@ UNIQUE: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12
 """The form of a key that can only be one conversation's; other keys of a prompt cache may be a whole program's."""
 LONGEST_SYSTEM: Final = 200_000
 """Characters of a system message that are searched for a phrase."""
+REMINDERS: Final = re.compile(r"\A(?:\s*<system-reminder>.*?</system-reminder>)*\s*", re.DOTALL)
 LONGEST_NAME: Final = 128
 NO_BODY: Final[Mapping[str, Any]] = {}
 UNFILLED: Final = re.compile(r"\{\{.*\}\}")
@@ -181,7 +182,8 @@ def side_request(chat: ChatRequest) -> SideRequest | None:
 
 
 def _texts(message: Message) -> Iterator[str]:
-    return (text_in(part).lstrip() for part in parts_of(message.get("content")) if is_text(part))
+    """Yield the texts of a message, without what Claude Code reminds its model of before them."""
+    return (REMINDERS.sub("", text_in(part)) for part in parts_of(message.get("content")) if is_text(part))
 
 
 def _is_asked(phrase: str, texts: Sequence[str]) -> bool:
