@@ -46,7 +46,7 @@ INSIDE = {
     ),
     "agents": (
         "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp | prompt "
-        "| turn | offered task_history | task | run | answering dry_run"
+        "| refusals | turn | offered task_history | task | run | answering dry_run"
     ),
     "server": (
         "state encode | guard metrics | request middleware page models | event_stream | chat conversations "

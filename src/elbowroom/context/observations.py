@@ -30,6 +30,9 @@ class Observations:
     def overflowed(self, model: str) -> None:
         """The engine had no room for a prompt that fits by our count."""
 
+    def refused_again(self, model: str) -> None:
+        """A prompt that cannot fit was refused from memory, since the same was asked several times within a minute."""
+
     def truncated(self, model: str) -> None:
         """The engine has silently read less than it was sent."""
 

@@ -127,6 +127,10 @@ class Metrics(Observations):
         """Count an alarm."""
         self._overflows.labels(model).inc()
 
+    def refused_again(self, model: str) -> None:
+        """Count a refusal that was remembered."""
+        self._refused_again.labels(model).inc()
+
     def truncated(self, model: str) -> None:
         """Count an alarm."""
         self._truncations.labels(model).inc()
@@ -198,6 +202,9 @@ class Metrics(Observations):
         )
         self._overflows = self._counter(
             "overflow_alarms", "Prompts that fit by our count and for which the engine had no room.", "model"
+        )
+        self._refused_again = self._counter(
+            "remembered_refusals", "Prompts that cannot fit and were refused at once, since they came again.", "model"
         )
         self._truncations = self._counter("truncation_alarms", "Prompts that the engine has silently cut.", "model")
 

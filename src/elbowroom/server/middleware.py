@@ -13,6 +13,7 @@ from elbowroom.agents.running import ServerStopping
 from elbowroom.caches import give_back_memory
 from elbowroom.errors import (
     BodyTooLarge,
+    ContextOverflow,
     ElbowroomError,
     NotFound,
     RequestError,
@@ -134,7 +135,7 @@ def failure_response(error: ElbowroomError, request: web.Request) -> web.Respons
     shown = error.as_anthropic() if speaks_anthropic(request) else error.as_openai()
     response = web.json_response(shown, status=error.status)
     if (
-        isinstance(error, TooManyRequests | ServerStopping | StoreOpening | UpstreamBusy)
+        isinstance(error, TooManyRequests | ServerStopping | StoreOpening | UpstreamBusy | ContextOverflow)
         and error.retry_after is not None
     ):
         response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)

@@ -18,6 +18,7 @@ from elbowroom.agents.prompt.size import (
     PromptSize,
     prompt_size,
     step_usage_of,
+    template_arguments,
 )
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "relay_body",
     "step_body",
     "step_usage_of",
+    "template_arguments",
     "thinking_off",
     "with_instructions",
     "without_answer_fields",

@@ -38,10 +38,11 @@ async def overflow_error(
     cost = report.cost
     if cost.system + cost.all_tools >= budget.window:
         told = too_small_for(cost, slim_saves=report.slim_saves)
-        overflow = WindowTooSmall(told, window=budget.window, prompt_tokens=prompt)
-        overflow.param = "tools" if cost.all_tools > cost.system else "messages"
-        return overflow
-    if cost.prompt >= budget.window:
+        too_small = WindowTooSmall(told, window=budget.window, prompt_tokens=prompt)
+        too_small.param = "tools" if cost.all_tools > cost.system else "messages"
+        return too_small
+    is_final = cost.prompt >= budget.window
+    if is_final:
         cost = replace(cost, material=", ".join(names_of(smallest(messages))[:MOST_NAMED]))
         message = refusal_of(cost, slim_saves=report.slim_saves)
     else:
@@ -50,7 +51,9 @@ async def overflow_error(
             f"Load the model with a larger context length{remedy}, or begin a new conversation. This model's maximum "
             f"context length is {budget.window} tokens, and the request needs {prompt}."
         )
-    return ContextOverflow(message, window=budget.window, prompt_tokens=prompt)
+    overflow = ContextOverflow(message, window=budget.window, prompt_tokens=prompt)
+    overflow.is_final = is_final and not switched_off
+    return overflow
 
 
 async def tight_notice(
