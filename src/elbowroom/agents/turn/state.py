@@ -13,6 +13,7 @@ from elbowroom.agents.request import OnlyUser
 from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
+from elbowroom.context.chains import SentPrompts
 from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
@@ -72,6 +73,7 @@ class Shared:
     queue: MessageQueue
     observations: Observations
     sdk: SdkLoader
+    prompts: SentPrompts = field(default_factory=SentPrompts)
     temporary: "Shared | None" = None
 
     @classmethod

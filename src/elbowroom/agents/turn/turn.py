@@ -25,6 +25,7 @@ from elbowroom.agents.turn.recovery import ready_model
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import Budget
+from elbowroom.context.chains import Talk, talk_of
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
@@ -264,8 +265,14 @@ class Turn:
             stream,
             self.settings.shared,
             self._sink,
+            self._talk,
             job=await self._recalled(fit) if self._last is None else None,
         )
+
+    def _talk(self) -> Talk:
+        """Return the keys of the conversation by which its last prompt is found."""
+        caller, conversation = self.request.caller, self._live.conversation if self._live is not None else ""
+        return talk_of(caller.owner, caller.chat_id, conversation, self.request.messages)
 
     def _manager_for(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
         """Return the turn's manager, with the usable part of the window that is loaded now. Raises WindowUnknown."""

@@ -131,7 +131,9 @@ class Plan:
             self._add_to_reply(change.message, tail, Part("tool_call", encoded(change.call)))
 
     def end_reply(self, change: kinds.ReplyEnded) -> None:
-        """Write how a reply has ended."""
+        """Write how a reply has ended, and what the engine had to read again for it."""
+        if change.lost is not None and (tail := self._tails.get(change.message)):
+            self._add_to_reply(change.message, tail, Part("lost", encoded(change.lost)))
         self._write(sql.END_REPLY, values(message=change.message, status=change.status))
         self._write(sql.END_PARTS, values(message=change.message, status=change.status))
         self._forgotten.add(change.message)
@@ -276,7 +278,12 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
 
 def growing(changes: Sequence[KeptChange]) -> list[str]:
     """Return the replies that grow or call in a batch: their last parts have to be known."""
-    grown = (change.message for change in changes if isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled))
+    grown = (
+        change.message
+        for change in changes
+        if isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled)
+        or (isinstance(change, kinds.ReplyEnded) and change.lost is not None)
+    )
     return [message for message in dict.fromkeys(grown) if is_sound_id(message)]
 
 
