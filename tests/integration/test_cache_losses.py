@@ -1,19 +1,19 @@
 """Why the engine had to read a conversation again: the reason, the tokens and the seconds, wherever they are told."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from cancelling import ask
+from cancelling import PATIENCE, ask
 from chatting import MODEL, RAW_MODEL, eventually, function_spec
 from read_metrics import text_of_metrics, value
 from serving import Served, serve, settings_for
 from small_window import ANSWER, history, small_window, turns_of
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
-from elbowroom.server.state import SHARED
 
 Body = dict[str, Any]
 OTHER: Final = "gemma-3-4b-it"
@@ -48,13 +48,19 @@ async def studio_with_cache(folder: Path, *, tells: bool) -> AsyncIterator[tuple
             await eventually(lambda: studio.open_requests == 0, "requests are left open upstream")
 
 
-async def losses_of(served: Served, name: str = TALK) -> list[dict[str, Any]]:
-    """Return what the messages of a conversation say of the cache, the oldest first."""
-    await served.app[SHARED].store.conversations.settled()
-    async with served.http.get(f"{served.url}/v1/conversations/{name}/messages?limit=200") as response:
+async def losses_of(served: Served, *, turns: int = 2) -> list[dict[str, Any]]:
+    """Return what the answers of so many turns say of the cache, the oldest first, once all of them are kept."""
+    async with asyncio.timeout(PATIENCE):
+        while len(answers := await answers_of(served)) < turns:  # noqa: ASYNC110  # a store knows no events
+            await asyncio.sleep(0.01)
+    return [row["cache_lost"] for row in answers if row["cache_lost"] is not None]
+
+
+async def answers_of(served: Served) -> list[dict[str, Any]]:
+    """Return the answers of the conversation that are kept now."""
+    async with served.http.get(f"{served.url}/v1/conversations/{TALK}/messages?limit=200&branch=all") as response:
         assert response.status == 200, await response.text()
-        rows = (await response.json())["data"]
-    return [row["cache_lost"] for row in rows if row["cache_lost"] is not None]
+        return [row for row in (await response.json())["data"] if row["turn"]]
 
 
 Second = Callable[[Body], Body]
@@ -100,7 +106,7 @@ async def test_nothing_is_lost_by_going_on(tmp_path: Path, tells: bool) -> None:
             await ask(served, body, TALK)
             body = followed(body)
         await ask(served, talk(0), "talk-2")
-        assert await losses_of(served) == []
+        assert await losses_of(served, turns=3) == []
         assert "cache_lost_tokens_total{" not in await text_of_metrics(served)
 
 
@@ -142,7 +148,7 @@ async def test_a_compaction(tmp_path: Path) -> None:
         studio.tells_cached = True
         await ask(served, {**talk(4), "model": "writer"}, TALK)
         await ask(served, {**talk(8), "model": "writer"}, TALK)
-        lost = (await losses_of(served))[-1]
+        [*_, lost] = await losses_of(served)
         now = turns_of(studio)[-1]
         assert lost["reason"] == "compacted"
         assert 0 < lost["tokens"] <= (now.prompt_tokens or 0) - now.reused_tokens
