@@ -13,6 +13,7 @@ from read_metrics import text_of_metrics, value
 from serving import Served, serve, settings_for
 from small_window import ANSWER, history, small_window, turns_of
 
+from elbowroom.agents.turn import recovery
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 
 Body = dict[str, Any]
@@ -140,6 +141,18 @@ async def test_an_engine_that_forgets(tmp_path: Path, is_told_otherwise: bool) -
         [lost] = await losses_of(served)
         reason = "arguments_changed" if is_told_otherwise else "engine_forgot"
         assert (lost["reason"], lost["tokens"]) == (reason, studio.chats[0].prompt_tokens)
+
+
+async def test_a_model_that_was_loaded_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has nothing in its cache, whether its engine says so or not."""
+    monkeypatch.setattr(recovery, "QUIET_SECONDS", 0)
+    async with studio_with_cache(tmp_path, tells=False) as (served, studio):
+        first = talk()
+        await ask(served, first, TALK)
+        studio.unload(MODEL)
+        await ask(served, followed(first), TALK)
+        [lost] = await losses_of(served)
+        assert (lost["reason"], lost["tokens"]) == ("engine_forgot", studio.chats[0].prompt_tokens)
 
 
 async def test_a_compaction(tmp_path: Path) -> None:

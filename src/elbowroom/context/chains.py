@@ -170,7 +170,8 @@ class SentPrompt:
 
     `model` is named after its provider, and `window` is that of the loaded instance. `messages` has one digest for
     each message; the first is the system message where it `has_system`. `compacted` changes where messages are ours and
-    no longer the client's. `number` counts the prompts of the model, and `tokens` is the size of this one.
+    no longer the client's. `number` counts the prompts of the model, `loads` how often it was loaded anew, and `tokens`
+    is the size of this one.
     """
 
     model: str
@@ -181,6 +182,7 @@ class SentPrompt:
     has_system: bool
     compacted: Hashable
     number: int = 0
+    loads: int = 0
     tokens: int = 0
 
     @classmethod
@@ -222,7 +224,11 @@ class SentPrompt:
 
         Most arguments change only the end of a prompt.
         """
-        return (self.model, self.window, self.tools) == (before.model, before.window, before.tools)
+        return self.is_in_load_of(before) and (self.model, self.tools) == (before.model, before.tools)
+
+    def is_in_load_of(self, before: "SentPrompt") -> bool:
+        """Tell whether the model was not loaded anew since, which is known only for the same model."""
+        return (self.window, self.loads) == (before.window, before.loads)
 
 
 class SentPrompts:
@@ -232,11 +238,12 @@ class SentPrompts:
         self._of_talks = Recent[Hashable, SentPrompt]("sent_prompts", PROMPTS_KEPT)
         self._last: dict[str, SentPrompt] = {}
         self._numbers: Counter[str] = Counter()
+        self._loads: Counter[str] = Counter()
 
     def keep(self, talk: Talk, prompt: SentPrompt) -> "Kept":
         """Remember a prompt that the engine has read; return it with its number, and what was read before."""
         self.passed(prompt.model)
-        now = replace(prompt, number=self._numbers[prompt.model])
+        now = replace(prompt, number=self._numbers[prompt.model], loads=self._loads[prompt.model])
         before = next((found for key in talk.sought if (found := self._of_talks.get(key)) is not None), None)
         last = self._last.get(now.model)
         self._last[now.model] = now
@@ -247,6 +254,10 @@ class SentPrompts:
     def passed(self, model: str) -> None:
         """Note that the model has read a prompt of another kind."""
         self._numbers[model] += 1
+
+    def loaded_anew(self, model: str) -> None:
+        """Note that the model was loaded, and has nothing in its cache."""
+        self._loads[model] += 1
 
 
 @dataclass(frozen=True, slots=True)

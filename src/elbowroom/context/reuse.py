@@ -73,8 +73,8 @@ def change_between(before: SentPrompt, now: SentPrompt) -> Change:
         return Change("arguments_changed" if now.arguments != before.arguments else None, shared)
     if now.model != before.model:
         return Change("model_changed", 0)
-    if now.window != before.window:
-        return Change("engine_forgot", 0)  # it was loaded anew
+    if not now.is_in_load_of(before):
+        return Change("engine_forgot", 0)
     if now.tools != before.tools:
         return Change("tools_changed", 0)
     if now.compacted != before.compacted:

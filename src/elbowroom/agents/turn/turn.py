@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from elbowroom.agents.admission import Job
-from elbowroom.agents.answer import Answer, Notice, Reply, Sink, assistant_message
+from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
 from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, step_usage_of
@@ -418,7 +418,11 @@ class Turn:
 
     async def _ready(self) -> ModelInfo:
         """Return the model, loaded; the person is told where that takes a while."""
-        return await ready_model(self.target.provider, self.target.model, self._sink)
+        return await ready_model(self.target.provider, self.target.model, self._tell_loading)
+
+    async def _tell_loading(self, events: Sequence[AnswerEvent]) -> None:
+        self.settings.shared.prompts.loaded_anew(f"{self.target.provider.id}/{self.target.model}")
+        await self._sink(events)
 
 
 def rough_size(text: str) -> int:
