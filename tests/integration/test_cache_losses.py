@@ -15,6 +15,7 @@ from small_window import ANSWER, history, small_window, turns_of
 
 from elbowroom.agents.turn import recovery
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
+from elbowroom.logs.formats import FIELDS
 
 Body = dict[str, Any]
 OTHER: Final = "gemma-3-4b-it"
@@ -112,8 +113,9 @@ async def test_nothing_is_lost_by_going_on(tmp_path: Path, tells: bool) -> None:
 
 
 @pytest.mark.parametrize("tells", [True, False], ids=["told", "not told"])
-async def test_another_request_in_between(tmp_path: Path, tells: bool) -> None:
-    """Where an engine with one slot has answered somebody else since, that is the reason."""
+async def test_another_request_in_between(tmp_path: Path, caplog: pytest.LogCaptureFixture, tells: bool) -> None:
+    """Where an engine with one slot has answered somebody else since, that is the reason; the log tells it, too."""
+    caplog.set_level("INFO")
     async with studio_with_cache(tmp_path, tells=tells) as (served, studio):
         first = talk()
         await ask(served, first, TALK)
@@ -124,6 +126,9 @@ async def test_another_request_in_between(tmp_path: Path, tells: bool) -> None:
         before, _, now = studio.chats
         reused = now.reused_tokens if tells else 0
         assert lost["tokens"] == (before.prompt_tokens or 0) - reused
+        [told] = [record for record in caplog.records if "read again" in record.getMessage()]
+        assert told.getMessage().endswith(f"; {lost['told']}")
+        assert getattr(told, FIELDS)["cache_lost"] == lost
 
 
 @pytest.mark.parametrize("is_told_otherwise", [False, True])
@@ -156,7 +161,7 @@ async def test_a_model_that_was_loaded_anew(tmp_path: Path, monkeypatch: pytest.
 
 
 async def test_a_compaction(tmp_path: Path) -> None:
-    """What is read again after a compaction says so, and the request's line of the log tells it, too."""
+    """What is read again after a compaction says so."""
     async with small_window(tmp_path) as (served, studio):
         studio.tells_cached = True
         await ask(served, {**talk(4), "model": "writer"}, TALK)
