@@ -57,6 +57,8 @@ async def change(served: Served, engine: LlamaServer, reason: str, then: list[Me
         case "engine_forgot":
             status, _ = await engine.post("/completion", {"prompt": "!", "n_predict": 1})
             assert status == 200
+        case _:
+            pass
     return {}
 
 

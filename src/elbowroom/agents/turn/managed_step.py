@@ -249,7 +249,12 @@ class ManagedStep:
                 self.shared.observations.prompt_counted(self.name, prompt, used.prompt)
 
     def note_prompt(self, body: Mapping[str, Any], tokens: int) -> Kept:
-        """Remember the digests of a prompt of the conversation that the engine has read."""
+        """Remember the digests of a prompt of the conversation that the engine has read.
+
+        The beginning of an answer with the order to go on is left out: the whole answer will stand in its place.
+        """
+        if self.history.is_stopped:
+            body = {**body, "messages": body["messages"][:-2]}
         compacted = (self.fit.recall.recalled_key, self.history.changes)
         window = self.info.loaded_context
         prompt = SentPrompt.of(self.name, window, body, template_arguments(body), compacted, tokens)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from elbowroom.context import conversation as kinds
 from elbowroom.context.canonical import question_in
@@ -277,13 +277,8 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
 
 
 def growing(changes: Sequence[KeptChange]) -> list[str]:
-    """Return the replies that grow or call in a batch: their last parts have to be known."""
-    grown = (
-        change.message
-        for change in changes
-        if isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled)
-        or (isinstance(change, kinds.ReplyEnded) and change.lost is not None)
-    )
+    """Return the replies that get parts in a batch: their last parts have to be known."""
+    grown = (change.message for change in changes if _adds_part(change))
     return [message for message in dict.fromkeys(grown) if is_sound_id(message)]
 
 
@@ -295,12 +290,18 @@ def with_sure_tails(changes: Sequence[KeptChange], known: Iterable[str]) -> Iter
     start, seen = 0, set(known)
     for place, change in enumerate(changes, 1):
         is_cut = isinstance(change, Deleted | TurnDeleted)
-        if isinstance(change, kinds.ReplyBegun | kinds.ReplyGrew | kinds.ReplyCalled):
+        if isinstance(change, kinds.ReplyBegun) or _adds_part(change):
             is_cut = isinstance(change, kinds.ReplyBegun) and change.message in seen
             seen.add(change.message)
         if is_cut or place == len(changes):
             yield changes[start:place]
             start = place
+
+
+def _adds_part(change: KeptChange) -> TypeGuard[kinds.ReplyGrew | kinds.ReplyCalled | kinds.ReplyEnded]:
+    if isinstance(change, kinds.ReplyEnded):
+        return change.lost is not None
+    return isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled)
 
 
 def _part_values(message: str, position: int, part: Part, status: str) -> dict[str, Any]:
