@@ -169,7 +169,10 @@ class TaskStep:
         async with self.shared.admission.admitted(
             pool, capacity=self.budget.window, tokens=tokens, prompt=prompt, priority=self.priority
         ) as ticket:
-            await read_reply(self.stream, self.provider, body, self.info, ticket)
+            try:
+                await read_reply(self.stream, self.provider, body, self.info, ticket)
+            finally:
+                self.shared.prompts.passed("/".join(pool))
 
     async def _counted(self) -> PromptSize | None:
         """Return the prompt to send with its size; None where it cannot be counted."""

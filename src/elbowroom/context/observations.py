@@ -18,6 +18,9 @@ class Observations:
     def prompt_counted(self, model: str, ours: int, reported: int) -> None:
         """A prompt has this size by our count, and this one by the upstream's report."""
 
+    def cache_lost(self, model: str, reason: str, tokens: int, seconds: float | None) -> None:
+        """The engine had to read so many tokens again, in so many seconds; None where nobody knows how long."""
+
     def compacted(self, rung: str, seconds: float, freed: int) -> None:
         """A conversation was compacted."""
 

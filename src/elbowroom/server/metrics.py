@@ -109,6 +109,11 @@ class Metrics(Observations):
         if reported:
             self._ratio.labels(model).observe(ours / reported)
 
+    def cache_lost(self, model: str, reason: str, tokens: int, seconds: float | None) -> None:
+        """Count what was read again."""
+        self._lost.labels(model, reason).inc(tokens)
+        self._lost_seconds.labels(model, reason).inc(seconds or 0)
+
     def compacted(self, rung: str, seconds: float, freed: int) -> None:
         """Count a compaction, with its seconds and the tokens that it freed."""
         self._compactions.labels(rung).inc()
@@ -199,6 +204,12 @@ class Metrics(Observations):
         self._pruning_tokens = self._counter("pruning_tokens", "Tokens of the pruning agent's calls.", "model", "kind")
         self._ratio = self._histogram(
             "prompt_count_ratio", "Our count of a prompt divided by the upstream's own.", RATIOS, "model"
+        )
+        self._lost = self._counter(
+            "cache_lost_tokens", "Tokens that engines had to read again, by why.", "model", "reason"
+        )
+        self._lost_seconds = self._counter(
+            "cache_lost_seconds", "About how long engines have read them.", "model", "reason"
         )
         self._overflows = self._counter(
             "overflow_alarms", "Prompts that fit by our count and for which the engine had no room.", "model"

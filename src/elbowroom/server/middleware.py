@@ -180,7 +180,7 @@ def _log(request: web.Request, facts: RequestFacts, status: int, milliseconds: i
     is_asked_by_page = is_page(request.path) or request.headers.get(SITE) == SAME_SITE
     is_own_page = request.method == hdrs.METH_GET and is_asked_by_page
     is_polled = status < 400 and (route in POLLED or request.method == hdrs.METH_OPTIONS or is_own_page)
-    fields = {
+    fields: dict[str, object] = {
         "event": "request",
         "method": request.method,
         "route": route,
@@ -192,7 +192,12 @@ def _log(request: web.Request, facts: RequestFacts, status: int, milliseconds: i
         "compactions": facts.compactions,
         "milliseconds": milliseconds,
     }
-    optional = {"steps": facts.steps, "finish_reason": facts.finish_reason, "error": facts.error}
+    optional = {
+        "steps": facts.steps,
+        "finish_reason": facts.finish_reason,
+        "error": facts.error,
+        "cache_lost": facts.cache_lost,
+    }
     fields |= {name: value for name, value in optional.items() if value}
     is_answer = facts.steps is not None or status >= 400
     log.log(
@@ -211,7 +216,8 @@ def _in_words(method: str, route: str, facts: RequestFacts, status: int, millise
         return f"{method} {route}{who}: {status}{why}, {milliseconds} ms"
     tokens_in = "?" if facts.tokens_in is None else facts.tokens_in
     tokens_out = "?" if facts.tokens_out is None else facts.tokens_out
+    lost = f"; {facts.cache_lost['told']}" if facts.cache_lost else ""
     return (
         f"{name}: {tokens_in} tokens in, {tokens_out} out, {facts.steps} step(s), {facts.finish_reason}, "
-        f"{milliseconds / 1000:.1f} s"
+        f"{milliseconds / 1000:.1f} s{lost}"
     )

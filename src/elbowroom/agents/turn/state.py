@@ -14,6 +14,7 @@ from elbowroom.agents.request import OnlyUser
 from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
+from elbowroom.context.chains import SentPrompts
 from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
@@ -74,6 +75,7 @@ class Shared:
     observations: Observations
     sdk: SdkLoader
     refusals: Refusals
+    prompts: SentPrompts = field(default_factory=SentPrompts)
     temporary: "Shared | None" = None
 
     @classmethod

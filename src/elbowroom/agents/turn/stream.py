@@ -272,7 +272,8 @@ class ReplyStream(ReplyReader):
     joined to the text before it, without what it repeats. Where it `begins_anew`, it is broken off and not shown.
     `is_for_client` tells whether a call of this name goes to the client, and `live` records all of the reply. An empty
     reply after text means that the model has nothing to add, unless it must not be: `may_be_empty`. `unreported` is the
-    last request where the engine reported no usage. Calls of `tools` that stand in the text are taken as calls.
+    last request where the engine reported no usage, `lost` what the engine had to read again, as JSON. Calls of
+    `tools` that stand in the text are taken as calls.
     """
 
     def __init__(
@@ -288,6 +289,7 @@ class ReplyStream(ReplyReader):
         self.watch: StreamWatch | None = None
         self.may_be_empty = True
         self.unreported: Unreported | None = None
+        self.lost: dict[str, Any] | None = None
         self._answer, self._guard, self._sink = answer, answer.guard, sink
         self._is_for_client = is_for_client
         self._live = live
@@ -422,7 +424,7 @@ class ReplyStream(ReplyReader):
         """Take the reply as whole: hand the client its tool calls and return it."""
         calls = self.reply.close_calls(was_cut=self.was_cut)
         if self._live is not None:
-            self._live.called(calls)
+            self._live.called(calls, self.lost)
         if own := [call for call in calls if self._is_for_client(call.name)]:
             await self._sink([self._answer.take(call) for call in own])
         return self.reply

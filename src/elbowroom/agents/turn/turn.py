@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from elbowroom.agents.admission import Job
-from elbowroom.agents.answer import Answer, Notice, Reply, Sink, assistant_message
+from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
 from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, step_usage_of
@@ -26,6 +26,7 @@ from elbowroom.agents.turn.recovery import ready_model
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import Budget
+from elbowroom.context.chains import Talk, talk_of
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
@@ -278,8 +279,14 @@ class Turn:
             stream,
             self.settings.shared,
             self._sink,
+            self._talk,
             job=await self._recalled(fit) if self._last is None else None,
         )
+
+    def _talk(self) -> Talk:
+        """Return the keys of the conversation by which its last prompt is found."""
+        caller, conversation = self.request.caller, self._live.conversation if self._live is not None else ""
+        return talk_of(caller.owner, caller.chat_id, conversation, self.request.messages)
 
     def _manager_for(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
         """Return the turn's manager, with the usable part of the window that is loaded now. Raises WindowUnknown."""
@@ -425,7 +432,11 @@ class Turn:
 
     async def _ready(self) -> ModelInfo:
         """Return the model, loaded; the person is told where that takes a while."""
-        return await ready_model(self.target.provider, self.target.model, self._sink)
+        return await ready_model(self.target.provider, self.target.model, self._tell_loading)
+
+    async def _tell_loading(self, events: Sequence[AnswerEvent]) -> None:
+        self.settings.shared.prompts.loaded_anew(f"{self.target.provider.id}/{self.target.model}")
+        await self._sink(events)
 
 
 def rough_size(text: str) -> int:
