@@ -1,0 +1,140 @@
+"""Compaction items: only what was made here comes back, and it comes back whole."""
+
+import asyncio
+import base64
+import random
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from elbowroom.context.ledger import Entry
+from elbowroom.context.sealed import LONGEST_ITEM, PREFIX, NotSealedHere, SealedForAgent, messages_of, opened, seal
+from elbowroom.context.sealed import sealed_key as key_of
+from elbowroom.context.transcript import Message
+from elbowroom.store import open_in_memory
+from elbowroom.store.lock import secret_beside
+
+SECRET, OTHER = b"s" * 32, b"o" * 32
+KEY = "0" * 32
+SUMMARY = {"role": "user", "content": "<elbowroom-summary>\nIntro.\n\nThe port is 8417.\n</elbowroom-summary>"}
+MESSAGES: list[Message] = [SUMMARY, {"role": "assistant", "content": "Noted."}, {"role": "user", "content": "On."}]
+
+
+class Rows:
+    """A ledger that has these entries."""
+
+    def __init__(self, *entries: Entry) -> None:
+        self.entries = entries
+
+    async def keys(self) -> list[str]:
+        return [entry.key for entry in self.entries]
+
+    def keys_now(self) -> list[str]:
+        return [entry.key for entry in self.entries]
+
+    async def find(self, keys: Sequence[str]) -> list[Entry]:
+        return [entry for entry in self.entries if entry.key in keys]
+
+    async def save(self, entry: Entry, made_from: Sequence[Message]) -> None:
+        raise NotImplementedError
+
+
+def brought_back(text: str, *entries: Entry) -> list[Message]:
+    """Return the messages that an item of the owner "anna" stands for."""
+    return asyncio.run(messages_of(opened(text, SECRET, "anna", "", "input[0]"), Rows(*entries)))
+
+
+def noise(length: int) -> str:
+    """Return text that cannot be compressed well."""
+    return base64.b64encode(random.Random(length).randbytes(length)).decode()[:length]
+
+
+def test_item_brings_the_entry_back_word_for_word() -> None:
+    """An item sent back stands for the very messages of the entry that it names, however large they are."""
+    large = [*MESSAGES, {"role": "user", "content": noise(100_000)}]
+    text = seal(SECRET, "anna", "", KEY, large)
+    entry = Entry(KEY, tuple(large), 8192, 9000, 3000, "plan", 0.0)
+    assert brought_back(text, entry) == large
+    assert len(text) < LONGEST_ITEM
+
+
+def test_item_carries_the_messages_themselves() -> None:
+    """Where the ledger no longer has the entry, small messages come back unchanged from the item alone."""
+    assert brought_back(seal(SECRET, "anna", "", KEY, MESSAGES)) == MESSAGES
+
+
+@pytest.mark.parametrize("content", [noise(60_000), "x" * 2_000_000], ids=["noise", "a bomb"])
+def test_item_without_its_entry_carries_the_summary_and_the_newest(content: str) -> None:
+    """What is too large for an item is left out, never the summary, and no item opens to more than its bound."""
+    messages = [{"role": "user", "content": content}, *MESSAGES]
+    text = seal(SECRET, "anna", "", KEY, messages)
+    assert brought_back(text)[-3:] == MESSAGES
+    assert len(text) < LONGEST_ITEM
+
+
+@pytest.mark.parametrize("place", [0, len(PREFIX), len(PREFIX) + 20, -1])
+def test_changed_item_is_refused(place: int) -> None:
+    """One changed character anywhere makes an item void; the error is a 400 that names the place and what to do."""
+    text = seal(SECRET, "anna", "", KEY, MESSAGES)
+    letter = "A" if text[place] != "A" else "B"
+    changed = text[:place] + letter + text[place:][1:] if place >= 0 else text[:-5] + letter * 5
+    with pytest.raises(NotSealedHere) as refusal:
+        opened(changed, SECRET, "anna", "", "input[3].encrypted_content")
+    assert refusal.value.status == 400
+    assert refusal.value.param == "input[3].encrypted_content"
+    assert "send the messages of the conversation" in refusal.value.message
+
+
+@pytest.mark.parametrize("value", [None, 7, "", "gAAAAAB", PREFIX, PREFIX + "ä", PREFIX + "A" * 50_000, PREFIX + "="])
+def test_anything_else_is_refused_in_the_same_way(value: object) -> None:
+    """What is no item of this server at all, such as one of OpenAI's, is refused without a crash."""
+    with pytest.raises(NotSealedHere):
+        opened(value, SECRET, "anna", "", "input[0]")
+
+
+def test_item_belongs_to_its_owner_and_its_server() -> None:
+    """Another user cannot use an item, nor can another server's secret."""
+    text = seal(SECRET, "anna", "", KEY, MESSAGES)
+    for secret, owner in ((SECRET, "bert"), (SECRET, ""), (OTHER, "anna")):
+        with pytest.raises(NotSealedHere):
+            opened(text, secret, owner, "", "input[0]")
+
+
+def test_item_of_an_agent_is_for_that_agent_alone() -> None:
+    """What an agent has read goes to no other model; an item of a raw model goes anywhere."""
+    text = seal(SECRET, "anna", "notes", KEY, MESSAGES)
+    assert opened(text, SECRET, "anna", "notes", "input[0]").agent == "notes"
+    for other in ("", "mail"):
+        with pytest.raises(SealedForAgent, match="'notes'"):
+            opened(text, SECRET, "anna", other, "input[0]")
+    assert opened(seal(SECRET, "anna", "", KEY, MESSAGES), SECRET, "anna", "mail", "input[0]").key == KEY
+
+
+def test_other_messages_have_another_key() -> None:
+    """A later compaction of the same history never changes what an earlier item stands for."""
+    assert key_of(KEY, MESSAGES) == key_of(KEY, list(MESSAGES)) != key_of(KEY, MESSAGES[1:])
+
+
+def test_secret_stays_with_the_database(tmp_path: Path) -> None:
+    """The secret is the same after a restart and readable by its owner only; part of one is replaced."""
+    path = tmp_path / "data" / "elbowroom.db"
+    first = secret_beside(path)
+    kept = path.with_name("elbowroom.db-secret")
+    assert (secret_beside(path), len(first), stat.S_IMODE(kept.stat().st_mode)) == (first, 32, 0o600)
+    kept.write_bytes(first[:7])
+    assert len(secret_beside(path)) == 32
+
+
+def test_secret_is_in_memory_where_nothing_can_be_kept(tmp_path: Path) -> None:
+    """Where no file can be written, and for a store in memory, the secret lasts as long as the process."""
+    (tmp_path / "data").write_text("no folder")
+    assert len(secret_beside(tmp_path / "data" / "elbowroom.db")) == 32
+
+    async def twice() -> tuple[bytes, bytes]:
+        store = open_in_memory()
+        return await store.secret(), await store.secret()
+
+    one, other = asyncio.run(twice())
+    assert one == other
