@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Literal
 
-from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Notice, ToolCall
+from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Compacted, Notice, ToolCall
 from elbowroom.context.seam import notice_line
 from elbowroom.errors import ContextOverflow, ElbowroomError, TooManyRequests, UpstreamBusy
 from elbowroom.providers.base import ReasoningDelta, TextDelta
@@ -59,7 +59,7 @@ class OutputItems:
             case ReasoningDelta():
                 is_new = self._open != "reasoning"  # what parts it from earlier thoughts is the item's beginning then
                 yield from self._grow("reasoning", said.text.removeprefix(BETWEEN_STEPS) if is_new else said.text, {})
-            case Notice():
+            case Notice() | Compacted():
                 pass
 
     def append_to_message(self, said: TextDelta) -> bool:
