@@ -10,6 +10,7 @@ import json
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from elbowroom.context.canonical import json_form
@@ -21,7 +22,7 @@ from elbowroom.errors import RequestError
 
 PREFIX: Final = "elbowroom-compaction-1."
 """How every item begins; another form of items has another number."""
-TAG_BYTES: Final = 32
+CODE_BYTES: Final = 32
 MOST_CARRIED: Final = 8_000
 """Bytes that the messages in an item take at most, compressed."""
 MOST_OPENED: Final = 2**20
@@ -60,10 +61,9 @@ class SealedForAgent(RequestError):
 
 
 class Reference(NamedTuple):
-    """What an item says: the key of its entry, its agent, empty for a raw model, and the messages that it carries."""
+    """What an item says: the key of its entry, and the messages that it carries."""
 
     key: str
-    agent: str
     messages: tuple[Message, ...]
 
 
@@ -74,26 +74,47 @@ def sealed_key(chain_key: str, messages: Sequence[Message]) -> str:
     return hashed.hexdigest()
 
 
-def seal(secret: bytes, owner: str, agent: str, key: str, messages: Sequence[Message]) -> str:
-    """Return an item for the entry with this key and these messages; only the same owner and agent can use it.
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Makes and opens the items of one owner with one agent, by the `secret` of a server.
 
-    An item of a raw model, whose `agent` is empty, can be used with any model.
+    An item of an agent is for that agent alone; an item of a raw model, whose `agent` is empty, for any model.
     """
-    said = {"key": key, "agent": agent, "messages": _carried(messages)}
-    payload = zlib.compress(_json(said))
-    return PREFIX + urlsafe_b64encode(_tag(secret, owner, payload) + payload).decode("ascii")
 
+    secret: bytes
+    owner: str
+    agent: str
 
-def opened(text: Any, secret: bytes, owner: str, agent: str, where: str) -> Reference:
-    """Return what an item says. Raises RequestError, which calls the item `where`, for one that is not to be used."""
-    payload = _authentic(text, secret, owner)
-    if payload is None:
-        raise NotSealedHere(where)
-    said = json.loads(zlib.decompressobj().decompress(payload, MOST_OPENED))
-    reference = Reference(said["key"], said["agent"], tuple(said["messages"]))
-    if reference.agent and reference.agent != agent:
-        raise SealedForAgent(where, reference.agent)
-    return reference
+    def sealed(self, key: str, messages: Sequence[Message]) -> str:
+        """Return an item for the entry with this key and these messages."""
+        payload = zlib.compress(_json({"key": key, "agent": self.agent, "messages": _carried(messages)}))
+        return PREFIX + urlsafe_b64encode(self._code(payload) + payload).decode("ascii")
+
+    def opened(self, text: Any, where: str) -> Reference:
+        """Return what an item says; `where` is its place in the request. Raises RequestError for one not to be used."""
+        payload = self._authentic(text)
+        if payload is None:
+            raise NotSealedHere(where)
+        said = json.loads(zlib.decompressobj().decompress(payload, MOST_OPENED))
+        if said["agent"] not in ("", self.agent):
+            raise SealedForAgent(where, said["agent"])
+        return Reference(said["key"], tuple(said["messages"]))
+
+    def _authentic(self, text: Any) -> bytes | None:
+        """Return the payload of an item whose code is right; None for any other value."""
+        if not isinstance(text, str) or not text.startswith(PREFIX) or len(text) > LONGEST_ITEM:
+            return None
+        try:
+            whole = urlsafe_b64decode(text.removeprefix(PREFIX).encode("ascii"))
+        except ValueError:
+            return None
+        code, payload = whole[:CODE_BYTES], whole[CODE_BYTES:]
+        return payload if hmac.compare_digest(code, self._code(payload)) else None
+
+    def _code(self, payload: bytes) -> bytes:
+        """Return the authentication code; what stands before the payload has one length, whatever the owner's name."""
+        head = PREFIX.encode("ascii") + hashlib.sha256(utf8(self.owner)).digest()
+        return hmac.digest(self.secret, head + payload, hashlib.sha256)
 
 
 async def messages_of(reference: Reference, rows: LedgerRows) -> list[Message]:
@@ -101,24 +122,6 @@ async def messages_of(reference: Reference, rows: LedgerRows) -> list[Message]:
     for entry in await rows.find([reference.key]):
         return list(entry.messages)
     return list(reference.messages)
-
-
-def _authentic(text: Any, secret: bytes, owner: str) -> bytes | None:
-    """Return the payload of an item whose code is right for this owner; None for any other value."""
-    if not isinstance(text, str) or not text.startswith(PREFIX) or len(text) > LONGEST_ITEM:
-        return None
-    try:
-        whole = urlsafe_b64decode(text.removeprefix(PREFIX).encode("ascii"))
-    except ValueError:
-        return None
-    tag, payload = whole[:TAG_BYTES], whole[TAG_BYTES:]
-    return payload if hmac.compare_digest(tag, _tag(secret, owner, payload)) else None
-
-
-def _tag(secret: bytes, owner: str, payload: bytes) -> bytes:
-    """Return the authentication code; what comes before the payload has one length, whatever the owner's name."""
-    head = hashlib.sha256(utf8(owner)).digest()
-    return hmac.digest(secret, PREFIX.encode("ascii") + head + payload, hashlib.sha256)
 
 
 def _json(value: Any) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from elbowroom.context.ledger import Entry
-from elbowroom.context.sealed import LONGEST_ITEM, PREFIX, NotSealedHere, SealedForAgent, messages_of, opened, seal
+from elbowroom.context.sealed import LONGEST_ITEM, PREFIX, NotSealedHere, Seal, SealedForAgent, messages_of
 from elbowroom.context.sealed import sealed_key as key_of
 from elbowroom.context.transcript import Message
 from elbowroom.store import open_in_memory
@@ -18,6 +18,7 @@ from elbowroom.store.lock import secret_beside
 
 SECRET, OTHER = b"s" * 32, b"o" * 32
 KEY = "0" * 32
+SEAL = Seal(SECRET, "anna", "")
 SUMMARY = {"role": "user", "content": "<elbowroom-summary>\nIntro.\n\nThe port is 8417.\n</elbowroom-summary>"}
 MESSAGES: list[Message] = [SUMMARY, {"role": "assistant", "content": "Noted."}, {"role": "user", "content": "On."}]
 
@@ -43,7 +44,7 @@ class Rows:
 
 def brought_back(text: str, *entries: Entry) -> list[Message]:
     """Return the messages that an item of the owner "anna" stands for."""
-    return asyncio.run(messages_of(opened(text, SECRET, "anna", "", "input[0]"), Rows(*entries)))
+    return asyncio.run(messages_of(SEAL.opened(text, "input[0]"), Rows(*entries)))
 
 
 def noise(length: int) -> str:
@@ -54,7 +55,7 @@ def noise(length: int) -> str:
 def test_item_brings_the_entry_back_word_for_word() -> None:
     """An item sent back stands for the very messages of the entry that it names, however large they are."""
     large = [*MESSAGES, {"role": "user", "content": noise(100_000)}]
-    text = seal(SECRET, "anna", "", KEY, large)
+    text = SEAL.sealed(KEY, large)
     entry = Entry(KEY, tuple(large), 8192, 9000, 3000, "plan", 0.0)
     assert brought_back(text, entry) == large
     assert len(text) < LONGEST_ITEM
@@ -62,14 +63,14 @@ def test_item_brings_the_entry_back_word_for_word() -> None:
 
 def test_item_carries_the_messages_themselves() -> None:
     """Where the ledger no longer has the entry, small messages come back unchanged from the item alone."""
-    assert brought_back(seal(SECRET, "anna", "", KEY, MESSAGES)) == MESSAGES
+    assert brought_back(SEAL.sealed(KEY, MESSAGES)) == MESSAGES
 
 
 @pytest.mark.parametrize("content", [noise(60_000), "x" * 2_000_000], ids=["noise", "a bomb"])
 def test_item_without_its_entry_carries_the_summary_and_the_newest(content: str) -> None:
     """What is too large for an item is left out, never the summary, and no item opens to more than its bound."""
     messages = [{"role": "user", "content": content}, *MESSAGES]
-    text = seal(SECRET, "anna", "", KEY, messages)
+    text = SEAL.sealed(KEY, messages)
     assert brought_back(text)[-3:] == MESSAGES
     assert len(text) < LONGEST_ITEM
 
@@ -77,11 +78,11 @@ def test_item_without_its_entry_carries_the_summary_and_the_newest(content: str)
 @pytest.mark.parametrize("place", [0, len(PREFIX), len(PREFIX) + 20, -1])
 def test_changed_item_is_refused(place: int) -> None:
     """One changed character anywhere makes an item void; the error is a 400 that names the place and what to do."""
-    text = seal(SECRET, "anna", "", KEY, MESSAGES)
+    text = SEAL.sealed(KEY, MESSAGES)
     letter = "A" if text[place] != "A" else "B"
     changed = text[:place] + letter + text[place:][1:] if place >= 0 else text[:-5] + letter * 5
     with pytest.raises(NotSealedHere) as refusal:
-        opened(changed, SECRET, "anna", "", "input[3].encrypted_content")
+        SEAL.opened(changed, "input[3].encrypted_content")
     assert refusal.value.status == 400
     assert refusal.value.param == "input[3].encrypted_content"
     assert "send the messages of the conversation" in refusal.value.message
@@ -91,25 +92,25 @@ def test_changed_item_is_refused(place: int) -> None:
 def test_anything_else_is_refused_in_the_same_way(value: object) -> None:
     """What is no item of this server at all, such as one of OpenAI's, is refused without a crash."""
     with pytest.raises(NotSealedHere):
-        opened(value, SECRET, "anna", "", "input[0]")
+        SEAL.opened(value, "input[0]")
 
 
 def test_item_belongs_to_its_owner_and_its_server() -> None:
     """Another user cannot use an item, nor can another server's secret."""
-    text = seal(SECRET, "anna", "", KEY, MESSAGES)
+    text = SEAL.sealed(KEY, MESSAGES)
     for secret, owner in ((SECRET, "bert"), (SECRET, ""), (OTHER, "anna")):
         with pytest.raises(NotSealedHere):
-            opened(text, secret, owner, "", "input[0]")
+            Seal(secret, owner, "").opened(text, "input[0]")
 
 
 def test_item_of_an_agent_is_for_that_agent_alone() -> None:
     """What an agent has read goes to no other model; an item of a raw model goes anywhere."""
-    text = seal(SECRET, "anna", "notes", KEY, MESSAGES)
-    assert opened(text, SECRET, "anna", "notes", "input[0]").agent == "notes"
+    text = Seal(SECRET, "anna", "notes").sealed(KEY, MESSAGES)
+    assert Seal(SECRET, "anna", "notes").opened(text, "input[0]").key == KEY
     for other in ("", "mail"):
         with pytest.raises(SealedForAgent, match="'notes'"):
-            opened(text, SECRET, "anna", other, "input[0]")
-    assert opened(seal(SECRET, "anna", "", KEY, MESSAGES), SECRET, "anna", "mail", "input[0]").key == KEY
+            Seal(SECRET, "anna", other).opened(text, "input[0]")
+    assert Seal(SECRET, "anna", "mail").opened(SEAL.sealed(KEY, MESSAGES), "input[0]").key == KEY
 
 
 def test_other_messages_have_another_key() -> None:
