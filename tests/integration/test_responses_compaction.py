@@ -72,11 +72,13 @@ async def test_threshold_below_the_trigger(tmp_path: Path) -> None:
         size = plain["usage"]["input_tokens"]
         small = await respond(served, asked, context_management=managed(size + 500))
         assert (compactions_of(small), len(orders_of(studio))) == ([], 0)
-        first = await respond(served, asked, context_management=managed(size // 2))
+        first = await respond(served, asked, context_management=managed(size * 2 // 3))
         assert len(compactions_of(first)) == 1
         assert len(orders_of(studio)) == 1
-        assert first["usage"]["input_tokens"] < size // 2
-        second = await respond(served, [asked[0], *first["output"], asked[-1]], context_management=managed(size // 2))
+        assert first["usage"]["input_tokens"] < size * 2 // 3
+        second = await respond(
+            served, [asked[0], *first["output"], asked[-1]], context_management=managed(size * 2 // 3)
+        )
         assert compactions_of(second) == []
         assert len(orders_of(studio)) == 1
 
