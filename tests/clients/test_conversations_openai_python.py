@@ -21,7 +21,8 @@ async def test_conversation_from_its_beginning_to_its_end(trio: Trio) -> None:
     assert (made.object, made.metadata) == ("conversation", {"topic": "numbers"})
     assert made.created_at == (await client.conversations.retrieve(made.id)).created_at
     assert (await client.conversations.update(made.id, metadata={"a": "b"})).metadata == {"a": "b"}
-    added = await client.conversations.items.create(made.id, items=[{**hello, "content": "More."}])
+    more: Any = {**hello, "content": "More."}
+    added = await client.conversations.items.create(made.id, items=[more])
     assert isinstance(added.data[0], Message)
     assert await client.conversations.items.retrieve(added.data[0].id, conversation_id=made.id) == added.data[0]
     answer = await client.responses.create(model="writer", input="Which is next?", conversation=made.id)
@@ -32,7 +33,7 @@ async def test_conversation_from_its_beginning_to_its_end(trio: Trio) -> None:
         assert isinstance(item, Message)
         texts += [part.text for part in item.content if part.type in ("input_text", "output_text")]
     assert texts == ["One.", "More.", "Which is next?", "Two."]
-    left = await client.conversations.items.delete(answer.output[0].id, conversation_id=made.id)
+    left = await client.conversations.items.delete(str(answer.output[0].id), conversation_id=made.id)
     assert left.metadata == {"a": "b"}
     gone = await client.conversations.delete(made.id)
     assert (gone.deleted, gone.object) == (True, "conversation.deleted")
