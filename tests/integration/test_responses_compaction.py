@@ -171,6 +171,7 @@ async def test_item_outlives_the_ledger_and_a_restart(tmp_path: Path) -> None:
             assert last_turn(studio).body["messages"] == sent
 
 
+@pytest.mark.threat("other people's conversations", "nor compactions")
 async def test_items_of_others_are_refused(tmp_path: Path) -> None:
     """A changed item, another user's and one for another agent are a 400 that says what to do."""
     async with small_window(tmp_path) as (served, _):
@@ -225,7 +226,8 @@ async def test_reference_to_words_after_a_compaction(tmp_path: Path) -> None:
         assert said_to(last_turn(studio).body)[0] == ("assistant", ANSWER)
 
 
-TASK = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Fix the bug in tides.py."}]}
+FIX = "Fix the bug in tides.py."
+TASK = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": FIX}]}
 RULES = {"role": "user", "content": "# AGENTS.md\nRun the tests after each change."}
 SHELL = {
     "type": "function",
@@ -271,5 +273,5 @@ async def test_session_of_a_coding_agent_outlives_its_window(tmp_path: Path) -> 
         for turn in turns_of(studio):
             assert_fits(turn)
             texts = [message["content"] for message in turn.body["messages"] if message["role"] == "user"]
-            assert texts.count(TASK["content"][0]["text"]) == 1
+            assert texts.count(FIX) == 1
             assert texts.count(RULES["content"]) == 1
