@@ -21,6 +21,9 @@ LEAST_ROOM_FOR_SUMMARY = 200
 SHARE_BEFORE_REST = 4
 """An answer goes on beside one part in so many of the room that what cannot be freed leaves it; the rest is its own."""
 
+ROOMS_BELOW: Final = 2
+"""How many times the least room a summary gets where a client wants the compaction."""
+
 LEAST_GAIN = 1000
 LEAST_GAIN_SHARE = 10  # one part in ten of the size before
 
@@ -76,6 +79,16 @@ class Budget:
         `fixed` is the prompt that no compaction can make smaller, without reserve.
         """
         return self.occupied(fixed + max(0, self.stop_at - fixed) // SHARE_BEFORE_REST)
+
+    def target_below(self, at: int, prompt: int, fixed: int) -> int | None:
+        """Return the target of a compaction that a client wants of each prompt of `at` tokens or more.
+
+        It is midway from the fixed cost to that size, with room for a summary; None where that frees too little.
+        """
+        least, occupied = self.occupied(fixed), self.occupied(prompt)
+        wanted = (least + min(occupied, self.occupied(at))) // 2
+        target = min(self.target(least), max(wanted, least + ROOMS_BELOW * least_room(self)))
+        return target if occupied - target >= least_gain(prompt) else None
 
     @property
     def stop_at(self) -> int:

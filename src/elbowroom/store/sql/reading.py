@@ -119,6 +119,7 @@ def conversation_row(row: Row[Any]) -> ConversationRow:
         row.updated,
         Totals(usage, row.steps, row.compactions),
         fill,
+        json.loads(row.metadata) if row.metadata else {},
     )
 
 
