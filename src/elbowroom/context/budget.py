@@ -19,6 +19,9 @@ DEFAULT_THRESHOLD = 0.8
 
 LEAST_ROOM_FOR_SUMMARY = 200
 
+ROOMS_BELOW: Final = 4
+"""How many times the least room a summary gets where a client wants the compaction."""
+
 LEAST_GAIN = 1000
 LEAST_GAIN_SHARE = 10  # one part in ten of the size before
 
@@ -67,6 +70,16 @@ class Budget:
         It is below the trigger wherever the fixed cost is, so that the next turn does not compact again.
         """
         return max(self._share(TARGET_RATIO), (fixed + self.trigger) // 2)
+
+    def target_below(self, at: int, prompt: int, fixed: int) -> int | None:
+        """Return the target of a compaction that a client wants of each prompt of `at` tokens or more.
+
+        It is midway from the fixed cost to that size, with room for a summary; None where that frees too little.
+        """
+        least, occupied = self.occupied(fixed), self.occupied(prompt)
+        wanted = (least + min(occupied, self.occupied(at))) // 2
+        target = min(self.target(least), max(wanted, least + ROOMS_BELOW * least_room(self)))
+        return target if occupied - target >= least_gain(prompt) else None
 
     @property
     def stop_at(self) -> int:

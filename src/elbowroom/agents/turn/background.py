@@ -8,11 +8,12 @@ from typing import Final
 from elbowroom.agents.admission import Job
 from elbowroom.agents.prompt import StepCounter, without_answer_fields
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
-from elbowroom.agents.turn.fit import PromptFit, decide
+from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.flush import MemoryFlush
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import PRUNED, Written
+from elbowroom.agents.turn.room import decide
 from elbowroom.agents.turn.stream import ReplyReader, read_reply
 from elbowroom.context.budget import Compact, Decision
 from elbowroom.context.compaction import Compaction, state_of

@@ -101,11 +101,19 @@ class ManagedStep:
             return await self.stream.close()
         await self.fit.tell_if_tight(decision, self.info.id)
         fits = await self._carry_out(decision)
+        if self._pauses and self.fit.has_handed_out:
+            return await self.stream.close()
         while fits and await self._ask() and (self._lacks_room or self.manager.may_restart()):
             fits = await self._restart()
         if not fits or self._has_filled_the_window():
             await self._end_with(await self._why_it_is_cut(fits=fits))
         return await self.stream.close()
+
+    @property
+    def _pauses(self) -> bool:
+        """Tell whether the client wants no answer after a compaction."""
+        asked = self.shape.request.compaction
+        return asked is not None and asked.pauses
 
     async def _restart(self) -> bool:
         """Make room for the rest of the reply; tell whether there is some."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Literal
 
-from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Notice, ToolCall
+from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Compacted, Notice, ToolCall
 from elbowroom.context.seam import notice_line
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ReasoningDelta, TextDelta
@@ -97,6 +97,8 @@ class MessageEncoder:
                 return self._close() + self._call(event)
             case Notice():
                 return self._notice(event)
+            case Compacted():
+                return ""
 
     def _notice(self, notice: Notice) -> str:
         if self._notices == "content":
