@@ -114,9 +114,9 @@ async def _answered(
     if asked.only_compacts:
         return await compacted(settings, asked, sink)
 
-    def begun(turn: TurnRecorder) -> None:
-        encoder.began(turn.id)
-        name_conversation(headers, turn)
+    def begun(recorder: TurnRecorder) -> None:
+        encoder.began(recorder.id)
+        name_conversation(headers, recorder)
 
     told = _telling_what_is_left_out(asked, sink)
     return await answer(asked.target, asked.chat, settings, told, begun, keeps=asked.request.stores, turn=turn)
@@ -188,7 +188,12 @@ async def list_input_items(request: web.Request) -> web.Response:
     kept = await find_response(request.app[SHARED], keeper_of(request), request.match_info["id"])
     if kept is None:
         raise _unknown(request.match_info["id"])
-    items, order = kept.input_items(), request.query.get("order", "desc")
+    return json_of_page(request, kept.input_items())
+
+
+def json_of_page(request: web.Request, items: list[dict[str, Any]]) -> web.Response:
+    """Answer with the page of these items, the oldest first, that the query asks for."""
+    order = request.query.get("order", "desc")
     if order not in ("asc", "desc"):
         raise RequestError(f"order has to be asc or desc, not {order[:40]!r}.", param="order")
     if order == "desc":
