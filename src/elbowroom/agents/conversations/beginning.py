@@ -216,14 +216,15 @@ def _placed(live: TurnRecorder, asked: Asked, known: Known) -> tuple[Known, Iter
         known = replace(known, conversation=new_id(asked.owner, asked.name))
     conversation = known.conversation
     begun = [ConversationBegun(conversation, asked.owner, asked.name, asked.agent, now)] if is_new else []
-    ends = [TurnBegun(live.id, conversation, live.parent, asked.agent, now)]
-    return known, chain(begun, _heard(asked, known, now), ends)
+    turn = TurnBegun(live.id, conversation, live.parent, asked.agent, now)
+    return known, chain(begun, _heard(asked, known, now), [turn])
 
 
 def _heard(asked: Asked, known: Known, now: float) -> Iterator[Change]:
     """Yield what is new in a request."""
-    new = (node for node in asked.nodes if node.key not in known.kept)
-    return (Heard(known.conversation, node.key, node.parent, node.message, now) for node in new)
+    for node in asked.nodes:
+        if node.key not in known.kept:
+            yield Heard(known.conversation, node.key, node.parent, node.message, now)
 
 
 def new_id(owner: str, name: str) -> str:

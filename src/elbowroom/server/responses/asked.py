@@ -31,9 +31,9 @@ from elbowroom.server.responses.input import (
 from elbowroom.server.responses.kept import (
     KeptConversation,
     KeptResponse,
-    find_conversation,
     find_response,
     find_responses,
+    read_conversation,
 )
 from elbowroom.server.state import SHARED, catalog_of
 
@@ -162,7 +162,7 @@ async def _before(request: web.Request, owner: str, asked: ResponsesRequest) -> 
 
 async def kept_conversation(shared: Shared, owner: str, named: str) -> KeptConversation:
     """Return a conversation by its id. Raises ConversationNotFound and StoreOpening."""
-    found = await find_conversation(shared, owner, conversation_name(named))
+    found = await read_conversation(shared, owner, conversation_name(named))
     if found is None:
         raise ConversationNotFound(named)
     return found

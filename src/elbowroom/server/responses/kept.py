@@ -133,7 +133,7 @@ class KeptConversation:
         return self.tree.branch_to(max(ends, key=lambda node: node.last.number), with_unfinished=False)
 
 
-async def find_conversation(shared: Shared, owner: str, named: str) -> KeptConversation | None:
+async def read_conversation(shared: Shared, owner: str, named: str) -> KeptConversation | None:
     """Return the owner's conversation with this id or name. Raises StoreOpening."""
     await shared.store.ready()
     conversation = await shared.store.conversations.read(owner, named)
