@@ -166,7 +166,8 @@ async def test_what_reaches_the_model(tmp_path: Path) -> None:
     [
         ({"conversation": 7}, "conversation"),
         ({"prompt": {"id": "a"}}, "prompt"),
-        ({"background": True}, "background"),
+        ({"background": True, "store": False}, "background"),
+        ({"background": "yes"}, "background"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice"),
         ({"tool_choice": []}, "tool_choice"),

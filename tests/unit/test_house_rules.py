@@ -49,7 +49,7 @@ INSIDE = {
         "| refusals | turn | offered task_history | task | run | answering dry_run"
     ),
     "server": (
-        "state encode | guard metrics | request middleware page models | event_stream | chat conversations "
+        "state encode | guard metrics | request middleware page model_rows models | event_stream | chat conversations "
         "| responses messages passing settings | app | listen"
     ),
 }

@@ -46,12 +46,13 @@ async def answer(
     begun: Begun = ignore,
     *,
     keeps: bool = True,
+    turn: str = "",
 ) -> Answer:
     """Answer a request; the sink has had all of the answer when this returns. A stopped answer keeps the text it has.
 
     A chat with an agent or a managed model is a turn of a conversation, which `begun` is told of; where it is not to
-    be kept, nothing of it is stored. Tasks and relayed requests are no turns. Raises ElbowroomError. Cancelling this
-    closes the upstream at once.
+    be kept, nothing of it is stored; `turn` is its id, where it has one already. Tasks and relayed requests are no
+    turns. Raises ElbowroomError. Cancelling this closes the upstream at once.
     """
     _refuse_several(request)
     shared, said = settings.shared, Answer()
@@ -67,7 +68,7 @@ async def answer(
         if target.agent is not None:
             _ = shared.sdk.begin()  # which takes a second; all that comes first takes some of it
         asked = await shared.recording.asked(target, request)
-        recorder = shared.recording.begin(target, request, keeps=keeps, asked=asked)
+        recorder = shared.recording.begin(target, request, keeps=keeps, asked=asked, turn=turn)
 
         def place() -> None:
             begun(recorder)

@@ -55,7 +55,7 @@ class Budget:
         The client's max_tokens, else a fifth of what is left; at least min(1000, window / 8), at most window / 4.
         """
         wanted = self._asked or (self.window - prompt) // 5
-        return max(min(LEAST_RESERVE, self.window // 8), min(wanted, self.window // 4))
+        return max(min(LEAST_RESERVE, self.window // 8), min(wanted, most_reserve(self.window)))
 
     def occupied(self, prompt: int) -> int:
         """Return prompt and reserve together."""
@@ -176,6 +176,11 @@ def plan_step(measure: Measure, budget: Budget, *, auto: bool = True) -> Decisio
     if fits and (measure.prompt == smallest or budget.occupied(measure.prompt) <= budget.window):
         return Send(is_tight)
     return Compact(max(fixed, (fixed + budget.window) // 2), asks_pruner=False, is_tight=is_tight)
+
+
+def most_reserve(window: int) -> int:
+    """Return the most that is kept free for a reply; clients that ask how long one may be are told this."""
+    return window // 4
 
 
 def leaves_room(fixed: int, window: int) -> bool:

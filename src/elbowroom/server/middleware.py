@@ -30,6 +30,7 @@ from elbowroom.logs.request_facts import RequestFacts, request_facts, requested
 from elbowroom.logs.set_up import ONLY_IN_FILE
 from elbowroom.server.guard import REQUEST_ID, SAME_SITE, SITE, Handler, is_page, speaks_anthropic
 from elbowroom.server.metrics import COUNTED
+from elbowroom.server.request import OPENERS, UnsupportedCoding
 from elbowroom.server.state import ENVIRONMENT, SETTINGS
 
 log = logging.getLogger(__name__)
@@ -141,6 +142,8 @@ def failure_response(error: ElbowroomError, request: web.Request) -> web.Respons
         response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)
     if isinstance(error, Unauthorized):
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
+    if isinstance(error, UnsupportedCoding):
+        response.headers[hdrs.ACCEPT_ENCODING] = ", ".join(OPENERS)
     if isinstance(error, RequestTimeout | BodyTooLarge | ServerStopping):
         response.force_close()
     return response

@@ -66,8 +66,9 @@ class TurnRecorder:
         chain: Chain,
         *,
         is_patient: bool = True,
+        turn: str = "",
     ) -> None:
-        self.id = f"turn_{secrets.token_hex(12)}"
+        self.id = turn or f"turn_{secrets.token_hex(12)}"
         self.conversation = conversation
         self.is_patient = is_patient
         self.owner = owner

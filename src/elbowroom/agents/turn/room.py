@@ -51,7 +51,7 @@ async def decide(
 ) -> Decision:
     """Return what to do with a history; with `must_shrink` it needs room even below the trigger.
 
-    Where it ends with an answer that `is_stopped`, most of the room has to be free for the rest of that. `asked` is what
+    Where it ends with an answer that `is_stopped`, most of the room has to be free for its rest. `asked` is what
     the client wants, which may be a compaction below the trigger too. The fixed cost, a second count, is measured only
     where the decision depends on it, or with `tells_tight` whether most of the window is taken by it.
     """
