@@ -200,8 +200,8 @@ class SentPrompt:
         return cls(
             model,
             window,
-            hash(marshal.dumps(body.get("tools") or (), BY_VALUE)),
-            hash(marshal.dumps(sorted(arguments.items()), BY_VALUE)),
+            _digest_of([*(body.get("tools") or ())]),
+            _digest_of(sorted(arguments.items())),
             array("q", map(_digest, messages)),
             bool(messages) and is_system(messages[0]),
             compacted,
@@ -304,7 +304,14 @@ def talk_of(owner: str, name: str, conversation: str, messages: Sequence[Message
 def _digest(message: Message) -> int:
     """Return a digest of what a template shows of a message, whatever the order of its fields; thoughts come and go."""
     content, calls = message.get("content") or "", calls_of(message)
-    if not isinstance(content, str):
-        content = marshal.dumps(content, BY_VALUE)
-    made = marshal.dumps([call.get("function") for call in calls], BY_VALUE) if calls else b""
-    return hash((message.get("role"), content, message.get("tool_call_id"), made))
+    said = content if isinstance(content, str) else _digest_of(content)
+    made = _digest_of([call.get("function") for call in calls]) if calls else 0
+    return hash((message.get("role"), said, message.get("tool_call_id"), made))
+
+
+def _digest_of(value: Any) -> int:
+    """Return a digest of a JSON value; 0 for one that is nested too deeply."""
+    try:
+        return hash(marshal.dumps(value, BY_VALUE))
+    except ValueError:
+        return 0

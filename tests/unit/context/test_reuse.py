@@ -63,6 +63,15 @@ def test_what_a_template_never_shows_changes_nothing() -> None:
     assert change_between(prompt({"messages": [ASKED, said]}), prompt({"messages": [ASKED, echoed]})).reason is None
 
 
+def test_no_value_is_too_deep() -> None:
+    """What is nested more deeply than can be compared counts as the same."""
+    deep: list[Any] = []
+    for _ in range(3000):
+        deep = [deep]
+    body, arguments = {"messages": [{"role": "user", "content": deep}], "tools": deep}, {"deep": deep}
+    assert change_between(prompt(body, arguments=arguments), prompt(body, arguments=arguments)).reason is None
+
+
 @pytest.mark.parametrize(
     ("cached", "slots", "others", "may_lack"),
     [

@@ -278,13 +278,13 @@ class StepCounter:
     async def beginning(self, sent: Sequence[Message], length: int) -> int:
         """Return about how many tokens the first `length` messages of a prompt take, and all that stands before them.
 
-        Where the template refuses so short a conversation, that is their share of the text.
+        Where so short a conversation cannot be counted, since its template refuses it, that is their share of the text.
         """
         if not length:
             return 0
         try:
             return (await self.history.count_sent(sent[:length])).tokens
-        except ElbowroomError:
+        except Exception:  # noqa: BLE001  # the answer is there already, and must not be lost for its count
             whole, first = size_in_bytes(as_json(list(sent))), size_in_bytes(as_json(list(sent[:length])))
             return (await self._count(sent)).tokens * first // max(1, whole)
 
