@@ -13,6 +13,7 @@ from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_material
 from elbowroom.agents.request import CompactionRequest, tool_name
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
+from elbowroom.agents.turn.editing import edited_history, keep_cleared
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recall import PRUNED, SHORTENED, Recall, Written
@@ -22,7 +23,7 @@ from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import StepUsage
 from elbowroom.context.ledger import is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
-from elbowroom.context.outputs import READ_TOOL, ToolOutputRef
+from elbowroom.context.outputs import READ_TOOL, AppliedEdit, ToolOutputRef
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript, text_of, with_text, written
 from elbowroom.errors import ContextOverflow
 from elbowroom.logs.formats import FIELDS
@@ -41,7 +42,7 @@ class PromptFit:
 
     `keeper` keeps whole results of tools where the model can read them again; without one, old results are not
     shortened. `refusal` is the overflow by which the engine has refused the history as it is. `has_handed_out` tells
-    that the client has got a compaction of what it has sent.
+    that the client has got a compaction of what it has sent; `edits` are those of the client that were applied.
     """
 
     shape: StepRequest
@@ -53,6 +54,7 @@ class PromptFit:
     keeper: OutputKeeper | None = None
     refusal: ContextOverflow | None = None
     has_handed_out: bool = False
+    edits: tuple[AppliedEdit, ...] = ()
     _unshortened: list[Message] | None = None
 
     async def recall_compactions(self, *, waits: bool = True) -> bool:
@@ -247,6 +249,7 @@ class PromptFit:
 
     async def _take_in(self) -> None:
         """Let the model have as much of the results that have come in as there is room for."""
+        await self._edit()
         await self._shorten_material()
         whole = self.history.messages
         try:
@@ -257,6 +260,18 @@ class PromptFit:
         finally:
             if self.keeper is not None:
                 self.keeper.let_go()
+
+    async def _edit(self) -> None:
+        """Edit what the client has sent as it wants, and keep whole what that clears."""
+        target, request, settings = self.compactor.target, self.shape.request, self.compactor.settings
+        if not request.edits or self.shape.step > 1:
+            return
+        whole, chain = self.history.messages, self.recall.chain
+        done = await edited_history(target, request, settings, whole, chain, self.counter.prompt)
+        if done.applied:
+            self.edits = done.applied
+            self.history.shorten(done.messages)
+            await keep_cleared(target, request, settings, chain, done)
 
     async def _shorten_material(self) -> None:
         """Show the beginning and end of files and pasted text that would leave no room; keep the whole.
@@ -349,11 +364,12 @@ class PromptFit:
         if fitting is not None and await self._free():  # what is old makes room first
             fitting = await self._fitting()
         whole, left = self.history.messages, PASSES if self.keeper is not None else 1
+        is_whole = fitting is None
         while fitting is not None and left:
             self.history.shorten(fitting)
             left -= 1
             fitting = await self._fitting() if left else None
-        if self.history.messages is not whole:
+        if not is_whole:
             sizes = await self.counter.prompt(whole), await self.counter.prompt(self.history.messages)
             self.recall.keep(self.history, Written(self.manager.budget.window, *sizes, SHORTENED))
 

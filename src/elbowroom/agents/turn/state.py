@@ -34,10 +34,12 @@ class CompactionNotes:
     name, that refuse the optional fields of a pruning request, `complaints` the warnings about pruning agents that the
     log has already. Of the turns `lost` a person was told that their words are kept. `summarised` are the sizes before
     and after of compactions in the background that nobody was told of, by the key of the answer before.
+    `cleared` is the id of the newest call in a conversation up to which the client has wanted calls cleared.
     """
 
     told: ByConversation[tuple[Memory, ...]] = field(default_factory=ByConversation)
     flushed: ByConversation[str | None] = field(default_factory=ByConversation)
+    cleared: ByConversation[str] = field(default_factory=ByConversation)
     locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     unsaved: dict[str, Entry] = field(default_factory=dict)
     saving: set[asyncio.Task[None]] = field(default_factory=set)

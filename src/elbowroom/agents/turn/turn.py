@@ -162,6 +162,7 @@ class Turn:
             self._note_overflow(managed, error)
             raise
         finally:
+            self.answer.edits = self.answer.edits or managed.fit.edits
             self._note_use(managed)
         await self._note_size(managed, reply)
         return reply

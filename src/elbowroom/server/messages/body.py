@@ -4,12 +4,13 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.errors import RequestError
 from elbowroom.server.messages.blocks import chat_messages
+from elbowroom.server.messages.management import Wanted, wanted_of
 
 log = logging.getLogger(__name__)
 Thinking = Literal["shown", "omitted", "off"]
@@ -17,6 +18,8 @@ Thinking = Literal["shown", "omitted", "off"]
 SAMPLING: Final = ("temperature", "top_p", "top_k")
 READ: Final = frozenset(
     {
+        "compaction",
+        "context_management",
         "max_tokens",
         "messages",
         "metadata",
@@ -32,7 +35,7 @@ READ: Final = frozenset(
         *SAMPLING,
     }
 )
-MEANINGLESS: Final = frozenset({"betas", "cache_control", "context_management", "diagnostics", "service_tier"})
+MEANINGLESS: Final = frozenset({"betas", "cache_control", "diagnostics", "service_tier"})
 """Fields that every request of some clients has, and that change nothing of a local model's answer."""
 EFFORTS: Final[Mapping[str, str]] = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 """The efforts of Anthropic's models, and those that chat templates know."""
@@ -79,11 +82,12 @@ VERSIONED: Final = re.compile(r"(?P<kind>[a-z_]+)_20[0-9]{6}")
 
 @dataclass(frozen=True, slots=True)
 class MessagesRequest:
-    """A parsed body: the chat that it means, what is wanted of thoughts, and the client's name for the session."""
+    """A parsed body: the chat that it means, what is wanted of thoughts and context, and the client's session."""
 
     chat: ChatRequest
     thinking: Thinking
     session: str
+    wanted: Wanted
 
 
 def parse_messages_request(body: Any) -> MessagesRequest:
@@ -105,7 +109,9 @@ def parse_messages_request(body: Any) -> MessagesRequest:
             **fields,
         }
     )
-    return MessagesRequest(chat, _thinking(body), _session(body))
+    wanted = wanted_of(body)
+    chat = replace(chat, edits=wanted.edits, compaction=wanted.compaction)
+    return MessagesRequest(chat, _thinking(body), _session(body), wanted)
 
 
 def _limits(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,12 +7,14 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Literal
 
 from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Compacted, Notice, ToolCall
+from elbowroom.context.outputs import AppliedEdit, ClearThoughts
 from elbowroom.context.seam import notice_line
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ReasoningDelta, TextDelta
 from elbowroom.server.encode import comment, to_json
 from elbowroom.server.messages.blocks import signature_of
 from elbowroom.server.messages.body import Thinking
+from elbowroom.server.messages.management import CLEAR_THINKING, CLEAR_TOOL_USES, Wanted
 from elbowroom.settings.model import Notices
 
 Kind = Literal["text", "thinking"]
@@ -24,6 +26,7 @@ STOP_REASONS: Final[Mapping[str, str]] = {
     "content_filter": "refusal",
 }
 """Anthropic's reasons, by the finish_reason of a chat."""
+NOTHING_WANTED: Final = Wanted()
 
 
 class MessageEncoder:
@@ -33,9 +36,12 @@ class MessageEncoder:
     pass over, or as lines of the text. `blocks` holds those that have ended, as the whole answer shows them.
     """
 
-    def __init__(self, model: str, thinking: Thinking = "shown", notices: Notices = "auto") -> None:
+    def __init__(
+        self, model: str, thinking: Thinking = "shown", notices: Notices = "auto", wanted: Wanted = NOTHING_WANTED
+    ) -> None:
         self._thinking = thinking
         self._notices = notices
+        self._wanted = wanted
         self._open: Kind | None = None
         self._said: list[str] = []
         self._before_words = ""
@@ -58,7 +64,8 @@ class MessageEncoder:
         """Return the last frames: the end of the open block, the stop reason with the usage, and the end."""
         closing = self._close()
         delta = {"stop_reason": stop_reason_of(answer), "stop_sequence": None}
-        last = self._frame("message_delta", {"delta": delta, "usage": usage_of(answer.usage)})
+        ended = {"delta": delta, "usage": usage_of(answer.usage), **self._managed(answer)}
+        last = self._frame("message_delta", ended)
         return self._after_beginning(closing + last + self._frame("message_stop", {}))
 
     def failure(self, error: ElbowroomError) -> bytes:
@@ -75,7 +82,13 @@ class MessageEncoder:
         handed_out = {call.id for call in answer.tool_calls}
         content = [block for block in self.blocks if block["type"] != "tool_use" or block["id"] in handed_out]
         ended = {"stop_reason": stop_reason_of(answer), "stop_sequence": None, "usage": usage_of(answer.usage)}
-        return {**self._head, "content": content, **ended}
+        return {**self._head, "content": content, **ended, **self._managed(answer)}
+
+    def _managed(self, answer: Answer) -> dict[str, Any]:
+        """Return what a client that manages the context is told at the end: the edits that were applied."""
+        if not self._wanted.is_told:
+            return {}
+        return {"context_management": {"applied_edits": [_applied(edit) for edit in answer.edits]}}
 
     def _after_beginning(self, frames: str) -> bytes:
         beginning = "" if self._has_begun else self._beginning()
@@ -180,6 +193,14 @@ def _object(arguments: str) -> tuple[str, dict[str, Any]]:
         return arguments, given
     wrapped = {"arguments": arguments}
     return to_json(wrapped), wrapped
+
+
+def _applied(done: AppliedEdit) -> dict[str, Any]:
+    if isinstance(done.edit, ClearThoughts):
+        counted = {"type": CLEAR_THINKING, "cleared_thinking_turns": done.cleared}
+    else:
+        counted = {"type": CLEAR_TOOL_USES, "cleared_tool_uses": done.cleared}
+    return {**counted, "cleared_input_tokens": done.tokens}
 
 
 def stop_reason_of(answer: Answer) -> str:

@@ -1,5 +1,6 @@
 """`POST /v1/messages` of Anthropic's API, streamed and whole, and the count of its tokens."""
 
+from asyncio import to_thread
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,7 +10,10 @@ from aiohttp import web
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.answering import answer
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.turn import RunSettings
+from elbowroom.agents.turn import RunSettings, edited_history
+from elbowroom.context.ledger import Chain
+from elbowroom.context.seam import without_notices
+from elbowroom.context.transcript import Message
 from elbowroom.server.chat import name_conversation, sized
 from elbowroom.server.encode import THOUGHTS
 from elbowroom.server.event_stream import EventStream, json_answer
@@ -41,7 +45,7 @@ async def create_message(request: web.Request) -> web.StreamResponse:
     note_target(asked.target)
     chat = asked.request.chat
     settings = run_settings_of(request.app, chat.caller)
-    encoder = MessageEncoder(chat.model, asked.request.thinking, settings.compaction.notices)
+    encoder = MessageEncoder(chat.model, asked.request.thinking, settings.compaction.notices, asked.request.wanted)
     if chat.stream:
         stream = EventStream(request, asked.target.name, encoder.keep_alive)
         return await stream.answer(encoder, partial(_answered, settings, asked, stream.response.headers))
@@ -62,8 +66,28 @@ async def _answered(settings: RunSettings, asked: Asked, headers: MutableMapping
 async def count_tokens(request: web.Request) -> web.Response:
     """Count the prompt that this request would make; no model is loaded for it."""
     asked = await _asked(request)
-    counted = await sized(request, asked.target, asked.request.chat)
-    return web.json_response({"input_tokens": counted.count.tokens})
+    original = await _size(request, asked, asked.request.chat.messages)
+    if not asked.request.wanted.is_told:
+        return web.json_response({"input_tokens": original})
+    left = await _size(request, asked, await _edited(request, asked))
+    return web.json_response({"input_tokens": left, "context_management": {"original_input_tokens": original}})
+
+
+async def _size(request: web.Request, asked: Asked, messages: Sequence[Message]) -> int:
+    """Return the size of the prompt that the request makes with these messages."""
+    chat = replace(asked.request.chat, messages=tuple(map(dict, messages)))
+    return (await sized(request, asked.target, chat)).count.tokens
+
+
+async def _edited(request: web.Request, asked: Asked) -> Sequence[Message]:
+    """Return the messages after the edits that the client wants, as an answer would begin with them."""
+    chat, target = asked.request.chat, asked.target
+    messages, settings = without_notices(chat.messages), run_settings_of(request.app, chat.caller)
+    if not target.provider.manages_context:
+        return messages
+    chain = await to_thread(Chain.of, chat.caller.keeps_as, target.name, messages)
+    edited = await edited_history(target, chat, settings, messages, chain, partial(_size, request, asked))
+    return edited.messages
 
 
 async def say_hello(request: web.Request) -> web.Response:
