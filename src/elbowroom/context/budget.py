@@ -19,7 +19,7 @@ DEFAULT_THRESHOLD = 0.8
 
 LEAST_ROOM_FOR_SUMMARY = 200
 
-ROOMS_BELOW: Final = 4
+ROOMS_BELOW: Final = 2
 """How many times the least room a summary gets where a client wants the compaction."""
 
 LEAST_GAIN = 1000

@@ -1,6 +1,6 @@
 """Compaction items: what a client keeps in place of a conversation, sealed so that nobody can make or change one.
 
-An item names an entry of the ledger, in which the messages are kept word for word. It carries the messages as well, or
+An item names an entry of the ledger, which has the messages word for word. It carries the messages as well, or
 as many of them as a few kilobytes hold, the summary first, for the time when the ledger no longer has the entry.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from elbowroom.context.canonical import json_form
 from elbowroom.context.compaction import inner_summary
-from elbowroom.context.ledger import KEY_BYTES, LedgerRows
+from elbowroom.context.ledger import KEY_BYTES
 from elbowroom.context.outputs import utf8
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.errors import RequestError
@@ -115,13 +115,6 @@ class Seal:
         """Return the authentication code; what stands before the payload has one length, whatever the owner's name."""
         head = PREFIX.encode("ascii") + hashlib.sha256(utf8(self.owner)).digest()
         return hmac.digest(self.secret, head + payload, hashlib.sha256)
-
-
-async def messages_of(reference: Reference, rows: LedgerRows) -> list[Message]:
-    """Return the messages that an item stands for: those of its entry, or those that it carries itself."""
-    for entry in await rows.find([reference.key]):
-        return list(entry.messages)
-    return list(reference.messages)
 
 
 def _json(value: Any) -> bytes:

@@ -13,7 +13,9 @@ from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.dry_run import SizedRequest, compact_request, count_request
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import ChatRequest
+from elbowroom.agents.turn import Shared
 from elbowroom.context.sealed import Seal
+from elbowroom.context.transcript import Message
 from elbowroom.server.encode import FrameEncoder, PassedEncoder, encode_completion
 from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.guard import CONVERSATION
@@ -103,6 +105,17 @@ async def seal_of(request: web.Request, target: Target, body: Mapping[str, Any])
     """Return what makes and opens the compaction items of whoever sends this body."""
     agent = target.agent.id if target.agent is not None else ""
     return Seal(await request.app[SHARED].store.secret(), owner_of(request.headers, body), agent)
+
+
+async def unsealed(shared: Shared, seal: Seal, item: Any, where: str) -> list[Message]:
+    """Return the messages that a compaction item stands for. Raises RequestError, which names its place `where`."""
+    reference = seal.opened(item, where)
+    if (unsaved := shared.notes.unsaved.get(reference.key)) is not None:
+        return list(unsaved.messages)
+    for each in filter(None, (shared, shared.temporary)):
+        for entry in await each.store.ledger.find([reference.key]):
+            return list(entry.messages)
+    return list(reference.messages)
 
 
 async def compact_conversation(request: web.Request) -> web.StreamResponse:

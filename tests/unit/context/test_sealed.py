@@ -4,13 +4,11 @@ import asyncio
 import base64
 import random
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from elbowroom.context.ledger import Entry
-from elbowroom.context.sealed import LONGEST_ITEM, PREFIX, NotSealedHere, Seal, SealedForAgent, messages_of
+from elbowroom.context.sealed import LONGEST_ITEM, PREFIX, NotSealedHere, Seal, SealedForAgent
 from elbowroom.context.sealed import sealed_key as key_of
 from elbowroom.context.transcript import Message
 from elbowroom.store import open_in_memory
@@ -23,28 +21,9 @@ SUMMARY = {"role": "user", "content": "<elbowroom-summary>\nIntro.\n\nThe port i
 MESSAGES: list[Message] = [SUMMARY, {"role": "assistant", "content": "Noted."}, {"role": "user", "content": "On."}]
 
 
-class Rows:
-    """A ledger that has these entries."""
-
-    def __init__(self, *entries: Entry) -> None:
-        self.entries = entries
-
-    async def keys(self) -> list[str]:
-        return [entry.key for entry in self.entries]
-
-    def keys_now(self) -> list[str]:
-        return [entry.key for entry in self.entries]
-
-    async def find(self, keys: Sequence[str]) -> list[Entry]:
-        return [entry for entry in self.entries if entry.key in keys]
-
-    async def save(self, entry: Entry, made_from: Sequence[Message]) -> None:
-        raise NotImplementedError
-
-
-def brought_back(text: str, *entries: Entry) -> list[Message]:
-    """Return the messages that an item of the owner "anna" stands for."""
-    return asyncio.run(messages_of(SEAL.opened(text, "input[0]"), Rows(*entries)))
+def carried(text: str) -> list[Message]:
+    """Return the messages that an item carries itself."""
+    return list(SEAL.opened(text, "input[0]").messages)
 
 
 def noise(length: int) -> str:
@@ -52,18 +31,17 @@ def noise(length: int) -> str:
     return base64.b64encode(random.Random(length).randbytes(length)).decode()[:length]
 
 
-def test_item_brings_the_entry_back_word_for_word() -> None:
-    """An item sent back stands for the very messages of the entry that it names, however large they are."""
+def test_item_names_its_entry_and_stays_small() -> None:
+    """An item names the entry in which all messages are word for word, and is small however large these are."""
     large = [*MESSAGES, {"role": "user", "content": noise(100_000)}]
     text = SEAL.sealed(KEY, large)
-    entry = Entry(KEY, tuple(large), 8192, 9000, 3000, "plan", 0.0)
-    assert brought_back(text, entry) == large
+    assert SEAL.opened(text, "input[0]").key == KEY
     assert len(text) < LONGEST_ITEM
 
 
 def test_item_carries_the_messages_themselves() -> None:
     """Where the ledger no longer has the entry, small messages come back unchanged from the item alone."""
-    assert brought_back(SEAL.sealed(KEY, MESSAGES)) == MESSAGES
+    assert carried(SEAL.sealed(KEY, MESSAGES)) == MESSAGES
 
 
 @pytest.mark.parametrize("content", [noise(60_000), "x" * 2_000_000], ids=["noise", "a bomb"])
@@ -71,7 +49,7 @@ def test_item_without_its_entry_carries_the_summary_and_the_newest(content: str)
     """What is too large for an item is left out, never the summary, and no item opens to more than its bound."""
     messages = [{"role": "user", "content": content}, *MESSAGES]
     text = SEAL.sealed(KEY, messages)
-    assert brought_back(text)[-3:] == MESSAGES
+    assert carried(text)[-3:] == MESSAGES
     assert len(text) < LONGEST_ITEM
 
 

@@ -1,10 +1,10 @@
 """Parses the body of `POST /v1/responses` into a chat request and the fields that the response repeats."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from elbowroom.agents.request import ChatRequest, parse_chat_request
+from elbowroom.agents.request import ChatRequest, CompactionRequest, parse_chat_request
 from elbowroom.errors import RequestError
 from elbowroom.server.responses.tools import Toolset
 
@@ -89,6 +89,11 @@ NAMES: Final[Mapping[type, str]] = {
     dict: "an object",
     bool: "true or false",
 }
+CONTEXT_MANAGEMENT: Final = (
+    'context_management has to be [{"type": "compaction", "compact_threshold": ...}], where the threshold is a number '
+    "of tokens or left out."
+)
+TRUNCATIONS: Final = ("auto", "disabled")
 TEMPLATES: Final = "elbowroom keeps no prompt templates: send instructions and input."
 UNSUPPORTED: Final[Mapping[str, str]] = {
     "background": "elbowroom answers while the client waits: leave background out, and stream if it may take long.",
@@ -103,6 +108,7 @@ class ResponsesRequest:
     """A parsed body. `input` is as it was sent; `echo` holds the fields that the response repeats.
 
     `previous` is the id of the response from which the request goes on; its history is not part of the body.
+    `compaction` is what the client asks for of compactions, None for a client that cannot keep them.
     """
 
     model: str
@@ -115,16 +121,18 @@ class ResponsesRequest:
     echo: dict[str, Any]
     body: dict[str, Any]
     tools: Toolset
+    compaction: CompactionRequest | None = None
 
     def chat(self, messages: list[dict[str, Any]]) -> ChatRequest:
         """Return the chat request with the instructions and then these messages. Raises RequestError."""
         leading = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        return parse_chat_request(
+        chat = parse_chat_request(
             {"model": self.model, "messages": [*leading, *messages], "stream": self.stream, **self.fields}
         )
+        return replace(chat, compaction=self.compaction)
 
 
-def parse_responses_request(body: Any) -> ResponsesRequest:
+def parse_responses_request(body: Any, *, needs_input: bool = True) -> ResponsesRequest:
     """Check a parsed body and take it apart. Raises RequestError that names the field and what belongs there."""
     if not isinstance(body, dict):
         raise RequestError("The body has to be a JSON object with model and input.")
@@ -136,12 +144,14 @@ def parse_responses_request(body: Any) -> ResponsesRequest:
     for name, instead in UNSUPPORTED.items():
         if body.get(name):
             raise RequestError(f"{name} is not supported. {instead}", param=name, code="unsupported_parameter")
-    if body.get("input") is None:
+    if body.get("truncation") not in (None, *TRUNCATIONS):
+        raise RequestError(f"truncation has to be {' or '.join(TRUNCATIONS)}.", param="truncation")
+    if needs_input and body.get("input") is None:
         raise RequestError("input is missing: it has to be a text or a list of items.", param="input")
     tools = Toolset.of(body.get("tools"))
     return ResponsesRequest(
         model=model,
-        input=body["input"],
+        input=[] if body.get("input") is None else body["input"],
         previous=body.get("previous_response_id") or None,
         instructions=body.get("instructions"),
         stores=body.get("store") is not False,
@@ -150,7 +160,22 @@ def parse_responses_request(body: Any) -> ResponsesRequest:
         echo=_echo(body),
         body=body,
         tools=tools,
+        compaction=_compaction(body.get("context_management")),
     )
+
+
+def _compaction(value: Any) -> CompactionRequest | None:
+    """Return what `context_management` asks for. Raises RequestError that says what belongs there."""
+    match value or None:
+        case None:
+            return None
+        case [{"type": "compaction", **given}]:
+            at = given.get("compact_threshold")
+        case _:
+            raise RequestError(CONTEXT_MANAGEMENT, param="context_management")
+    if at is not None and (isinstance(at, bool) or not isinstance(at, int) or at < 1):
+        raise RequestError(CONTEXT_MANAGEMENT, param="context_management[0].compact_threshold")
+    return CompactionRequest(at)
 
 
 def _chat_fields(body: dict[str, Any], tools: Toolset) -> dict[str, Any]:

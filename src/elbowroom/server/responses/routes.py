@@ -1,33 +1,28 @@
 """`/v1/responses`: OpenAI's newer API over the same answers as chats; kept responses are read from their turns."""
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink
-from elbowroom.agents.answering import answer, is_turn
-from elbowroom.agents.catalog import Target
+from elbowroom.agents.answering import answer
 from elbowroom.agents.conversations import TurnRecorder
-from elbowroom.agents.request import ChatRequest
-from elbowroom.agents.turn import RunSettings, Shared
+from elbowroom.agents.turn import RunSettings
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.chat import counted, name_conversation
-from elbowroom.server.encode import THOUGHTS, to_json
+from elbowroom.server.encode import to_json
 from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.middleware import note_target
-from elbowroom.server.request import at_leisure, keeper_of, read_request, with_caller
-from elbowroom.server.responses.body import ResponsesRequest, parse_responses_request
-from elbowroom.server.responses.encode import RESPONSE, Event, KeptEncoder, ResponseEncoder, turn_of
-from elbowroom.server.responses.input import answer_of_item, messages_of, references_in, resolved
-from elbowroom.server.responses.kept import KeptResponse, find_response, find_responses, unkept
-from elbowroom.server.state import SHARED, catalog_of, run_settings_of
+from elbowroom.server.request import keeper_of
+from elbowroom.server.responses.asked import Asked, read_asked, refuse_running
+from elbowroom.server.responses.compacting import compact_response, compacted
+from elbowroom.server.responses.encode import Event, KeptEncoder, ResponseEncoder, turn_of
+from elbowroom.server.responses.kept import KeptResponse, find_response, unkept
+from elbowroom.server.state import SHARED, run_settings_of
 
 NOBODY_RUNS: Final = "The model is not told of tools that only OpenAI's servers run: {}."
-MOST_REFERRED: Final = 1_000
-"""How many responses a request's references may belong to: each is looked up by itself."""
 STREAMS: Final = frozenset({"true", "True", "1"})
 MOST_EVENTS: Final = 10_000_000
 USUAL_ITEMS: Final = 20
@@ -39,17 +34,11 @@ def add_response_routes(app: web.Application, base: str, end: str) -> None:
     one = f"{base}responses/{{id:[^/]+}}"
     app.router.add_post(f"{base}responses{end}", create_response)
     app.router.add_post(f"{base}responses/input_tokens{end}", count_response)
+    app.router.add_post(f"{base}responses/compact{end}", compact_response)
     app.router.add_get(f"{one}{end}", show_response)
     app.router.add_get(f"{one}/input_items{end}", list_input_items)
     app.router.add_delete(f"{one}{end}", delete_response)
     app.router.add_post(f"{one}/cancel{end}", cancel_response)
-
-
-class ResponseRunning(RequestError):
-    """The request cannot be served while the response is still being given."""
-
-    status = 409
-    code = "response_running"
 
 
 class ResponseInUse(RequestError):
@@ -66,36 +55,9 @@ class ResponseInUse(RequestError):
         )
 
 
-class PreviousNotFound(NotFound):
-    """The response to go on from does not exist."""
-
-    code = "previous_response_not_found"
-    param = "previous_response_id"
-
-    def __init__(self, response_id: str) -> None:
-        super().__init__(
-            f"You have no response {response_id[:80]!r} to go on from: it was not kept (store is false, in the request "
-            "or in the settings), was deleted, or is somebody else's. Send the conversation in input instead."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request to answer: as it was parsed, as a chat, and with the target that it names."""
-
-    request: ResponsesRequest
-    chat: ChatRequest
-    target: Target
-
-    @property
-    def is_kept(self) -> bool:
-        """Tell whether its answer is a turn that is to be kept."""
-        return self.request.stores and is_turn(self.target, self.chat) and not self.chat.caller.is_temporary
-
-
 async def create_response(request: web.Request) -> web.StreamResponse:
     """Answer one request with the agent or raw model that it names."""
-    asked = await _asked(request)
+    asked = await read_asked(request)
     note_target(asked.target)
     settings = run_settings_of(request.app, asked.chat.caller)
     encoder = _encoder(settings, asked)
@@ -114,6 +76,9 @@ async def create_response(request: web.Request) -> web.StreamResponse:
 async def _answered(
     settings: RunSettings, asked: Asked, encoder: ResponseEncoder, headers: MutableMapping[str, str], sink: Sink
 ) -> Answer:
+    if asked.only_compacts:
+        return await compacted(settings, asked, sink)
+
     def begun(turn: TurnRecorder) -> None:
         encoder.began(turn.id)
         name_conversation(headers, turn)
@@ -138,7 +103,7 @@ def _telling_what_is_left_out(asked: Asked, sink: Sink) -> Sink:
 
 async def count_response(request: web.Request) -> web.Response:
     """Count the prompt that this request would make; no model is loaded for it."""
-    asked = await _asked(request)
+    asked = await read_asked(request)
     return await counted(request, asked.target, asked.chat)
 
 
@@ -204,7 +169,7 @@ def _whole_number(request: web.Request, name: str, usual: int, least: int, most:
 async def delete_response(request: web.Request) -> web.Response:
     """Delete a response; with the only one of a conversation, delete the conversation."""
     owner, response_id = keeper_of(request), request.match_info["id"]
-    _refuse_running(request, owner, response_id)
+    refuse_running(request, owner, response_id)
     kept = await find_response(request.app[SHARED], owner, response_id)
     if kept is None:
         raise _unknown(response_id)
@@ -234,60 +199,13 @@ async def cancel_response(request: web.Request) -> web.Response:
 def _encoder(settings: RunSettings, asked: Asked) -> ResponseEncoder:
     is_kept = asked.is_kept and settings.shared.recording.conversations is not None
     return ResponseEncoder(
-        asked.chat.model, {**asked.request.echo, "store": is_kept}, settings.compaction.notices, asked.request.tools
+        asked.chat.model,
+        {**asked.request.echo, "store": is_kept},
+        settings.compaction.notices,
+        asked.request.tools,
+        asked.seal,
+        only_compacts=asked.only_compacts,
     )
-
-
-async def _asked(request: web.Request) -> Asked:
-    """Read a request, with the history of the previous response and the items that it refers to."""
-    asked = await read_request(request, parse_responses_request)
-    owner = keeper_of(request, asked.body)
-    before = await _before(request, owner, asked.previous) if asked.previous is not None else None
-    references = await at_leisure(request, lambda: references_in(asked.input))
-    known = await _referred(request.app[SHARED], owner, references)
-    new = await at_leisure(request, lambda: messages_of(resolved(asked.input, known)))
-    if not new:
-        raise RequestError("input has to hold at least one message, call or result.", param="input")
-    target = await catalog_of(request.app).resolve(asked.model)
-    messages = [*(before.history() if before is not None else ()), *new]
-    if not target.provider.manages_context:  # which may be one that refuses what it does not know
-        messages = [{name: value for name, value in one.items() if name != THOUGHTS} for one in messages]
-    chat = await at_leisure(request, lambda: asked.chat(messages))
-    caller = with_caller(request, replace(chat, body=asked.body)).caller
-    if before is not None:
-        caller = replace(caller, chat_id=before.name)
-    # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
-    body = {**chat.body, "stream": True, "stream_options": {"include_usage": True}}
-    return Asked(asked, replace(chat, body=body, caller=caller), target)
-
-
-async def _before(request: web.Request, owner: str, response_id: str) -> KeptResponse:
-    _refuse_running(request, owner, response_id)
-    found = await find_response(request.app[SHARED], owner, response_id)
-    if found is None:
-        raise PreviousNotFound(response_id)
-    return found
-
-
-async def _referred(shared: Shared, owner: str, references: Sequence[str]) -> dict[str, Any]:
-    """Return the items of kept responses that these references mean, by id."""
-    responses = {RESPONSE + key for item_id in references if (key := answer_of_item(item_id))}
-    if len(responses) > MOST_REFERRED:
-        raise RequestError(
-            f"input refers to items of {len(responses):,} responses, and {MOST_REFERRED:,} are looked up at most. Name "
-            "the response before with previous_response_id.",
-            param="input",
-        )
-    found = await find_responses(shared, owner, sorted(responses))
-    return {item["id"]: item for kept in found for item in kept.items()}
-
-
-def _refuse_running(request: web.Request, owner: str, response_id: str) -> None:
-    if request.app[SHARED].running.is_running(owner, turn_of(response_id)):
-        raise ResponseRunning(
-            f"The response {response_id!r} is being given. Wait for its end, or stop it with POST "
-            f"/v1/responses/{response_id}/cancel, and ask again."
-        )
 
 
 def _unknown(response_id: str) -> NotFound:
