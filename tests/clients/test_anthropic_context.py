@@ -1,4 +1,4 @@
-"""Context management in Anthropic's dialect, with the `anthropic` client, which checks each answer by its types."""
+"""Edits and compactions in Anthropic's dialect, with the `anthropic` client, which checks each answer by its types."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,8 +9,9 @@ import pytest
 from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 from anthropic.types.beta import BetaMessage
 from chatting import RAW_MODEL
+from request_checks import assert_fits
 from serving import Served
-from small_window import small_window
+from small_window import QUESTION, history, orders_of, small_window, turns_of
 
 from elbowroom.demo import SimulatedLMStudio
 
@@ -62,7 +63,8 @@ async def ask(client: AsyncAnthropic, messages: list[Any], *edits: Any, streams:
     asked |= {"context_management": {"edits": list(edits)}} if edits else {}
     asked |= fields
     if not streams:
-        return await client.beta.messages.create(**asked)
+        answer: BetaMessage = await client.beta.messages.create(**asked)
+        return answer
     async with client.beta.messages.stream(**asked) as stream:
         return await stream.get_final_message()
 
@@ -205,3 +207,190 @@ async def test_refusals(trio: Trio, fields: dict[str, Any], told: str) -> None:
         assert told in answer["error"]["message"]
     with pytest.raises(anthropic.BadRequestError):
         await client.beta.messages.create(model="writer", max_tokens=9, messages=uses(1), extra_body=fields)
+
+
+COMPACT: Final[dict[str, Any]] = {"type": "compact_20260112"}
+SYSTEM: Final = history(0)[0]["content"]
+
+
+def at(tokens: int, **fields: Any) -> dict[str, Any]:
+    """Return the edit that compacts prompts of so many tokens."""
+    return {**COMPACT, "trigger": {"type": "input_tokens", "value": tokens}, **fields}
+
+
+def talk(exchanges: int) -> list[Any]:
+    """Return so many exchanges of about 120 tokens, and the question at the end."""
+    return history(exchanges)[1:]
+
+
+async def say(client: AsyncAnthropic, messages: list[Any], *edits: Any, streams: bool, **fields: Any) -> BetaMessage:
+    """Ask as `ask` does, with a system prompt and without tools."""
+    usual: dict[str, Any] = {"system": SYSTEM, "tools": [], "max_tokens": 50}
+    return await ask(client, messages, *edits, streams=streams, **(usual | fields))
+
+
+def param(answer: BetaMessage) -> Any:
+    """Return an answer as the message that the client sends back."""
+    return {"role": "assistant", "content": [block.model_dump(mode="json") for block in answer.content]}
+
+
+def kinds(answer: BetaMessage) -> list[str]:
+    """Return the types of an answer's blocks."""
+    return [block.type for block in answer.content]
+
+
+@MODELS
+@pytest.mark.parametrize("streams", [False, True])
+async def test_own_compactions_are_told(tmp_path: Path, model: str, streams: bool) -> None:
+    """A compaction that the window demands comes as the first block; sent back, it makes the same prompt again."""
+    alone = "background = false"
+    async with small_window(tmp_path, compaction=alone) as (served, studio), client_of(served) as client:
+        messages = talk(12)
+        answer = await say(client, messages, COMPACT, streams=streams, model=model)
+        assert kinds(answer) == ["compaction", "text"]
+        assert answer.stop_reason == "end_turn"
+        block = answer.content[0]
+        assert block.type == "compaction"
+        assert block.content
+        assert "elbowroom-summary" not in block.content
+        orders, [turn] = orders_of(studio), turns_of(studio)
+        assert_fits(turn)
+        iterations = answer.usage.iterations or []
+        assert [each.type for each in iterations] == ["compaction", "message"]
+        ordered = sum(order.prompt_tokens or 0 for order in orders)
+        assert iterations[0].input_tokens + iterations[0].cache_read_input_tokens == ordered
+        assert iterations[1].input_tokens == answer.usage.input_tokens == turn.prompt_tokens
+        assert iterations[1].output_tokens == answer.usage.output_tokens
+        follow = {"role": "user", "content": "And the first?"}
+        for before in (messages, []):
+            await say(client, [*before, param(answer), follow], COMPACT, streams=streams, model=model)
+            again = turns_of(studio)[-1].body["messages"]
+            assert again[: len(turn.body["messages"])] == turn.body["messages"]
+            assert [message["content"] for message in again[len(turn.body["messages"]) :]] == [
+                answer.content[1].text,  # type: ignore[union-attr]
+                "And the first?",
+            ]
+        assert orders_of(studio) == orders
+
+
+async def test_events_of_a_compaction(tmp_path: Path) -> None:
+    """Streamed, a compaction begins, has all of its content in one delta, and ends, before the first word."""
+    async with small_window(tmp_path) as (served, _), client_of(served) as client:
+        stream = await client.beta.messages.create(
+            model=RAW_MODEL,
+            max_tokens=50,
+            messages=talk(12),
+            stream=True,
+            context_management={"edits": [COMPACT]},  # type: ignore[list-item]
+        )
+        events = [event async for event in stream]
+    assert [event.type for event in events[:5]] == [
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "content_block_start",
+    ]
+    assert events[1].content_block.type == "compaction"  # type: ignore[union-attr]
+    delta = events[2].delta  # type: ignore[union-attr]
+    assert delta.type == "compaction_delta"  # type: ignore[union-attr]
+    assert delta.content  # type: ignore[union-attr]
+    assert delta.encrypted_content  # type: ignore[union-attr]
+    last = events[-2]
+    assert last.type == "message_delta"
+    assert last.context_management is not None
+    assert [each.type for each in last.usage.iterations or []] == ["compaction", "message"]
+
+
+@MODELS
+@pytest.mark.parametrize("streams", [False, True])
+async def test_trigger_and_pause(tmp_path: Path, model: str, streams: bool) -> None:
+    """A trigger from 1,000 tokens compacts what would fit; with a pause the answer comes with the next request."""
+    async with small_window(tmp_path, window=8192) as (served, studio), client_of(served) as client:
+        messages = talk(12)
+        plain = await say(client, messages, at(8000), streams=streams, model=model)
+        assert kinds(plain) == ["text"]
+        edit = at(1000, pause_after_compaction=True, instructions="Note every boat.")
+        paused = await say(client, messages, edit, streams=streams, model=model)
+        assert (kinds(paused), paused.stop_reason) == (["compaction"], "compaction")
+        assert (paused.usage.input_tokens, paused.usage.output_tokens) == (0, 0)
+        assert [each.type for each in paused.usage.iterations or []] == ["compaction"]
+        [order], [_] = orders_of(studio), turns_of(studio)
+        assert "Note every boat." in str(order.body["messages"])
+        resumed = await say(client, [*messages, param(paused)], edit, streams=streams, model=model)
+        assert (kinds(resumed), resumed.stop_reason) == (["text"], "end_turn")
+        sent = turns_of(studio)[-1]
+        assert sent.prompt_tokens is not None
+        assert plain.usage.input_tokens > sent.prompt_tokens
+        assert sent.body["messages"][-1]["content"] == QUESTION
+        assert len(orders_of(studio)) == 1
+
+
+@MODELS
+@pytest.mark.parametrize("streams", [False, True])
+async def test_request_that_only_compacts(tmp_path: Path, model: str, streams: bool) -> None:
+    """With `compaction` the one block is all that is answered; a later request sends it first, and goes on."""
+    async with small_window(tmp_path, window=8192) as (served, studio), client_of(served) as client:
+        wish = {"type": "summarize", "instructions": "Note every boat."}
+        done = await say(client, talk(12), streams=streams, model=model, compaction=wish)
+        assert (kinds(done), done.stop_reason) == (["compaction"], "compaction")
+        assert [each.type for each in done.usage.iterations or []] == ["compaction"]
+        assert turns_of(studio) == []
+        assert "Note every boat." in str(orders_of(studio)[0].body["messages"])
+        follow = {"role": "user", "content": "And the first?"}
+        answer = await say(client, [param(done), follow], streams=streams, model=model)
+        assert kinds(answer) == ["text"]
+        [sent] = turns_of(studio)
+        assert "<elbowroom-summary>" in str(sent.body["messages"])
+        counted = await client.beta.messages.count_tokens(
+            model=model, system=SYSTEM, messages=[param(done), follow], compaction={"type": "summarize"}
+        )
+        assert counted.input_tokens == sent.prompt_tokens
+
+
+async def test_nothing_to_summarize(tmp_path: Path) -> None:
+    """What cannot be made shorter comes back as a block without content, which changes nothing when it is sent back."""
+    async with small_window(tmp_path) as (served, studio), client_of(served) as client:
+        question = talk(0)
+        done = await say(client, question, streams=False, compaction={"type": "summarize"})
+        block = done.content[0]
+        assert block.type == "compaction"
+        assert (block.content, block.encrypted_content, done.stop_reason) == (None, None, "compaction")
+        await say(client, [*question, param(done), {"role": "user", "content": "Well?"}], streams=False)
+        assert [message["content"] for message in turns_of(studio)[0].body["messages"] if message["role"] == "user"]
+
+
+async def test_items_of_others_are_refused(tmp_path: Path) -> None:
+    """A compaction that was changed, or was made elsewhere, is a 400 that says what to do."""
+    async with small_window(tmp_path) as (served, _), client_of(served) as client:
+        answer = await say(client, talk(12), COMPACT, streams=False)
+        sent = param(answer)
+        item = sent["content"][0]["encrypted_content"]
+        for wrong in (item[:-4] + "AAAA", "EqcBCkYIARABGAIqQ", "", 3):
+            sent["content"][0]["encrypted_content"] = wrong
+            with pytest.raises(anthropic.BadRequestError, match="send the messages of the conversation") as refused:
+                await say(client, [sent, *talk(0)], streams=False)
+            assert "messages[0].content[0].encrypted_content" in str(refused.value)
+
+
+async def test_summaries_without_their_item(tmp_path: Path) -> None:
+    """A client that keeps only the words of a compaction goes on with them, or with all that it still sends."""
+    async with small_window(tmp_path, window=8192) as (served, studio), client_of(served) as client:
+        words: Any = {"role": "assistant", "content": [{"type": "compaction", "content": "Boats were late."}]}
+        await say(client, [words, *talk(0)], streams=False)
+        assert "Boats were late." in str(turns_of(studio)[-1].body["messages"])
+        await say(client, [*talk(3), words, *talk(0)], streams=False)
+        sent = str(turns_of(studio)[-1].body["messages"])
+        assert "Boats were late." not in sent
+        assert "crossing 0" in sent
+
+
+async def test_instructions_before_a_compaction_stay(tmp_path: Path) -> None:
+    """A system message in the middle, as Claude Code sends it, still holds after a compaction of what is around it."""
+    async with small_window(tmp_path) as (served, studio), client_of(served) as client:
+        opening, *rest = talk(12)
+        messages = [opening, {"role": "system", "content": "The harbour is Aalborg."}, *rest]
+        answer = await say(client, messages, COMPACT, streams=False)
+        assert kinds(answer) == ["compaction", "text"]
+        await say(client, [*messages, param(answer), *talk(0)], COMPACT, streams=False)
+        assert "The harbour is Aalborg." in str(turns_of(studio)[-1].body["messages"])

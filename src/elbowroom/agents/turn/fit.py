@@ -239,6 +239,12 @@ class PromptFit:
             self.compactor.note_failure()
         return outcome
 
+    async def hand_out_recalled(self) -> None:
+        """Give the client the earlier compaction that stands for what it has sent, where it has got none since."""
+        recalled = self.recall.begun_with(self.history) if self._asked is not None else None
+        if recalled is not None and not self.has_handed_out:
+            await self._hand_out(recalled)
+
     async def _hand_out(self, done: Compaction) -> None:
         """Give a client that can keep it what stands for all that it has sent."""
         if self._asked is not None:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.errors import RequestError
-from elbowroom.server.messages.blocks import chat_messages
+from elbowroom.server.messages.blocks import SealedCompaction, chat_messages
 from elbowroom.server.messages.management import Wanted, wanted_of
 
 log = logging.getLogger(__name__)
@@ -82,12 +82,16 @@ VERSIONED: Final = re.compile(r"(?P<kind>[a-z_]+)_20[0-9]{6}")
 
 @dataclass(frozen=True, slots=True)
 class MessagesRequest:
-    """A parsed body: the chat that it means, what is wanted of thoughts and context, and the client's session."""
+    """A parsed body: the chat that it means, what is wanted of thoughts and context, and the client's session.
+
+    The messages for which the `compaction` stands are not in the chat yet.
+    """
 
     chat: ChatRequest
     thinking: Thinking
     session: str
     wanted: Wanted
+    compaction: SealedCompaction | None = None
 
 
 def parse_messages_request(body: Any) -> MessagesRequest:
@@ -101,17 +105,18 @@ def parse_messages_request(body: Any) -> MessagesRequest:
         log.info("Fields of a request to /v1/messages that mean nothing here: %s", ", ".join(unknown)[:200])
     fields = {name: body[name] for name in SAMPLING if body.get(name) is not None}
     fields |= _limits(body) | _tools(body) | _effort(body) | _format(body)
+    messages, compaction = chat_messages(body.get("system"), body.get("messages"))
     chat = parse_chat_request(
         {
             "model": body.get("model"),
-            "messages": chat_messages(body.get("system"), body.get("messages")),
+            "messages": messages,
             "stream": body.get("stream"),
             **fields,
         }
     )
     wanted = wanted_of(body)
     chat = replace(chat, edits=wanted.edits, compaction=wanted.compaction)
-    return MessagesRequest(chat, _thinking(body), _session(body), wanted)
+    return MessagesRequest(chat, _thinking(body), _session(body), wanted, compaction)
 
 
 def _limits(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,18 +10,20 @@ from aiohttp import web
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.answering import answer
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.dry_run import compact_request
 from elbowroom.agents.turn import RunSettings, edited_history
 from elbowroom.context.ledger import Chain
+from elbowroom.context.sealed import Seal
 from elbowroom.context.seam import without_notices
 from elbowroom.context.transcript import Message
-from elbowroom.server.chat import name_conversation, sized
+from elbowroom.server.chat import name_conversation, seal_of, sized, unsealed
 from elbowroom.server.encode import THOUGHTS
 from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.messages.body import MessagesRequest, parse_messages_request
 from elbowroom.server.messages.encode import MessageEncoder
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import conversation_name, read_request, with_caller
-from elbowroom.server.state import catalog_of, run_settings_of
+from elbowroom.server.state import SHARED, catalog_of, run_settings_of
 
 
 def add_message_routes(app: web.Application, base: str, end: str) -> None:
@@ -33,10 +35,11 @@ def add_message_routes(app: web.Application, base: str, end: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request to answer: as it was parsed, and with the target that it names."""
+    """A request to answer: as it was parsed, and with the target that it names; `seal` makes its compactions."""
 
     request: MessagesRequest
     target: Target
+    seal: Seal
 
 
 async def create_message(request: web.Request) -> web.StreamResponse:
@@ -45,7 +48,8 @@ async def create_message(request: web.Request) -> web.StreamResponse:
     note_target(asked.target)
     chat = asked.request.chat
     settings = run_settings_of(request.app, chat.caller)
-    encoder = MessageEncoder(chat.model, asked.request.thinking, settings.compaction.notices, asked.request.wanted)
+    notices, wanted = settings.compaction.notices, asked.request.wanted
+    encoder = MessageEncoder(chat.model, asked.request.thinking, notices, wanted, asked.seal)
     if chat.stream:
         stream = EventStream(request, asked.target.name, encoder.keep_alive)
         return await stream.answer(encoder, partial(_answered, settings, asked, stream.response.headers))
@@ -59,8 +63,17 @@ async def create_message(request: web.Request) -> web.StreamResponse:
 
 
 async def _answered(settings: RunSettings, asked: Asked, headers: MutableMapping[str, str], sink: Sink) -> Answer:
+    if asked.request.wanted.only_compacts:
+        return await _compacted(settings, asked, sink)
     begun = partial(name_conversation, headers)
     return await answer(asked.target, asked.request.chat, settings, sink, begun)
+
+
+async def _compacted(settings: RunSettings, asked: Asked, sink: Sink) -> Answer:
+    """Hand the sink a compaction of what was sent; return an answer without words."""
+    with settings.shared.running.entered():
+        await compact_request(asked.target, asked.request.chat, settings, sink)
+    return Answer()
 
 
 async def count_tokens(request: web.Request) -> web.Response:
@@ -99,7 +112,11 @@ async def _asked(request: web.Request) -> Asked:
     """Read a request, with its caller and the session that the client names."""
     body, asked = await read_request(request, lambda body: (body, parse_messages_request(body)))
     target = await catalog_of(request.app).resolve(asked.chat.model)
-    chat = asked.chat
+    seal, chat = await seal_of(request, target, body), asked.chat
+    if (compaction := asked.compaction) is not None:
+        kept = await unsealed(request.app[SHARED], seal, compaction.item, compaction.where)
+        before, after = chat.messages[: compaction.at], chat.messages[compaction.at + 1 :]
+        chat = replace(chat, messages=(*before, *map(dict, kept), *after))
     if not target.provider.manages_context:  # which may be one that refuses what it does not know
         plain = tuple({name: value for name, value in one.items() if name != THOUGHTS} for one in chat.messages)
         chat = replace(chat, messages=plain)
@@ -108,4 +125,4 @@ async def _asked(request: web.Request) -> Asked:
         caller = replace(caller, chat_id=conversation_name(asked.session))
     # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
     sent = {**chat.body, "messages": list(chat.messages), "stream": True, "stream_options": {"include_usage": True}}
-    return Asked(replace(asked, chat=replace(chat, body=sent, caller=caller)), target)
+    return Asked(replace(asked, chat=replace(chat, body=sent, caller=caller)), target, seal)
