@@ -13,7 +13,7 @@ from request_checks import assert_fits
 from serving import Served
 from small_window import QUESTION, history, orders_of, small_window, turns_of
 
-from elbowroom.demo import SimulatedLMStudio
+from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 
 Trio = tuple[AsyncAnthropic, SimulatedLMStudio, Served]
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
@@ -276,13 +276,9 @@ async def test_own_compactions_are_told(tmp_path: Path, model: str, streams: boo
 async def test_events_of_a_compaction(tmp_path: Path) -> None:
     """Streamed, a compaction begins, has all of its content in one delta, and ends, before the first word."""
     async with small_window(tmp_path) as (served, _), client_of(served) as client:
-        stream = await client.beta.messages.create(
-            model=RAW_MODEL,
-            max_tokens=50,
-            messages=talk(12),
-            stream=True,
-            context_management={"edits": [COMPACT]},  # type: ignore[list-item]
-        )
+        asked: Any = {"model": RAW_MODEL, "max_tokens": 50, "messages": talk(12), "stream": True}
+        asked["context_management"] = {"edits": [COMPACT]}
+        stream: Any = await client.beta.messages.create(**asked)
         events = [event async for event in stream]
     assert [event.type for event in events[:5]] == [
         "message_start",
@@ -291,11 +287,11 @@ async def test_events_of_a_compaction(tmp_path: Path) -> None:
         "content_block_stop",
         "content_block_start",
     ]
-    assert events[1].content_block.type == "compaction"  # type: ignore[union-attr]
-    delta = events[2].delta  # type: ignore[union-attr]
-    assert delta.type == "compaction_delta"  # type: ignore[union-attr]
-    assert delta.content  # type: ignore[union-attr]
-    assert delta.encrypted_content  # type: ignore[union-attr]
+    assert events[1].content_block.type == "compaction"
+    delta = events[2].delta
+    assert delta.type == "compaction_delta"
+    assert delta.content
+    assert delta.encrypted_content
     last = events[-2]
     assert last.type == "message_delta"
     assert last.context_management is not None
@@ -337,7 +333,7 @@ async def test_request_that_only_compacts(tmp_path: Path, model: str, streams: b
         assert [each.type for each in done.usage.iterations or []] == ["compaction"]
         assert turns_of(studio) == []
         assert "Note every boat." in str(orders_of(studio)[0].body["messages"])
-        follow = {"role": "user", "content": "And the first?"}
+        follow: Any = {"role": "user", "content": "And the first?"}
         answer = await say(client, [param(done), follow], streams=streams, model=model)
         assert kinds(answer) == ["text"]
         [sent] = turns_of(studio)
@@ -394,3 +390,69 @@ async def test_instructions_before_a_compaction_stay(tmp_path: Path) -> None:
         assert kinds(answer) == ["compaction", "text"]
         await say(client, [*messages, param(answer), *talk(0)], COMPACT, streams=False)
         assert "The harbour is Aalborg." in str(turns_of(studio)[-1].body["messages"])
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_earlier_compactions_are_told(tmp_path: Path, streams: bool) -> None:
+    """What elbowroom has compacted by itself between two turns comes as a block with the next answer."""
+    alone = "background = false"
+    async with small_window(tmp_path, compaction=alone) as (served, studio), client_of(served) as client:
+        messages = talk(12)
+        plain = await say(client, messages, streams=streams)
+        assert kinds(plain) == ["text"]
+        orders = orders_of(studio)
+        follow = [*messages, param(plain), {"role": "user", "content": "And the first?"}]
+        told = await say(client, follow, COMPACT, streams=streams)
+        assert kinds(told) == ["compaction", "text"]
+        assert orders_of(studio) == orders
+        sent = turns_of(studio)[-1].body["messages"]
+        await say(client, [param(told), {"role": "user", "content": "Thanks."}], COMPACT, streams=streams)
+        assert turns_of(studio)[-1].body["messages"][: len(sent)] == sent
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_an_answer_that_fills_the_window(tmp_path: Path, streams: bool) -> None:
+    """An answer that ends for want of room has a stop reason of its own, which is not the client's limit."""
+    endless = "The sea was calm and the boat was half full. " * 200
+    async with (
+        small_window(tmp_path, lambda _: endless, compaction="max_restarts = 0") as (served, _),
+        client_of(served) as client,
+    ):
+        full = await say(client, talk(0), streams=streams, max_tokens=100_000)
+        assert full.stop_reason == "model_context_window_exceeded"
+        short = await say(client, talk(0), streams=streams, max_tokens=20)
+        assert short.stop_reason == "max_tokens"
+
+
+async def test_tool_runner(tmp_path: Path) -> None:
+    """The client's own loop over tools goes through pauses, and compacts before a turn where it is told to."""
+
+    @anthropic.beta_async_tool
+    async def read_note(path: str) -> str:
+        """Read a note.
+
+        Args:
+            path: The note's path.
+        """
+        return f"{path}: {LONG}"
+
+    def model(body: dict[str, Any]) -> Script | str:
+        seen = str(body["messages"]).count(LONG)
+        return Script(ToolCall("read_note", {"path": f"{seen}.md"})) if seen < 3 else "All are dry."
+
+    async with small_window(tmp_path, model, window=4096) as (served, studio), client_of(served) as client:
+        asked: Any = {"model": RAW_MODEL, "max_tokens": 200, "tools": [read_note], "messages": talk(8)}
+        edits = {"edits": [at(1200, pause_after_compaction=True)]}
+        runner = client.beta.messages.tool_runner(**asked, context_management=edits)
+        said = [message async for message in runner]
+        assert said[0].stop_reason == "compaction"
+        assert [block.text for block in said[-1].content if block.type == "text"] == ["All are dry."]
+        runner = client.beta.messages.tool_runner(**asked)
+        reasons = []
+        async for message in runner:
+            reasons.append(message.stop_reason)
+            if len(reasons) == 2:
+                runner.compact_before_next_turn()
+        assert (reasons.count("compaction"), reasons[-1]) == (1, "end_turn")
+        for turn in turns_of(studio):
+            assert_fits(turn)

@@ -1,8 +1,7 @@
 """How is one answer given inside the model's window?"""
 
-from elbowroom.agents.turn.editing import edited_history
 from elbowroom.agents.turn.state import RunSettings, Shared
 from elbowroom.agents.turn.stream import ReplyStream, read_reply
 from elbowroom.agents.turn.turn import Turn
 
-__all__ = ["ReplyStream", "RunSettings", "Shared", "Turn", "edited_history", "read_reply"]
+__all__ = ["ReplyStream", "RunSettings", "Shared", "Turn", "read_reply"]

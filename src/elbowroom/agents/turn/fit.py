@@ -13,7 +13,6 @@ from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_material
 from elbowroom.agents.request import CompactionRequest, tool_name
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
-from elbowroom.agents.turn.editing import edited_history, keep_cleared
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recall import PRUNED, SHORTENED, Recall, Written
@@ -269,15 +268,16 @@ class PromptFit:
 
     async def _edit(self) -> None:
         """Edit what the client has sent as it wants, and keep whole what that clears."""
-        target, request, settings = self.compactor.target, self.shape.request, self.compactor.settings
+        request = self.shape.request
         if not request.edits or self.shape.step > 1:
             return
-        whole, chain = self.history.messages, self.recall.chain
-        done = await edited_history(target, request, settings, whole, chain, self.counter.prompt)
+        chain = self.recall.chain
+        edits = self.compactor.settings.edits(self.compactor.target, request)
+        done = await edits.applied_to(self.history.messages, chain, self.counter.prompt)
         if done.applied:
             self.edits = done.applied
             self.history.shorten(done.messages)
-            await keep_cleared(target, request, settings, chain, done)
+            await edits.keep(done, chain)
 
     async def _shorten_material(self) -> None:
         """Show the beginning and end of files and pasted text that would leave no room; keep the whole.

@@ -6,13 +6,14 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from elbowroom.agents.admission import QUIET_SECONDS, Admission, Background
-from elbowroom.agents.catalog import Catalog
+from elbowroom.agents.catalog import Catalog, Target
 from elbowroom.agents.conversations import MessageQueue, Recording, TurnRecorder
 from elbowroom.agents.prompt import HistoryCounters, LearnedWindows
-from elbowroom.agents.request import OnlyUser
+from elbowroom.agents.request import ChatRequest, OnlyUser
 from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
+from elbowroom.agents.tools.outputs import ClientEdits
 from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
@@ -147,3 +148,9 @@ class RunSettings:
     tool_events: bool = True
     calls_in_text: bool = True
     task_history: TaskHistory = "ends"
+
+    def edits(self, target: Target, request: ChatRequest) -> ClientEdits:
+        """Return what applies the edits that a request to this target wants of its history."""
+        agent, common = target.agent, self.tool_output
+        chosen = agent.tool_output.over(common) if agent is not None else common
+        return ClientEdits(request, chosen, self.shared.notes.cleared, self.shared.store.tool_outputs)

@@ -11,7 +11,7 @@ from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.answering import answer
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.dry_run import compact_request
-from elbowroom.agents.turn import RunSettings, edited_history
+from elbowroom.agents.turn import RunSettings
 from elbowroom.context.ledger import Chain
 from elbowroom.context.sealed import Seal
 from elbowroom.context.seam import without_notices
@@ -99,8 +99,8 @@ async def _edited(request: web.Request, asked: Asked) -> Sequence[Message]:
     if not target.provider.manages_context:
         return messages
     chain = await to_thread(Chain.of, chat.caller.keeps_as, target.name, messages)
-    edited = await edited_history(target, chat, settings, messages, chain, partial(_size, request, asked))
-    return edited.messages
+    edits = settings.edits(target, chat)
+    return (await edits.applied_to(messages, chain, partial(_size, request, asked))).messages
 
 
 async def say_hello(request: web.Request) -> web.Response:
