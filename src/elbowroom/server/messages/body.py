@@ -80,6 +80,24 @@ KNOWN_TOOLS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 VERSIONED: Final = re.compile(r"(?P<kind>[a-z_]+)_20[0-9]{6}")
 
 
+class ThreadsUnsupported(RequestError):
+    """The client wants the server to hold the conversation, and would send only what is new from then on.
+
+    The `anthropic` packages know the details, and send the whole conversation instead.
+    """
+
+    param = "thread"
+
+    def __init__(self) -> None:
+        super().__init__("No threads are held here: leave thread out and send all messages of the conversation.")
+
+    def as_anthropic(self) -> dict[str, Any]:
+        """Return Anthropic's error object, with the details by which its clients know what to do."""
+        shown = super().as_anthropic()
+        shown["error"]["details"] = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+        return shown
+
+
 @dataclass(frozen=True, slots=True)
 class MessagesRequest:
     """A parsed body: the chat that it means, what is wanted of thoughts and context, and the client's session.
@@ -101,6 +119,8 @@ def parse_messages_request(body: Any) -> MessagesRequest:
     """
     if not isinstance(body, dict):
         raise RequestError("The body has to be a JSON object with model, max_tokens and messages.")
+    if body.get("thread") is not None:
+        raise ThreadsUnsupported
     if unknown := sorted(set(body) - READ - MEANINGLESS):
         log.info("Fields of a request to /v1/messages that mean nothing here: %s", ", ".join(unknown)[:200])
     fields = {name: body[name] for name in SAMPLING if body.get(name) is not None}
