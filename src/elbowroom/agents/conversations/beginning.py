@@ -7,9 +7,9 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from elbowroom.agents.catalog import Target
@@ -163,10 +163,12 @@ class Recording:
             known = (_remembered(conversations, asked) or known) if not known.conversation else known
         placed, changes = _placed(live, asked, known)
         live.conversation = placed.conversation
-        for start in range(0, len(changes) - AT_ONCE, AT_ONCE):
-            conversations.note(changes[start : start + AT_ONCE])
+        some = list(islice(changes, AT_ONCE))
+        while more := list(islice(changes, AT_ONCE)):
+            conversations.note(some)
             await asyncio.sleep(0)
-        live.belongs_to(placed, changes[(len(changes) - 1) // AT_ONCE * AT_ONCE :])
+            some = more
+        live.belongs_to(placed, some)
 
     async def _look_up(self, conversations: Conversations, asked: Asked) -> Known:
         try:
@@ -192,23 +194,19 @@ def _remembered(conversations: Conversations, asked: Asked) -> Known | None:
     return conversations.remembered(asked.owner, asked.name, asked.keys, asked.common)
 
 
-def _placed(live: TurnRecorder, asked: Asked, known: Known) -> tuple[Known, list[Change]]:
+def _placed(live: TurnRecorder, asked: Asked, known: Known) -> tuple[Known, Iterator[Change]]:
     """Return the conversation that a turn belongs to, a new one where none is known, and what is new in the request."""
     now, is_new = time.time(), not known.conversation
     if is_new:
         known = replace(known, conversation=new_id(asked.owner, asked.name))
     conversation = known.conversation
     begun = [ConversationBegun(conversation, asked.owner, asked.name, asked.agent, now)] if is_new else []
-    changes: list[Change] = [
-        *begun,
-        *(
-            Heard(conversation, node.key, node.parent, node.message, now)
-            for node in asked.nodes
-            if node.key not in known.kept
-        ),
-        TurnBegun(live.id, conversation, live.parent, asked.agent, now),
-    ]
-    return known, changes
+    heard = (
+        Heard(conversation, node.key, node.parent, node.message, now)
+        for node in asked.nodes
+        if node.key not in known.kept
+    )
+    return known, chain(begun, heard, [TurnBegun(live.id, conversation, live.parent, asked.agent, now)])
 
 
 def new_id(owner: str, name: str) -> str:

@@ -89,7 +89,7 @@ class TurnRecorder:
         """Let changes wait until this task has told, with `belongs_to`, which conversation they belong to."""
         self._finding = finding
 
-    def belongs_to(self, known: Known, begun: Sequence[Change]) -> None:
+    def belongs_to(self, known: Known, begun: Iterable[Change]) -> None:
         """Record in this conversation from now on, `begun` first and then all that has waited for it."""
         self.conversation, self._may_have_hidden = known.conversation, known.may_have_hidden
         unplaced, self._unplaced, self._finding = self._unplaced, [], None

@@ -6,9 +6,9 @@ the same through a whole conversation and the engine need not read it anew.
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt.body import step_body, with_instructions
@@ -22,7 +22,8 @@ from elbowroom.providers.base import ModelInfo
 
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
 MANY_TOOLS: Final = 100
-"""Tools from which on their descriptions are written in a thread."""
+"""Tools from which on their descriptions are read in a thread."""
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,11 @@ def _written(tools: Sequence[dict[str, Any]]) -> list[str]:
     return [as_json(tool) for tool in tools]
 
 
+async def _read(tools: Sequence[dict[str, Any]], read: Callable[[Sequence[dict[str, Any]]], Result]) -> Result:
+    """Return what is read of the tools, of many in a thread."""
+    return read(tools) if len(tools) < MANY_TOOLS else await asyncio.to_thread(read, tools)
+
+
 async def fitting_tools(
     target: Target,
     info: ModelInfo,
@@ -60,7 +66,7 @@ async def fitting_tools(
     system = [message for message in request.messages if message.get("role") in SYSTEM_ROLES]
     empty = with_instructions([*system, NOTHING_ASKED], instructions)
     tools = [*own_tools, *request.tools]
-    written = _written(tools) if len(tools) < MANY_TOOLS else await asyncio.to_thread(_written, tools)
+    written = await _read(tools, _written)
     texts = [*written, *map(text_of, empty)]
     if leaves_room(sum(map(size_in_bytes, texts)), window):  # no text has more tokens than bytes
         return request, None
@@ -71,7 +77,7 @@ async def fitting_tools(
         body = step_body(request, target.model, {}, empty, [*own_tools, *tools], step=1)
         return (await prompt_size(target.provider, info, body)).count.tokens
 
-    short = arrange_tools(request.tools, "slim")
+    short = await _read(request.tools, lambda tools: arrange_tools(tools, "slim"))
     sizes = _SIZES.get(key)
     if sizes is None:
         whole = await size(request.tools)

@@ -246,6 +246,7 @@ async def read_reply(
         if not reader.accept_empty():
             raise
     await reader.end()
+    await asyncio.sleep(0)  # a long reply was looked at as a whole, and will be again
 
 
 async def _read(
