@@ -164,7 +164,7 @@ async def test_what_reaches_the_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"conversation": "conv_1"}, "conversation"),
+        ({"conversation": 7}, "conversation"),
         ({"prompt": {"id": "a"}}, "prompt"),
         ({"background": True}, "background"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),

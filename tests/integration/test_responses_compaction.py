@@ -1,5 +1,6 @@
 """Compactions that a client keeps: asked for by a threshold, by an order or by a route, and sent back as items."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from responding import respond, said_to, send, stream_events, text_in
 from serving import serve, settings_for
 from small_window import ANSWER, QUESTION, history, orders_of, small_window, turns_of
 
-from elbowroom.demo import SimulatedLMStudio
+from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 from elbowroom.demo.journal import RecordedRequest
 
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
@@ -170,6 +171,7 @@ async def test_item_outlives_the_ledger_and_a_restart(tmp_path: Path) -> None:
             assert last_turn(studio).body["messages"] == sent
 
 
+@pytest.mark.threat("other people's conversations", "nor compactions")
 async def test_items_of_others_are_refused(tmp_path: Path) -> None:
     """A changed item, another user's and one for another agent are a 400 that says what to do."""
     async with small_window(tmp_path) as (served, _):
@@ -222,3 +224,54 @@ async def test_reference_to_words_after_a_compaction(tmp_path: Path) -> None:
         message = events[-1]["response"]["output"][1]
         await respond(served, [{"type": "item_reference", "id": message["id"]}, {"role": "user", "content": "Sure?"}])
         assert said_to(last_turn(studio).body)[0] == ("assistant", ANSWER)
+
+
+FIX = "Fix the bug in tides.py."
+TASK = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": FIX}]}
+RULES = {"role": "user", "content": "# AGENTS.md\nRun the tests after each change."}
+SHELL = {
+    "type": "function",
+    "name": "exec_command",
+    "parameters": {"type": "object", "properties": {"cmd": {"type": "string"}}, "required": ["cmd"]},
+}
+ROUNDS = 24
+
+
+def works(body: dict[str, Any]) -> Script | str:
+    """Call the client's tool once for each request, until the last result has come."""
+    number = sum("exit code 0" in str(message) for message in body["messages"][-1:])
+    done = re.findall(r"step (\d+) ", str(body["messages"]))
+    step = max(map(int, done), default=0) + 1 if number else 1
+    return "The bug is fixed." if step > ROUNDS else Script(ToolCall("exec_command", {"cmd": f"step {step} of tides"}))
+
+
+async def test_session_of_a_coding_agent_outlives_its_window(tmp_path: Path) -> None:
+    """A client in the manner of Codex works on through several compactions of its own: no prompt is too large.
+
+    It keeps its rules, the user's messages and the item, and drops all else; the task stays there word for word.
+    """
+    program = {"role": "system", "content": [{"type": "input_text", "text": "You are a coding agent. " * 60}]}
+    kept = [program, RULES, TASK]
+    items, compactions, answer = list(kept), 0, ""
+    async with small_window(tmp_path, model=works, window=4000) as (served, studio):
+        fields: dict[str, Any] = {"model": RAW_MODEL, "store": False, "tools": [SHELL]}
+        while not answer:
+            events = await stream_events(served, items, **fields)
+            response = events[-1]["response"]
+            items += response["output"]
+            answer = text_in(response)
+            for call in response["output"]:
+                if call["type"] == "function_call":
+                    result = f"{call['arguments']}: exit code 0\n" + "high tide at noon, low tide at six; " * 12
+                    items.append({"type": "function_call_output", "call_id": call["call_id"], "output": result})
+            if not answer and response["usage"]["total_tokens"] > 2000:
+                (*_, last) = await stream_events(served, [*items, TRIGGER], **fields)
+                (item,) = last["response"]["output"]
+                items, compactions = [*kept, item], compactions + 1
+        assert answer == "The bug is fixed."
+        assert compactions >= 2
+        for turn in turns_of(studio):
+            assert_fits(turn)
+            texts = [message["content"] for message in turn.body["messages"] if message["role"] == "user"]
+            assert texts.count(FIX) == 1
+            assert texts.count(RULES["content"]) == 1

@@ -258,10 +258,7 @@ NONE_KNOWN = Known("", frozenset(), may_have_hidden=False)
 
 @dataclass(frozen=True, slots=True)
 class KeptTurn:
-    """A turn with all its messages in order: replies, results, queued messages, and the last reply.
-
-    `key` is empty where the process died before the answer ended: then `messages` are those that had been written.
-    """
+    """A turn with all its messages in order; `key` is empty where the process died before the answer had ended."""
 
     id: str
     key: str
@@ -283,7 +280,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class ConversationRow:
-    """A conversation as a list shows it; `title` is the beginning of its first question."""
+    """A conversation as a list shows it; `title` is the beginning of its first question, `metadata` is a client's."""
 
     id: str
     name: str
@@ -293,6 +290,7 @@ class ConversationRow:
     updated: float
     totals: Totals
     fill: ContextFill | None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

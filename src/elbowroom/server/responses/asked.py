@@ -16,7 +16,7 @@ from elbowroom.context.transcript import Message
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.chat import seal_of, unsealed
 from elbowroom.server.encode import THOUGHTS
-from elbowroom.server.request import at_leisure, keeper_of, read_request, with_caller
+from elbowroom.server.request import at_leisure, conversation_name, keeper_of, read_request, with_caller
 from elbowroom.server.responses.body import ResponsesRequest, parse_responses_request
 from elbowroom.server.responses.encode import RESPONSE, turn_of
 from elbowroom.server.responses.input import (
@@ -28,7 +28,13 @@ from elbowroom.server.responses.input import (
     resolved,
     without_trigger,
 )
-from elbowroom.server.responses.kept import KeptResponse, find_response, find_responses
+from elbowroom.server.responses.kept import (
+    KeptConversation,
+    KeptResponse,
+    find_response,
+    find_responses,
+    read_conversation,
+)
 from elbowroom.server.state import SHARED, catalog_of
 
 MOST_REFERRED: Final = 1_000
@@ -53,6 +59,19 @@ class PreviousNotFound(NotFound):
         super().__init__(
             f"You have no response {response_id[:80]!r} to go on from: it was not kept (store is false, in the request "
             "or in the settings), was deleted, or is somebody else's. Send the conversation in input instead."
+        )
+
+
+class ConversationNotFound(NotFound):
+    """The conversation that a request belongs to does not exist."""
+
+    code = "conversation_not_found"
+    param = "conversation"
+
+    def __init__(self, named: str) -> None:
+        super().__init__(
+            f"You have no conversation {named[:80]!r}: it was never kept, was deleted, or is somebody else's. Make one "
+            "with POST /v1/conversations."
         )
 
 
@@ -83,14 +102,14 @@ async def read_asked(request: web.Request, *, only_compacts: bool = False) -> As
     """
     asked = await read_request(request, partial(parse_responses_request, needs_input=not only_compacts))
     owner = keeper_of(request, asked.body)
-    before = await _before(request, owner, asked.previous) if asked.previous is not None else None
+    before = await _before(request, owner, asked)
     given, is_ordered = without_trigger(asked.input)
     references = await at_leisure(request, lambda: references_in(given))
     known = await _referred(request.app[SHARED], owner, references)
     target = await catalog_of(request.app).resolve(asked.model)
     seal = await seal_of(request, target, asked.body)
     items = await at_leisure(request, lambda: resolved(given, known))
-    messages, is_new = await _messages(request, items, before.history() if before is not None else (), seal)
+    messages, is_new = await read_messages(request, items, before.history() if before is not None else (), seal)
     only_compacts = only_compacts or is_ordered
     if not messages or not (is_new or only_compacts):
         raise RequestError("input has to hold at least one message, call or result.", param="input")
@@ -108,7 +127,7 @@ async def read_asked(request: web.Request, *, only_compacts: bool = False) -> As
     return Asked(asked, replace(chat, body=body, caller=caller), target, keeps, only_compacts)
 
 
-async def _messages(
+async def read_messages(
     request: web.Request, items: Any, before: Sequence[Message], seal: Seal
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return the messages of a request after those `before`, and whether it has brought any.
@@ -128,11 +147,24 @@ async def _messages(
     return [*map(dict, beside_compaction(earlier, compacted)), *map(dict, compacted), *later], True
 
 
-async def _before(request: web.Request, owner: str, response_id: str) -> KeptResponse:
+async def _before(request: web.Request, owner: str, asked: ResponsesRequest) -> KeptResponse | KeptConversation | None:
+    """Return the response or the conversation from which a request goes on."""
+    if asked.conversation:
+        return await kept_conversation(request.app[SHARED], owner, asked.conversation)
+    if (response_id := asked.previous) is None:
+        return None
     refuse_running(request, owner, response_id)
     found = await find_response(request.app[SHARED], owner, response_id)
     if found is None:
         raise PreviousNotFound(response_id)
+    return found
+
+
+async def kept_conversation(shared: Shared, owner: str, named: str) -> KeptConversation:
+    """Return a conversation by its id. Raises ConversationNotFound and StoreOpening."""
+    found = await read_conversation(shared, owner, conversation_name(named))
+    if found is None:
+        raise ConversationNotFound(named)
     return found
 
 

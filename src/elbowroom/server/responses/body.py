@@ -97,8 +97,6 @@ TRUNCATIONS: Final = ("auto", "disabled")
 TEMPLATES: Final = "elbowroom keeps no prompt templates: send instructions and input."
 UNSUPPORTED: Final[Mapping[str, str]] = {
     "background": "elbowroom answers while the client waits: leave background out, and stream if it may take long.",
-    "conversation": "Name the response before with previous_response_id, or the conversation with the header "
-    "X-Conversation-Id.",
     "prompt": TEMPLATES,
 }
 
@@ -107,7 +105,8 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 class ResponsesRequest:
     """A parsed body. `input` is as it was sent; `echo` holds the fields that the response repeats.
 
-    `previous` is the id of the response from which the request goes on; its history is not part of the body.
+    `previous` is the id of the response from which the request goes on, `conversation` that of the conversation to
+    which it belongs, both empty where none is named; their history is not part of the body.
     `compaction` is what the client asks for of compactions, None for a client that cannot keep them.
     """
 
@@ -121,6 +120,7 @@ class ResponsesRequest:
     echo: dict[str, Any]
     body: dict[str, Any]
     tools: Toolset
+    conversation: str = ""
     compaction: CompactionRequest | None = None
 
     def chat(self, messages: list[dict[str, Any]]) -> ChatRequest:
@@ -160,8 +160,24 @@ def parse_responses_request(body: Any, *, needs_input: bool = True) -> Responses
         echo=_echo(body),
         body=body,
         tools=tools,
+        conversation=_conversation(body),
         compaction=_compaction(body.get("context_management")),
     )
+
+
+def _conversation(body: dict[str, Any]) -> str:
+    """Return the id of the conversation that a request belongs to. Raises RequestError."""
+    match body.get("conversation") or "":
+        case {"id": str() as named} | (str() as named):
+            pass
+        case _:
+            raise RequestError('conversation has to be an id or {"id": ...}.', param="conversation")
+    if named and body.get("previous_response_id"):
+        raise RequestError(
+            "conversation and previous_response_id cannot be given together: a conversation has its responses.",
+            param="previous_response_id",
+        )
+    return named
 
 
 def _compaction(value: Any) -> CompactionRequest | None:
@@ -202,6 +218,8 @@ def _echo(body: dict[str, Any]) -> dict[str, Any]:
     echo = {name: usual if body.get(name) is None else body[name] for name, usual in REPEATED.items()}
     echo["tools"] = [{**UNSAID, **tool} if tool["type"] == "function" else tool for tool in body.get("tools") or ()]
     echo["text"] = {**REPEATED["text"], **echo["text"]}
+    if named := _conversation(body):
+        echo["conversation"] = {"id": named}
     reasoning = body.get("reasoning") or {}
     echo["reasoning"] = {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")}
     return echo

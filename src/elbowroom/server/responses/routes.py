@@ -141,7 +141,12 @@ async def list_input_items(request: web.Request) -> web.Response:
     kept = await find_response(request.app[SHARED], keeper_of(request), request.match_info["id"])
     if kept is None:
         raise _unknown(request.match_info["id"])
-    items, order = kept.input_items(), request.query.get("order", "desc")
+    return json_of_page(request, kept.input_items())
+
+
+def json_of_page(request: web.Request, items: list[dict[str, Any]]) -> web.Response:
+    """Answer with the page of these items, the oldest first, that the query asks for."""
+    order = request.query.get("order", "desc")
     if order not in ("asc", "desc"):
         raise RequestError(f"order has to be asc or desc, not {order[:40]!r}.", param="order")
     if order == "desc":

@@ -1,5 +1,6 @@
 """Conversations out of the rows of a database."""
 
+import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -118,6 +119,7 @@ def conversation_row(row: Row[Any]) -> ConversationRow:
         row.updated,
         Totals(usage, row.steps, row.compactions),
         fill,
+        json.loads(row.metadata) if row.metadata else {},
     )
 
 

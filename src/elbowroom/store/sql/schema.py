@@ -127,6 +127,7 @@ conversations: Final = Table(
     Column("fill_window", Integer, comment="tokens"),
     Column("fill_trigger", Integer, comment="tokens"),
     Column("fill_stop_at", Integer, comment="tokens"),
+    Column("metadata", Text, comment="a JSON object of a client's; null where it has given none"),
 )
 Index("conversations_by_owner", conversations.c.owner, conversations.c.updated)
 Index("conversations_by_name", conversations.c.owner, conversations.c.name)

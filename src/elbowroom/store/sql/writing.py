@@ -9,7 +9,17 @@ from elbowroom.context.canonical import question_in
 from elbowroom.context.ledger import REUSED
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.store.base import encoded, owner_key
-from elbowroom.store.changes import UNSOUND, Deleted, KeptChange, TurnDeleted, check, is_sound_id, left_out
+from elbowroom.store.changes import (
+    UNSOUND,
+    Deleted,
+    Described,
+    KeptChange,
+    TurnDeleted,
+    Unheard,
+    check,
+    is_sound_id,
+    left_out,
+)
 from elbowroom.store.message_parts import REPLY_FIELDS, Part, body, split
 from elbowroom.store.sql import statements as sql
 from elbowroom.store.sql.schema import LARGEST_PART
@@ -220,6 +230,16 @@ class Plan:
             self._write(statement, values(turn=change.turn))
         self._tails.clear()
 
+    def unhear(self, change: Unheard) -> None:
+        """Delete a message of a client."""
+        given = values(**asdict(change))
+        for statement in sql.UNHEARING:
+            self._write(statement, given)
+
+    def describe(self, change: Described) -> None:
+        """Write what a client keeps beside a conversation."""
+        self._write(sql.DESCRIBE, values(conversation=change.conversation, metadata=encoded(dict(change.metadata))))
+
     def _write(self, statement: Any, given: dict[str, Any]) -> None:
         if self.groups and self.groups[-1][0] is statement:
             self.groups[-1][1].append(given)
@@ -270,6 +290,8 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
     kinds.QueueDropped: Plan.drop,
     Deleted: Plan.delete,
     TurnDeleted: Plan.delete_turn,
+    Unheard: Plan.unhear,
+    Described: Plan.describe,
 }
 """How each kind of change is planned."""
 
