@@ -457,7 +457,7 @@ async def test_tool_runner(tmp_path: Path) -> None:
 
     async with small_window(tmp_path, model, window=4096) as (served, studio), client_of(served) as client:
         asked: Any = {"model": RAW_MODEL, "max_tokens": 200, "tools": [read_note], "messages": talk(8)}
-        edits = {"edits": [at(1200, pause_after_compaction=True)]}
+        edits: Any = {"edits": [at(1200, pause_after_compaction=True)]}
         runner = client.beta.messages.tool_runner(**asked, context_management=edits)
         said = [message async for message in runner]
         assert "compaction" in [message.stop_reason for message in said]
