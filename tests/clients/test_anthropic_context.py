@@ -13,7 +13,7 @@ from request_checks import assert_fits
 from serving import Served
 from small_window import QUESTION, history, orders_of, small_window, turns_of
 
-from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
+from elbowroom.demo import Reasoning, Script, SimulatedLMStudio, ToolCall
 
 Trio = tuple[AsyncAnthropic, SimulatedLMStudio, Served]
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
@@ -469,5 +469,38 @@ async def test_tool_runner(tmp_path: Path) -> None:
             if len(reasons) == 2:
                 runner.compact_before_next_turn()
         assert (reasons.count("compaction"), reasons[-1]) == (1, "end_turn")
+        for turn in turns_of(studio):
+            assert_fits(turn)
+
+
+@MODELS
+async def test_a_task_that_outgrows_the_window(tmp_path: Path, model: str) -> None:
+    """Twenty calls through a window of 4K with all three edits: every prompt fits, and the client sees no error."""
+
+    def says(_: dict[str, Any]) -> Script | str:
+        number = len(turns_of(studio))
+        return (
+            Script(Reasoning("I look."), ToolCall("read_note", {"path": f"{number}.md"})) if number <= 20 else "Done."
+        )
+
+    edits = [
+        {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}},
+        {**CLEAR, "trigger": {"type": "input_tokens", "value": 1500}},
+        at(2000),
+    ]
+    async with small_window(tmp_path, says, window=4096) as (served, studio), client_of(served) as client:
+        messages: list[Any] = [{"role": "user", "content": "Read all notes."}]
+        seen: set[str] = set()
+        for _ in range(21):
+            thinks = {"type": "adaptive"}
+            answer = await ask(client, messages, *edits, streams=True, model=model, thinking=thinks)
+            seen |= {block.type for block in answer.content}
+            seen |= {applied.type for applied in answer.context_management.applied_edits}  # type: ignore[union-attr]
+            calls = [block for block in answer.content if block.type == "tool_use"]
+            messages.append(param(answer))
+            results = [{"type": "tool_result", "tool_use_id": call.id, "content": LONG * 2} for call in calls]
+            messages += [{"role": "user", "content": results}] if results else []
+        assert answer.stop_reason == "end_turn"
+        assert seen >= {"compaction", "clear_tool_uses_20250919", "thinking", "tool_use", "text"}
         for turn in turns_of(studio):
             assert_fits(turn)

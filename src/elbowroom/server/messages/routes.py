@@ -82,7 +82,8 @@ async def count_tokens(request: web.Request) -> web.Response:
     original = await _size(request, asked, asked.request.chat.messages)
     if not asked.request.wanted.is_told:
         return web.json_response({"input_tokens": original})
-    left = await _size(request, asked, await _edited(request, asked))
+    edited = await _edited(request, asked) if asked.request.chat.edits else None
+    left = await _size(request, asked, edited) if edited is not None else original
     return web.json_response({"input_tokens": left, "context_management": {"original_input_tokens": original}})
 
 
@@ -92,15 +93,16 @@ async def _size(request: web.Request, asked: Asked, messages: Sequence[Message])
     return (await sized(request, asked.target, chat)).count.tokens
 
 
-async def _edited(request: web.Request, asked: Asked) -> Sequence[Message]:
-    """Return the messages after the edits that the client wants, as an answer would begin with them."""
+async def _edited(request: web.Request, asked: Asked) -> Sequence[Message] | None:
+    """Return the messages after the edits that the client wants; None where these change nothing."""
     chat, target = asked.request.chat, asked.target
     messages, settings = without_notices(chat.messages), run_settings_of(request.app, chat.caller)
     if not target.provider.manages_context:
-        return messages
+        return None
     chain = await to_thread(Chain.of, chat.caller.keeps_as, target.name, messages)
     edits = settings.edits(target, chat)
-    return (await edits.applied_to(messages, chain, partial(_size, request, asked))).messages
+    done = await edits.applied_to(messages, chain, partial(_size, request, asked))
+    return done.messages if done.applied else None
 
 
 async def say_hello(request: web.Request) -> web.Response:

@@ -1,6 +1,7 @@
 """Edits that clients want of their histories, as pure functions over messages."""
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -175,6 +176,37 @@ async def test_words_beside_a_result_begin_no_turn() -> None:
     reminder = {"role": "user", "content": "Remember the tide."}
     done = await edited([asked, calling, result, reminder, answer], ClearThoughts(1))
     assert not done.applied
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_random_histories(seed: int) -> None:
+    """Whatever grows turn by turn: calls and results stay in their places, nothing gets longer, and what was cleared
+    stays so; a beginning changes only where the trigger was passed."""
+    chance = Random(seed)
+    inputs: bool | frozenset[str] = chance.choice([True, False, frozenset({"list_notes"})])
+    edit = ClearToolUses(
+        chance.choice(["input_tokens", "tool_uses"]),
+        chance.randint(0, 6) if chance.random() < 0.5 else chance.randint(100, 3000),
+        keep=chance.randint(0, 4),
+        at_least=chance.choice([0, 0, 300]),
+        excluded=frozenset(chance.sample(["read_note", "list_notes"], chance.randint(0, 1))),
+        inputs=inputs,
+    )
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Look through the notes."}]
+    last, before = "", list[Message]()
+    for number in range(14):
+        name = chance.choice(["read_note", "list_notes"])
+        messages += call(number, name=name, text=LONG * chance.randint(0, 3))
+        done = await edited(messages, edit, last=last)
+        assert [message["role"] for message in done.messages] == [message["role"] for message in messages]
+        assert await size_of(done.messages) <= await size_of(messages)
+        assert done.messages[-2:] == messages[-2:]
+        for old, new in zip(before, done.messages, strict=False):
+            assert not is_stub(text_of(old)) or new == old
+        if done.last == last:
+            assert done.messages[: len(before)] == before
+        assert done == await edited(messages, edit, last=done.last) or not done.last
+        last, before = done.last, done.messages
 
 
 async def test_both_in_their_order() -> None:
