@@ -490,17 +490,16 @@ async def test_a_task_that_outgrows_the_window(tmp_path: Path, model: str) -> No
     ]
     async with small_window(tmp_path, says, window=4096) as (served, studio), client_of(served) as client:
         messages: list[Any] = [{"role": "user", "content": "Read all notes."}]
-        seen: set[str] = set()
+        seen: set[str | None] = set()
         for _ in range(21):
             thinks = {"type": "adaptive"}
             answer = await ask(client, messages, *edits, streams=True, model=model, thinking=thinks)
-            seen |= {block.type for block in answer.content}
+            seen |= {answer.stop_reason, *(block.type for block in answer.content)}
             seen |= {applied.type for applied in answer.context_management.applied_edits}  # type: ignore[union-attr]
             calls = [block for block in answer.content if block.type == "tool_use"]
             messages.append(param(answer))
             results = [{"type": "tool_result", "tool_use_id": call.id, "content": LONG * 2} for call in calls]
             messages += [{"role": "user", "content": results}] if results else []
-        assert answer.stop_reason == "end_turn"
-        assert seen >= {"compaction", "clear_tool_uses_20250919", "thinking", "tool_use", "text"}
+        assert seen >= {"end_turn", "compaction", "clear_tool_uses_20250919", "thinking", "tool_use", "text"}
         for turn in turns_of(studio):
             assert_fits(turn)

@@ -183,14 +183,14 @@ async def test_random_histories(seed: int) -> None:
     """Whatever grows turn by turn: calls and results stay in their places, nothing gets longer, and what was cleared
     stays so; a beginning changes only where the trigger was passed."""
     chance = Random(seed)
-    inputs: bool | frozenset[str] = chance.choice([True, False, frozenset({"list_notes"})])
+    choices: list[bool | frozenset[str]] = [True, False, frozenset({"list_notes"})]
     edit = ClearToolUses(
         chance.choice(["input_tokens", "tool_uses"]),
         chance.randint(0, 6) if chance.random() < 0.5 else chance.randint(100, 3000),
         keep=chance.randint(0, 4),
         at_least=chance.choice([0, 0, 300]),
         excluded=frozenset(chance.sample(["read_note", "list_notes"], chance.randint(0, 1))),
-        inputs=inputs,
+        inputs=chance.choice(choices),
     )
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Look through the notes."}]
     last, before = "", list[Message]()
