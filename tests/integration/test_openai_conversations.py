@@ -121,6 +121,27 @@ async def test_deleted_item(tmp_path: Path) -> None:
         assert texts_in(await ask(served, f"/{made['id']}/items?order=asc", "GET"))[-2:] == ["Fine.", "And?"]
 
 
+@pytest.mark.parametrize("knows_first_id", [True, False])
+async def test_deleted_item_is_gone_from_all_branches(tmp_path: Path, knows_first_id: bool) -> None:
+    """Each model that answers has a branch of its own: what is deleted is in none of them, by whichever of its ids."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue("One.", "Two.", "Three.")
+        made = await ask(served, items=[user("Hello"), user("My PIN is 8417."), user("Hello")])
+        ids = [item["id"] for item in (await ask(served, f"/{made['id']}/items?order=asc", "GET"))["data"]]
+        await respond(served, "Well?", conversation=made["id"])
+        await respond(served, "And?", conversation=made["id"], model=RAW_MODEL)
+        if not knows_first_id:
+            ids = [item["id"] for item in (await ask(served, f"/{made['id']}/items?order=asc", "GET"))["data"]]
+        await ask(served, f"/{made['id']}/items/{ids[1]}", "DELETE")
+        async with served.http.get(f"{served.url}/v1/conversations/{made['id']}/messages?branch=all") as response:
+            assert "8417" not in await response.text()
+        await ask(served, f"/{made['id']}/items/{ids[2]}", "DELETE")
+        texts = texts_in(await ask(served, f"/{made['id']}/items?order=asc", "GET"))
+        assert texts == ["Hello", "Well?", "One.", "And?", "Two."]
+        await respond(served, "Last?", conversation=made["id"], model=RAW_MODEL)
+        assert [text for _, text in said_to(studio.chats[2].body)] == [*texts, "Last?"]
+
+
 async def test_conversation_of_a_chat_goes_on_here(tmp_path: Path) -> None:
     """What a chat has begun is the same resource: its items are there, and a response goes on with it."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):

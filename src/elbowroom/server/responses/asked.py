@@ -1,6 +1,6 @@
 """Reads a request to answer: what it says, and the history from which it goes on."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -107,9 +107,9 @@ async def read_asked(request: web.Request, *, only_compacts: bool = False) -> As
     references = await at_leisure(request, lambda: references_in(given))
     known = await _referred(request.app[SHARED], owner, references)
     target = await catalog_of(request.app).resolve(asked.model)
-    seal = await seal_of(request, target, asked.body)
+    seal_for = partial(seal_of, request, target, asked.body)
     items = await at_leisure(request, lambda: resolved(given, known))
-    messages, is_new = await read_messages(request, items, before.history() if before is not None else (), seal)
+    messages, is_new = await read_messages(request, items, before.history() if before is not None else (), seal_for)
     only_compacts = only_compacts or is_ordered
     if not messages or not (is_new or only_compacts):
         raise RequestError("input has to hold at least one message, call or result.", param="input")
@@ -123,21 +123,22 @@ async def read_asked(request: web.Request, *, only_compacts: bool = False) -> As
         caller = replace(caller, chat_id=before.name)
     # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
     body = {**chat.body, "stream": True, "stream_options": {"include_usage": True}}
-    keeps = seal if asked.compaction is not None else None
-    return Asked(asked, replace(chat, body=body, caller=caller), target, keeps, only_compacts)
+    seal = await seal_for() if asked.compaction is not None else None
+    return Asked(asked, replace(chat, body=body, caller=caller), target, seal, only_compacts)
 
 
 async def read_messages(
-    request: web.Request, items: Any, before: Sequence[Message], seal: Seal
+    request: web.Request, items: Any, before: Sequence[Message], seal_for: Callable[[], Awaitable[Seal]]
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return the messages of a request after those `before`, and whether it has brought any.
 
-    A compaction among its items stands for all that comes before it.
+    A compaction among its items, which is opened by the seal, stands for all that comes before it.
     """
     places = compactions_in(items)
     if not places:
         new = await at_leisure(request, lambda: messages_of(items))
         return [*map(dict, before), *new], bool(new)
+    seal = await seal_for()
     for place in places[:-1]:
         seal.opened(items[place].get(SEALED), f"input[{place}].{SEALED}")
     last = places[-1]

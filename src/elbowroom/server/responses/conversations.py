@@ -111,7 +111,8 @@ async def delete_item(request: web.Request) -> web.Response:
     if len([item for item in items if item["type"] != REASONING]) > 1:
         raise ItemInUse("This item is one message with the items beside it, which would be deleted as well.")
     if not said[-1].turn:
-        await store.unhear(kept.conversation.row.id, said[-1])
+        for copy in kept.copies_of(said[-1]):
+            await store.unhear(kept.conversation.row.id, copy)
     elif kept.is_last(said):
         await store.delete_turn(owner, said[-1].turn)
     else:
@@ -132,8 +133,11 @@ def _found(request: web.Request, kept: KeptConversation) -> tuple[Sequence[Any],
 
 async def _messages(request: web.Request, items: list[Any], owner: str) -> list[Message]:
     """Return the messages of items that no model is named for. Raises RequestError."""
-    seal = Seal(await request.app[SHARED].store.secret(), owner, "")
-    messages, _ = await read_messages(request, items, (), seal)
+
+    async def seal_for_any_model() -> Seal:
+        return Seal(await request.app[SHARED].store.secret(), owner, "")
+
+    messages, _ = await read_messages(request, items, (), seal_for_any_model)
     return list(messages)
 
 

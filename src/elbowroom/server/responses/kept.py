@@ -122,6 +122,17 @@ class KeptConversation:
         nodes = (node for node in self.tree.nodes if node.last.id == said[-1].id)
         return not any(map(self.tree.goes_on_after, nodes))
 
+    def copies_of(self, wanted: KeptMessage) -> list[KeptMessage]:
+        """Return a message of a client with what stands for it in other branches, as each model has its own.
+
+        The same words said twice in the branch that was used last are two messages.
+        """
+        branch = {kept.id: kept for kept in self._branch()}
+        same = [kept for kept in self.conversation.messages if not kept.turn and kept.message == wanted.message]
+        there = [kept for kept in same if kept.id in branch]
+        meant = [branch[wanted.id]] if wanted.id in branch else there[:1]
+        return [*meant, *(kept for kept in same if kept.id not in branch)]
+
     def _branch(self) -> list[KeptMessage]:
         ends = [node for node in self.tree.nodes if not node.is_system and node.last.turn_status != "streaming"]
         if not ends:
