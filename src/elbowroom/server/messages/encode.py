@@ -45,7 +45,7 @@ class MessageEncoder:
         thinking: Thinking,
         notices: Notices,
         wanted: Wanted,
-        seal: Seal,
+        seal: Seal | None,
     ) -> None:
         self._thinking = thinking
         self._notices = notices
@@ -146,9 +146,9 @@ class MessageEncoder:
     def _compaction(self, done: Compacted) -> str:
         """Return the frames of the block that stands for all before it; without content where nothing was shortened."""
         self._compactions.append(done.used)
-        is_shorter = done.after < done.before
-        sealed = self._seal.sealed(done.key, done.messages) if is_shorter else None
-        content = (done.summary or WITHOUT_SUMMARY) if is_shorter else None
+        sealed = content = None
+        if self._seal is not None and done.after < done.before:
+            sealed, content = self._seal.sealed(done.key, done.messages), done.summary or WITHOUT_SUMMARY
         index, block = len(self.blocks), {"type": "compaction", "content": content, "encrypted_content": sealed}
         self.blocks.append(block)
         empty = {"type": "compaction", "content": None, "encrypted_content": None}

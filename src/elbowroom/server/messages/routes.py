@@ -11,6 +11,7 @@ from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.answering import answer
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.dry_run import compact_request
+from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.turn import RunSettings
 from elbowroom.context.ledger import Chain
 from elbowroom.context.sealed import Seal
@@ -35,11 +36,11 @@ def add_message_routes(app: web.Application, base: str, end: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request to answer: as it was parsed, and with the target that it names; `seal` makes its compactions."""
+    """A request to answer: as it was parsed, and with the target that it names; `seal` makes compactions for it."""
 
     request: MessagesRequest
     target: Target
-    seal: Seal
+    seal: Seal | None
 
 
 async def create_message(request: web.Request) -> web.StreamResponse:
@@ -114,11 +115,9 @@ async def _asked(request: web.Request) -> Asked:
     """Read a request, with its caller and the session that the client names."""
     body, asked = await read_request(request, lambda body: (body, parse_messages_request(body)))
     target = await catalog_of(request.app).resolve(asked.chat.model)
-    seal, chat = await seal_of(request, target, body), asked.chat
-    if (compaction := asked.compaction) is not None:
-        kept = await unsealed(request.app[SHARED], seal, compaction.item, compaction.where)
-        before, after = chat.messages[: compaction.at], chat.messages[compaction.at + 1 :]
-        chat = replace(chat, messages=(*before, *map(dict, kept), *after))
+    is_sealing = asked.compaction is not None or asked.wanted.compaction is not None
+    seal = await seal_of(request, target, body) if is_sealing else None
+    chat = await _with_compaction(request, asked, seal) if seal is not None else asked.chat
     if not target.provider.manages_context:  # which may be one that refuses what it does not know
         plain = tuple({name: value for name, value in one.items() if name != THOUGHTS} for one in chat.messages)
         chat = replace(chat, messages=plain)
@@ -128,3 +127,13 @@ async def _asked(request: web.Request) -> Asked:
     # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
     sent = {**chat.body, "messages": list(chat.messages), "stream": True, "stream_options": {"include_usage": True}}
     return Asked(replace(asked, chat=replace(chat, body=sent, caller=caller)), target, seal)
+
+
+async def _with_compaction(request: web.Request, asked: MessagesRequest, seal: Seal) -> ChatRequest:
+    """Return the chat of a request with the messages for which the compaction in it stands."""
+    chat, compaction = asked.chat, asked.compaction
+    if compaction is None:
+        return chat
+    kept = await unsealed(request.app[SHARED], seal, compaction.item, compaction.where)
+    before, after = chat.messages[: compaction.at], chat.messages[compaction.at + 1 :]
+    return replace(chat, messages=(*before, *map(dict, kept), *after))
