@@ -29,13 +29,15 @@ class Caller:
     `owner` is a user of the client, taken at its word: it keeps the conversations of this server's users apart and
     proves nothing. `chat_id` is the client's name for a conversation, shared by its branches. Both are printable and
     of bounded length. A task is a request that the client program makes by itself, such as for a title; the program
-    goes on with the chat only after a task that `is_awaited`.
+    goes on with the chat only after a task that `is_awaited`. The messages of a task that `brings_chat` are the chat
+    itself, with the order at the end of the last one.
     """
 
     owner: str = ""
     chat_id: str = ""
     is_task: bool = False
     is_awaited: bool = False
+    brings_chat: bool = False
     known_by: KnownBy = "nothing"
 
     @property

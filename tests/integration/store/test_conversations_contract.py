@@ -142,6 +142,21 @@ async def test_a_stopped_turn_is_interrupted(conversations: Conversations) -> No
     assert [kept.status for kept in found.messages] == ["complete", "interrupted", "interrupted"]
 
 
+async def test_what_was_read_again_for_a_reply(conversations: Conversations) -> None:
+    """It is kept with the reply, in whatever batches the words came, and is no part of what was said."""
+    lost = {"reason": "messages_changed", "tokens": 3012, "seconds": None, "at": 4, "told": "3,012 tokens"}
+    for reply, is_written_between in (("t", False), ("u", True)):
+        conversations.note([*begun("c"), TurnBegun(reply, "c", "c.1", AGENT, 1.0), ReplyBegun(reply, reply, 1.0)])
+        conversations.note([ReplyGrew(reply, "text", "Yes")])
+        if is_written_between:
+            await conversations.settled()
+        conversations.note([ReplyEnded(reply, "complete", lost)])
+    found = await conversations.read(ME, "c")
+    assert found
+    assert [kept.lost for kept in found.messages] == [None, lost, lost]
+    assert found.messages[-1].message == {"role": "assistant", "content": "Yes"}
+
+
 async def test_the_same_history_again_adds_nothing(conversations: Conversations) -> None:
     """A client that sends everything again, its answers too, adds no message; three times "retry" is three turns."""
     for number in range(3):

@@ -108,13 +108,14 @@ class Recording:
         return await asyncio.to_thread(Asked.of, target, request, self.chains)
 
     def begin(
-        self, target: Target, request: ChatRequest, *, keeps: bool = True, asked: Asked | None = None
+        self, target: Target, request: ChatRequest, *, keeps: bool = True, asked: Asked | None = None, turn: str = ""
     ) -> TurnRecorder:
         """Return the recorder of the turn that answers a request, whose new messages are noted.
 
         A conversation is found by the client's name for it, by its id, or else by what was said in it. Where only the
         store can tell, that is asked in the background, and the changes of the turn wait. Where it fails or is slow,
-        the request begins a new conversation. With `keeps` False, only an id is given and nothing is kept.
+        the request begins a new conversation. With `keeps` False, only an id is given and nothing is kept. `turn` is
+        the id of the turn, where it has one already.
         """
         asked = asked or Asked.of(target, request, self.chains)
         if self.conversations is None or not keeps:
@@ -127,6 +128,7 @@ class Recording:
             asked.agent,
             asked.chain,
             is_patient=target.agent is not None,
+            turn=turn,
         )
         known = _remembered(self.conversations, asked)
         if known is not None and len(asked.nodes) - len(known.kept) <= AT_ONCE:

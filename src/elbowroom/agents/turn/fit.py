@@ -103,6 +103,7 @@ class PromptFit:
             self.manager,
             must_shrink=must_shrink,
             tells_tight=self._is_new_conversation,
+            is_stopped=self.history.is_stopped,
             asked=self._asked,
         )
 

@@ -99,6 +99,11 @@ class Recall:
         """The client's messages with those that were put back, at first none."""
         return Expanded(self.of_client, self.chain)
 
+    @property
+    def recalled_key(self) -> str:
+        """Return the key of the compaction that was recalled; empty where none was."""
+        return self._entry.key if self._entry is not None else ""
+
     def lock(self) -> asyncio.Lock:
         """Return the lock by which only one of several requests with the same messages compacts them."""
         key = self.chain.keys[-1] if self.chain.keys else self.chain.seed

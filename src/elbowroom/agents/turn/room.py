@@ -46,22 +46,24 @@ async def decide(
     *,
     must_shrink: bool = False,
     tells_tight: bool = False,
+    is_stopped: bool = False,
     asked: CompactionRequest | None = None,
 ) -> Decision:
     """Return what to do with a history; with `must_shrink` it needs room even below the trigger.
 
-    `asked` is what the client wants, which may be a compaction below the trigger too. The fixed cost, a second count,
-    is measured only where the decision depends on it, or with `tells_tight` whether most of the window is taken by it.
+    Where it ends with an answer that `is_stopped`, most of the room has to be free for its rest. `asked` is what
+    the client wants, which may be a compaction below the trigger too. The fixed cost, a second count, is measured only
+    where the decision depends on it, or with `tells_tight` whether most of the window is taken by it.
     """
     budget = manager.budget
     prompt = await counter.prompt(messages)
     occupied, at = budget.occupied(prompt), asked.at if asked is not None else None
-    matters = occupied >= budget.trigger or ((must_shrink or tells_tight) and occupied > budget.window // 2)
+    is_large = (must_shrink or tells_tight) and occupied > budget.window // 2
+    matters = occupied >= budget.trigger or is_large or (must_shrink and is_stopped)
     fixed = await counter.prompt(await smallest_of(messages)) if matters else 0
-    decision = manager.before_request(Measure(prompt, fixed))
-    target = budget.target(budget.occupied(fixed))
-    if must_shrink and isinstance(decision, Send) and occupied > target:
-        return Compact(target, is_tight=decision.is_tight)
+    measure = Measure(prompt, fixed)
+    decision = manager.before_request(measure)
+    decision = manager.with_room(decision, measure, must_shrink=must_shrink, is_stopped=is_stopped)
     if at is not None and prompt >= at and isinstance(decision, Send):
         return await _wanted_at(at, decision, messages, counter, budget)
     return decision
@@ -98,10 +100,11 @@ async def overflow_error(
     cost = report.cost
     if cost.system + cost.all_tools >= budget.window:
         told = too_small_for(cost, slim_saves=report.slim_saves)
-        overflow = WindowTooSmall(told, window=budget.window, prompt_tokens=prompt)
-        overflow.param = "tools" if cost.all_tools > cost.system else "messages"
-        return overflow
-    if cost.prompt >= budget.window:
+        too_small = WindowTooSmall(told, window=budget.window, prompt_tokens=prompt)
+        too_small.param = "tools" if cost.all_tools > cost.system else "messages"
+        return too_small
+    is_final = cost.prompt >= budget.window
+    if is_final:
         cost = replace(cost, material=", ".join(names_of(smallest(messages))[:MOST_NAMED]))
         message = refusal_of(cost, slim_saves=report.slim_saves)
     else:
@@ -110,7 +113,9 @@ async def overflow_error(
             f"Load the model with a larger context length{remedy}, or begin a new conversation. This model's maximum "
             f"context length is {budget.window} tokens, and the request needs {prompt}."
         )
-    return ContextOverflow(message, window=budget.window, prompt_tokens=prompt)
+    overflow = ContextOverflow(message, window=budget.window, prompt_tokens=prompt)
+    overflow.is_final = is_final and not switched_off
+    return overflow
 
 
 async def tight_notice(

@@ -151,6 +151,7 @@ def describe_message(kept: KeptMessage, *, is_hidden: bool) -> dict[str, Any]:
         "key": kept.key or None,
         "parent": kept.parent or None,
         "reasoning": kept.reasoning or None,
+        "cache_lost": kept.lost,
         "full_output": full_output_of(kept.message),
         "message": kept.message,
     }

@@ -59,12 +59,21 @@ class MessageEncoder:
         self._has_begun = False
         self._has_pinged = False
         self.blocks: list[dict[str, Any]] = []
-        self._head = {
+        self._head: dict[str, Any] = {
             "id": f"msg_{secrets.token_hex(12)}",
             "type": "message",
             "role": "assistant",
             "model": model,
         }
+
+    @property
+    def message_id(self) -> str:
+        """Return the id of the message."""
+        return str(self._head["id"])
+
+    def tell(self, diagnosis: dict[str, Any] | None) -> None:
+        """Let the message say what the request has changed since an earlier one."""
+        self._head["diagnostics"] = diagnosis
 
     def events(self, events: Sequence[AnswerEvent]) -> bytes:
         """Return the frames for these events; none where the client is not to see them."""

@@ -63,6 +63,7 @@ NOTHING_REPEATED: Final[Mapping[str, Any]] = {**REPEATED, "tools": [], "reasonin
 UNSAID: Final[Mapping[str, Any]] = {"description": None, "parameters": None, "strict": None}
 """The fields of a function that a response repeats also where they were not sent."""
 KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "background": (bool,),
     "instructions": (str,),
     "max_output_tokens": (int,),
     "max_tool_calls": (int,),
@@ -96,7 +97,6 @@ CONTEXT_MANAGEMENT: Final = (
 TRUNCATIONS: Final = ("auto", "disabled")
 TEMPLATES: Final = "elbowroom keeps no prompt templates: send instructions and input."
 UNSUPPORTED: Final[Mapping[str, str]] = {
-    "background": "elbowroom answers while the client waits: leave background out, and stream if it may take long.",
     "prompt": TEMPLATES,
 }
 
@@ -116,6 +116,7 @@ class ResponsesRequest:
     instructions: str | None
     stores: bool
     stream: bool
+    background: bool
     fields: dict[str, Any]
     echo: dict[str, Any]
     body: dict[str, Any]
@@ -156,6 +157,7 @@ def parse_responses_request(body: Any, *, needs_input: bool = True) -> Responses
         instructions=body.get("instructions"),
         stores=body.get("store") is not False,
         stream=body.get("stream") is True,
+        background=body.get("background") is True,
         fields=_chat_fields(body, tools),
         echo=_echo(body),
         body=body,

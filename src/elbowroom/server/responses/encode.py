@@ -23,6 +23,8 @@ PREFIXES: Final = {"message": "msg", "reasoning": "rs"}
 TEXTS: Final = {"message": "output_text", "reasoning": "reasoning_text"}
 RESPONSE: Final = "resp_"
 TURN: Final = "turn_"
+BACKGROUND_END: Final = "bg"
+"""The end of the id of a response that is answered in the background; ids of others have hexadecimal digits alone."""
 GROWS: Final[Mapping[str, tuple[str, str]]] = {
     "function_call": ("arguments", "function_call_arguments"),
     "custom_tool_call": ("input", "custom_tool_call_input"),
@@ -225,6 +227,7 @@ class ResponseEncoder:
         self._notices = notices
         self._created = int(time.time())
         self._written = 0
+        self._unsaid: Sequence[str] = ("response.created", "response.in_progress")
         self._words_of = -1
         self._before_words = ""
         self._tools = tools
@@ -235,8 +238,20 @@ class ResponseEncoder:
 
     def began(self, turn: str) -> None:
         """Take the id of the turn that answers; call it before the first event."""
-        self.id = response_id_of(turn)
-        self._items = OutputItems(self.id, self._tools, self._seal)
+        if self.id != response_id_of(turn):
+            self.id = response_id_of(turn)
+            self._items = OutputItems(self.id, self._tools, self._seal)
+
+    def queued(self) -> bytes:
+        """Return the first frames of a response that is answered in the background."""
+        self._unsaid = self._unsaid[1:]
+        response = self.so_far()
+        begun = ("response.created", "response.queued")
+        return "".join(self._frame(kind, {"response": response}) for kind in begun).encode("ascii")
+
+    def so_far(self) -> dict[str, Any]:
+        """Return the response while it is being given, with the items that are whole."""
+        return self._described("queued" if self._unsaid else "in_progress")
 
     def events(self, events: Sequence[AnswerEvent]) -> bytes:
         """Return the frames for these events; none where the client is not to see them."""
@@ -288,10 +303,10 @@ class ResponseEncoder:
         return {**described(self.id, self._model, self._created, status, self._items.done), **self._echo}
 
     def _beginning(self) -> list[str]:
-        if self._written:
+        if not self._unsaid:
             return []
+        begun, self._unsaid = self._unsaid, ()
         response = self._described("in_progress")
-        begun = ("response.created", "response.in_progress")
         return [self._frame(kind, {"response": response}) for kind in begun]
 
     def _frames(self, events: Iterable[Event]) -> Iterable[str]:
@@ -333,7 +348,8 @@ class KeptEncoder:
 
     def end(self, response: Mapping[str, Any]) -> bytes:
         """Return the last frame."""
-        return _frame("response.completed", {"response": response}, max(self._told, self._after + 1)).encode("ascii")
+        kind = "response.incomplete" if response["status"] == "incomplete" else "response.completed"
+        return _frame(kind, {"response": response}, max(self._told, self._after + 1)).encode("ascii")
 
     def failure(self, error: ElbowroomError) -> bytes:
         """Return the frame of an error."""
@@ -354,7 +370,7 @@ def described(
         "object": "response",
         "created_at": created,
         "status": status,
-        "background": False,
+        "background": response_id.endswith(BACKGROUND_END),
         "error": None,
         "incomplete_details": None,
         "model": model,

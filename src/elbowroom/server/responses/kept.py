@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any
+from typing import Any, Final, Literal
 
 from elbowroom.agents.answer import Answer, AnswerEvent, ToolCall, assistant_message
 from elbowroom.agents.turn import Shared
@@ -16,8 +16,11 @@ from elbowroom.context.transcript import Message, calls_of, text_of
 from elbowroom.providers.base import ReasoningDelta, TextDelta
 from elbowroom.server.encode import THOUGHTS
 from elbowroom.server.responses.body import NOTHING_REPEATED
-from elbowroom.server.responses.encode import Event, OutputItems, described, response_id_of, turn_of
+from elbowroom.server.responses.encode import BACKGROUND_END, Event, OutputItems, described, response_id_of, turn_of
 from elbowroom.server.responses.input import items_of
+
+UNFINISHED: Final[Mapping[bool, Literal["cancelled", "incomplete"]]] = {False: "cancelled", True: "incomplete"}
+"""What is told of a response that has no end, by whether it was answered in the background, where nobody saw why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,8 @@ class KeptResponse:
     def described(self) -> dict[str, Any]:
         """Return the response without the fields that only its request had."""
         first = self.node.messages[0]
-        status = "in_progress" if self.is_running else "cancelled" if self.node.is_unfinished else "completed"
+        ended = UNFINISHED[self.id.endswith(BACKGROUND_END)] if self.node.is_unfinished else "completed"
+        status = "in_progress" if self.is_running else ended
         known = described(self.id, first.agent, int(first.at), status, self.items())
         return {**known, **NOTHING_REPEATED, "previous_response_id": self._previous(), "store": True}
 

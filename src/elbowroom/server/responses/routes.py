@@ -17,6 +17,13 @@ from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import keeper_of
 from elbowroom.server.responses.asked import Asked, read_asked, refuse_running
+from elbowroom.server.responses.background import (
+    BACKGROUND,
+    BackgroundResponse,
+    BackgroundResponses,
+    FollowedEncoder,
+    new_turn,
+)
 from elbowroom.server.responses.compacting import compact_response, compacted
 from elbowroom.server.responses.encode import Event, KeptEncoder, ResponseEncoder, turn_of
 from elbowroom.server.responses.kept import KeptResponse, find_response, unkept
@@ -31,6 +38,7 @@ MOST_ITEMS: Final = 100
 
 def add_response_routes(app: web.Application, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
+    app[BACKGROUND] = BackgroundResponses()
     one = f"{base}responses/{{id:[^/]+}}"
     app.router.add_post(f"{base}responses{end}", create_response)
     app.router.add_post(f"{base}responses/input_tokens{end}", count_response)
@@ -61,6 +69,8 @@ async def create_response(request: web.Request) -> web.StreamResponse:
     note_target(asked.target)
     settings = run_settings_of(request.app, asked.chat.caller)
     encoder = _encoder(settings, asked)
+    if asked.request.background:
+        return await _answer_in_background(request, settings, asked, encoder)
     if asked.request.stream:
         stream = EventStream(request, asked.target.name)
         return await stream.answer(encoder, partial(_answered, settings, asked, encoder, stream.response.headers))
@@ -73,18 +83,43 @@ async def create_response(request: web.Request) -> web.StreamResponse:
     return await json_answer(encoder.response(whole), headers)
 
 
+async def _answer_in_background(
+    request: web.Request, settings: RunSettings, asked: Asked, encoder: ResponseEncoder
+) -> web.StreamResponse:
+    """Begin to answer, and show the response as it is now, or its events as they come. Raises RequestError."""
+    if not asked.is_kept or settings.shared.recording.conversations is None:
+        raise RequestError(
+            "background needs a response that is kept, and this one would not be: store is false in the request or in "
+            "the settings, or the model's provider only passes requests through.",
+            param="background",
+        )
+    encoder.began(turn := new_turn())
+    answering = partial(_answered, settings, asked, encoder, {}, turn=turn)
+    begun = request.app[BACKGROUND].begin(
+        keeper_of(request, asked.request.body), encoder, answering, asked.request.body
+    )
+    if asked.request.stream:
+        return await EventStream(request, asked.target.name).answer(FollowedEncoder(), partial(begun.follow, -1))
+    return web.json_response(begun.response, dumps=to_json)
+
+
 async def _answered(
-    settings: RunSettings, asked: Asked, encoder: ResponseEncoder, headers: MutableMapping[str, str], sink: Sink
+    settings: RunSettings,
+    asked: Asked,
+    encoder: ResponseEncoder,
+    headers: MutableMapping[str, str],
+    sink: Sink,
+    turn: str = "",
 ) -> Answer:
     if asked.only_compacts:
         return await compacted(settings, asked, sink)
 
-    def begun(turn: TurnRecorder) -> None:
-        encoder.began(turn.id)
-        name_conversation(headers, turn)
+    def begun(recorder: TurnRecorder) -> None:
+        encoder.began(recorder.id)
+        name_conversation(headers, recorder)
 
     told = _telling_what_is_left_out(asked, sink)
-    return await answer(asked.target, asked.chat, settings, told, begun, keeps=asked.request.stores)
+    return await answer(asked.target, asked.chat, settings, told, begun, keeps=asked.request.stores, turn=turn)
 
 
 def _telling_what_is_left_out(asked: Asked, sink: Sink) -> Sink:
@@ -110,6 +145,8 @@ async def count_response(request: web.Request) -> web.Response:
 async def show_response(request: web.Request) -> web.StreamResponse:
     """Show a response that is kept, or that is being given; with `stream` as the events that it had."""
     response_id = request.match_info["id"]
+    if (background := request.app[BACKGROUND].find(keeper_of(request), response_id)) is not None:
+        return await _show_background(request, background)
     is_running = request.app[SHARED].running.is_running(keeper_of(request), turn_of(response_id))
     kept = await find_response(request.app[SHARED], keeper_of(request), response_id)
     if kept is None and not is_running:
@@ -118,6 +155,16 @@ async def show_response(request: web.Request) -> web.StreamResponse:
         encoder = KeptEncoder(_whole_number(request, "starting_after", -1, 0, MOST_EVENTS))
         return await EventStream(request, response_id).answer(encoder, partial(_retold, request, response_id))
     return web.json_response(kept.described() if kept else unkept(response_id, "in_progress"), dumps=to_json)
+
+
+async def _show_background(request: web.Request, background: BackgroundResponse) -> web.StreamResponse:
+    """Show a response that is or was answered in the background; with `stream` its events, also those to come."""
+    if request.query.get("stream") not in STREAMS:
+        return web.json_response(background.response, dumps=to_json)
+    after = _whole_number(request, "starting_after", -1, 0, MOST_EVENTS)
+    return await EventStream(request, background.response["id"]).answer(
+        FollowedEncoder(), partial(background.follow, after)
+    )
 
 
 async def _retold(
@@ -187,6 +234,7 @@ async def delete_response(request: web.Request) -> web.Response:
         await shared.store.conversations.delete(owner, conversation)
     else:
         await shared.store.conversations.delete_turn(owner, turn_of(kept.id))
+    request.app[BACKGROUND].forget(owner, response_id)
     return web.json_response({"id": kept.id, "object": "response", "deleted": True})
 
 
@@ -195,6 +243,11 @@ async def cancel_response(request: web.Request) -> web.Response:
     owner, response_id, shared = keeper_of(request), request.match_info["id"], request.app[SHARED]
     was_running = shared.running.is_running(owner, turn_of(response_id))
     await shared.running.cancel_turn(owner, turn_of(response_id))
+    if (background := request.app[BACKGROUND].find(owner, response_id)) is not None:
+        if not was_running:
+            await request.app[BACKGROUND].stop(owner, response_id)
+        await background.has_ended()
+        return web.json_response(background.response, dumps=to_json)
     kept = await find_response(shared, owner, response_id)
     if kept is None and not was_running:
         raise _unknown(response_id)

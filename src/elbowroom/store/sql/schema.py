@@ -176,7 +176,7 @@ message_parts: Final = Table(
     metadata,
     Column("message", String, primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False, comment="from 0"),
-    Column("kind", String, nullable=False, comment="text, reasoning, content or tool_call"),
+    Column("kind", String, nullable=False, comment="text, reasoning, content, tool_call or lost"),
     Column("status", String, nullable=False, comment="streaming, complete or interrupted"),
     Column("content", Text, nullable=False, comment="JSON: a piece of a text, a content, or a call"),
 )

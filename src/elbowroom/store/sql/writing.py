@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from elbowroom.context import conversation as kinds
 from elbowroom.context.canonical import question_in
@@ -141,7 +141,9 @@ class Plan:
             self._add_to_reply(change.message, tail, Part("tool_call", encoded(change.call)))
 
     def end_reply(self, change: kinds.ReplyEnded) -> None:
-        """Write how a reply has ended."""
+        """Write how a reply has ended, and what the engine had to read again for it."""
+        if change.lost is not None and (tail := self._tails.get(change.message)):
+            self._add_to_reply(change.message, tail, Part("lost", encoded(change.lost)))
         self._write(sql.END_REPLY, values(message=change.message, status=change.status))
         self._write(sql.END_PARTS, values(message=change.message, status=change.status))
         self._forgotten.add(change.message)
@@ -297,8 +299,8 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
 
 
 def growing(changes: Sequence[KeptChange]) -> list[str]:
-    """Return the replies that grow or call in a batch: their last parts have to be known."""
-    grown = (change.message for change in changes if isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled))
+    """Return the replies that get parts in a batch: their last parts have to be known."""
+    grown = (change.message for change in changes if _adds_part(change))
     return [message for message in dict.fromkeys(grown) if is_sound_id(message)]
 
 
@@ -310,12 +312,18 @@ def with_sure_tails(changes: Sequence[KeptChange], known: Iterable[str]) -> Iter
     start, seen = 0, set(known)
     for place, change in enumerate(changes, 1):
         is_cut = isinstance(change, Deleted | TurnDeleted)
-        if isinstance(change, kinds.ReplyBegun | kinds.ReplyGrew | kinds.ReplyCalled):
+        if isinstance(change, kinds.ReplyBegun) or _adds_part(change):
             is_cut = isinstance(change, kinds.ReplyBegun) and change.message in seen
             seen.add(change.message)
         if is_cut or place == len(changes):
             yield changes[start:place]
             start = place
+
+
+def _adds_part(change: KeptChange) -> TypeGuard[kinds.ReplyGrew | kinds.ReplyCalled | kinds.ReplyEnded]:
+    if isinstance(change, kinds.ReplyEnded):
+        return change.lost is not None
+    return isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled)
 
 
 def _part_values(message: str, position: int, part: Part, status: str) -> dict[str, Any]:
