@@ -13,12 +13,11 @@ from elbowroom.agents.request import Caller
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.state import CompactionNotes
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction import Compaction, inner_summary, is_summary
+from elbowroom.context.compaction import Compaction, inner_summary, is_summary, sealed_key
 from elbowroom.context.conversation import KeptTurn, StepUsage
 from elbowroom.context.ledger import Chain, Entry, LedgerRows, is_system, replacement, restored
 from elbowroom.context.outputs import is_shortened
 from elbowroom.context.put_back import Expanded, expanded
-from elbowroom.context.sealed import sealed_key
 from elbowroom.context.transcript import Message, Transcript, text_of
 
 log = logging.getLogger(__name__)

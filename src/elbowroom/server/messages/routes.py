@@ -14,8 +14,8 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.dry_run import compact_request
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.turn import RunSettings
+from elbowroom.context.compaction import Seal
 from elbowroom.context.ledger import Chain
-from elbowroom.context.sealed import Seal
 from elbowroom.context.seam import without_notices
 from elbowroom.context.transcript import Message
 from elbowroom.server.chat import name_conversation, seal_of, sized, unsealed
