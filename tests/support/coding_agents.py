@@ -45,12 +45,17 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a client works: its home, the repository, the address of its server with no path, and the window."""
+    """Where a client works: its home, the repository, the address of its server with no path, the window, the model.
+
+    `is_managed` tells whether elbowroom is there, which compacts in the client's place.
+    """
 
     home: Path
     folder: Path
     url: str
     window: int
+    model: str = MODEL
+    is_managed: bool = True
 
     @property
     def most_output(self) -> int:
@@ -90,13 +95,13 @@ def set_up_opencode(place: Place) -> dict[str, str]:
         "npm": "@ai-sdk/openai-compatible",
         "name": "elbowroom",
         "options": {"baseURL": f"{place.url}/v1", "apiKey": "none"},
-        "models": {MODEL: {"name": MODEL, "limit": limit, "tool_call": True}},
+        "models": {place.model: {"name": place.model, "limit": limit, "tool_call": True}},
     }
     settings = {
         "autoupdate": False,
         "share": "disabled",
-        "model": f"elbowroom/{MODEL}",
-        "small_model": f"elbowroom/{MODEL}",
+        "model": f"elbowroom/{place.model}",
+        "small_model": f"elbowroom/{place.model}",
         "provider": {"elbowroom": provider},
         "enabled_providers": ["elbowroom"],
     }
@@ -119,7 +124,7 @@ def set_up_codex(place: Place) -> dict[str, str]:
     place.write(
         ".codex/config.toml",
         f"""
-model = "{MODEL}"
+model = "{place.model}"
 model_provider = "elbowroom"
 model_context_window = {place.window}
 model_auto_compact_token_limit = {place.window}
@@ -158,18 +163,19 @@ def set_up_pi(place: Place) -> dict[str, str]:
 
     It keeps 4,096 tokens of the window that it is told free, and shortens answers to what it believes is left.
     """
-    told = place.window + PI_KEEPS_FREE + place.most_output
-    model = {"id": MODEL, "contextWindow": told, "maxTokens": place.most_output}
+    told = place.window + PI_KEEPS_FREE + place.most_output if place.is_managed else place.window
+    model = {"id": place.model, "contextWindow": told, "maxTokens": place.most_output}
+    compaction = {"enabled": not place.is_managed, "reserveTokens": place.most_output}
     provider = {"baseUrl": f"{place.url}/v1", "api": "openai-completions", "apiKey": "none", "models": [model]}
     place.write(".pi/agent/models.json", json.dumps({"providers": {"elbowroom": provider}}))
-    place.write(".pi/agent/settings.json", json.dumps({"compaction": {"enabled": False}}))
+    place.write(".pi/agent/settings.json", json.dumps({"defaultModel": place.model, "compaction": compaction}))
     return {"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"}
 
 
 def run_pi(home: Path, prompt: str) -> list[str]:
     """Return the command line of pi."""
     program = home / "node_modules/@earendil-works/pi-coding-agent/dist/cli.js"
-    return [node(), str(program), "-p", "--mode", "json", "--provider", "elbowroom", "--model", MODEL, prompt]
+    return [node(), str(program), "-p", "--mode", "json", "--provider", "elbowroom", prompt]
 
 
 def set_up_claude(place: Place) -> dict[str, str]:
@@ -177,7 +183,8 @@ def set_up_claude(place: Place) -> dict[str, str]:
     return {
         "ANTHROPIC_BASE_URL": place.url,
         "ANTHROPIC_AUTH_TOKEN": "none",
-        "ANTHROPIC_SMALL_FAST_MODEL": MODEL,
+        "ANTHROPIC_MODEL": place.model,
+        "ANTHROPIC_SMALL_FAST_MODEL": place.model,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(place.window),
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(place.most_output),
@@ -191,7 +198,7 @@ def run_claude(home: Path, prompt: str) -> list[str]:
     """Return the command line of Claude Code."""
     tools = "Bash Edit Read Grep Glob Write"
     spoken = ["--output-format", "stream-json", "--verbose"]
-    return ["claude", "-p", prompt, "--model", MODEL, *spoken, "--allowedTools", tools]
+    return ["claude", "-p", prompt, *spoken, "--allowedTools", tools]
 
 
 AGENTS: Final = {

@@ -99,7 +99,7 @@ async def coding_run(agent: Agent, installed: Path, folder: Path, window: int, *
         settings = settings_for(studio.base_url)
         served = None if directly else await stack.enter_async_context(serve(folder, settings))
         relay = await stack.enter_async_context(RecordingRelay(served.url if served else studio.base_url))
-        place = Place(folder / "home", task.folder, relay.base_url, window)
+        place = Place(folder / "home", task.folder, relay.base_url, window, is_managed=not directly)
         outcome = await run(agent, installed, place, PROMPT, SECONDS)
         compactions = await compactions_of(served) if served else 0
         return Run(task, outcome, model, relay.requests, studio.chats, compactions)
