@@ -59,8 +59,9 @@ async def store_after_a_day(path: Path, limits: Limits, clock: Clock) -> AsyncIt
 
 
 async def finished(store: SqlStore) -> None:
-    """Wait until all that was begun in the background is done."""
-    await store._tasks.finished()
+    """Wait until the limits are applied that were begun in the background, and all is written that was asked for."""
+    if store._limiting:
+        await store._limiting
     await store._database.write(lambda _: None)
 
 

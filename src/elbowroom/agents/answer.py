@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from elbowroom.context.compaction import Progress
+from elbowroom.context.conversation import StepUsage
 from elbowroom.context.remote_images import ImageGuard
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.errors import UpstreamError
@@ -149,7 +150,23 @@ class Notice:
         return self.progress is not None or self.kind in ("tool call", "tool result")
 
 
-AnswerEvent = TextDelta | ReasoningDelta | ToolCall | Notice
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """All that the client has sent was compacted: `messages` stand for it, which the ledger has under `key`.
+
+    System messages are not among them. `summary` is the text of the summary in them, empty where there is none;
+    `before` and `after` are the sizes of the prompt in tokens, `used` what the pruning agent's requests have taken.
+    """
+
+    key: str
+    messages: tuple[Message, ...]
+    summary: str
+    before: int
+    after: int
+    used: StepUsage
+
+
+AnswerEvent = TextDelta | ReasoningDelta | ToolCall | Notice | Compacted
 Sink = Callable[[Sequence[AnswerEvent]], Awaitable[None]]
 """Takes what the client is to see, in order; while it waits, the model is not read on."""
 
@@ -216,8 +233,8 @@ class Answer:
                 self.reasoning.append(event.text)
             case ToolCall():
                 self.tool_calls.append(event)
-            case Notice():
-                pass  # a notice is not part of the text
+            case Notice() | Compacted():
+                pass  # which are not part of the text
         return event
 
     def stop(self, why: str) -> AnswerEvent:

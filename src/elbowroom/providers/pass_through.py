@@ -6,7 +6,7 @@ Of a stream the text of each event is passed on: comments and the ends of its li
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 import aiohttp
@@ -17,6 +17,7 @@ from elbowroom.providers.failures import Source, failure_of, not_json
 from elbowroom.providers.renaming import renamed
 from elbowroom.providers.stream import (
     DONE,
+    MOST_AT_ONCE,
     ChunkReader,
     EventReader,
     ServerSentEvent,
@@ -25,7 +26,7 @@ from elbowroom.providers.stream import (
     read_body,
     received,
 )
-from elbowroom.providers.upstream import Upstream, WatchedBody, error_in, parse_upstream_json
+from elbowroom.providers.upstream import LARGE_ANSWER, Upstream, WatchedBody, error_in, parse_upstream_json
 
 CHATS: Final = "chat/completions"
 WHOLE_TYPES: Final = ("application/json", "text/html", "text/plain")
@@ -92,27 +93,38 @@ class HttpAnswer:
         if self._response.content_type in WHOLE_TYPES:
             yield await self._whole_as_frame(model)
             return
-        events, body, name = EventReader(), WatchedBody(self._response), json.dumps(model).encode()
-        try:
-            has_ended = False
-            while not has_ended:
-                part = await received(body, self._source, has_begun=self._chunks.has_output)
-                if events.completes_large(part):
-                    frames, failure = await asyncio.to_thread(self._read_part, events, part, name)
-                else:
-                    frames, failure = self._read_part(events, part, name)
+        name = json.dumps(model).encode()
+        async with aclosing(self._arrivals()) as arrivals:
+            async for events in arrivals:
+                is_large = any(len(event.data) > LARGE_ANSWER for event in events)
+                read = asyncio.to_thread(self._read, events, name) if is_large else None
+                frames, failure = await read if read else self._read(events, name)
                 await self._checked()
-                has_ended = self._chunks.done or not part
                 if frames:
                     yield b"".join(frames)
                 if failure is not None:
                     raise failure
-        finally:
-            body.end()
+                if self._chunks.done:
+                    break
         self._chunks.judge_end()
         if self._held:
             yield b"".join(self._held)
         self._response.release()
+
+    async def _arrivals(self) -> AsyncGenerator[Sequence[ServerSentEvent], None]:
+        """Yield the events of a stream as they come, a few at a time, and a large one by itself."""
+        reader, body = EventReader(), WatchedBody(self._response)
+        try:
+            while part := await received(body, self._source, has_begun=self._chunks.has_output):
+                is_large = reader.completes_large(part)
+                arrived = await asyncio.to_thread(reader.feed, part) if is_large else reader.feed(part)
+                for start in range(0, len(arrived), MOST_AT_ONCE):
+                    if start:
+                        await asyncio.sleep(0)
+                    yield arrived[start : start + MOST_AT_ONCE]
+            yield reader.feed(b"")
+        finally:
+            body.end()
 
     async def _whole_as_frame(self, model: str) -> bytes:
         """Return the one frame for an answer that came whole though a stream was asked for."""
@@ -129,10 +141,6 @@ class HttpAnswer:
         completion = parsed_completion(text, self._source)
         self._chunks.read_whole(completion)
         return completion
-
-    def _read_part(self, events: EventReader, part: bytes, name: bytes) -> tuple[list[bytes], ElbowroomError | None]:
-        """Return what `_read` returns for the events that these bytes complete; no bytes are the end."""
-        return self._read(events.feed(part) if part else events.close(), name)
 
     def _read(self, events: Sequence[ServerSentEvent], name: bytes) -> tuple[list[bytes], ElbowroomError | None]:
         """Return the frames that these events let go, and the failure that one of them is, before which they stop."""

@@ -55,10 +55,12 @@ class EventReader:
         self._name: str | None = None
 
     def feed(self, received: bytes) -> list[ServerSentEvent]:
-        """Return the events that these bytes complete.
+        """Return the events that these bytes complete; no bytes are the end of the stream.
 
         Raises StreamCut where a single event grows beyond the limit.
         """
+        if not received:
+            return self.close()
         if self._is_one_event(received):
             self._at_start = False
             return [ServerSentEvent(received[6:-2])]
@@ -377,7 +379,7 @@ class ChatAnswer:
     def _read(self, received: bytes) -> list[StreamEvent]:
         """Return what these bytes say up to the first failure, which `more` raises after words that came with it."""
         said: list[StreamEvent] = []
-        for event in self._events.feed(received) if received else self._events.close():
+        for event in self._events.feed(received):
             if self._chunks.done:
                 break
             try:

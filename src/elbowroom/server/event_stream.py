@@ -67,6 +67,7 @@ class EventStream:
         self._last_write = self._clock()
         self._unsent = b""
         self._sent = 0
+        self._kind: type[Any] | None = None
         self._has_ended = False
         self._timer: asyncio.TimerHandle | None = None
         self._filling: asyncio.Task[None] | None = None
@@ -83,6 +84,8 @@ class EventStream:
         """
 
         def sink(events: Sequence[Event]) -> Awaitable[None]:
+            if self._may_repeat(events):
+                return self._send_from_thread(lambda: encoder.events(events))
             return self._send(encoder.events(events))
 
         self._look_in(self._timing.keep_alive)
@@ -108,6 +111,21 @@ class EventStream:
             with suppress(ConnectionResetError):
                 await self.response.write_eof()
         return self.response
+
+    def _may_repeat(self, events: Sequence[Any]) -> bool:
+        """Tell whether the frames of these events may hold much once more: thoughts end, say, and words begin."""
+        before, self._kind = self._kind, type(events[-1])
+        return self._sent >= LARGE_BYTES and any(type(event) is not before for event in events)
+
+    async def _send_from_thread(self, encode: Callable[[], bytes]) -> None:
+        """Write frames that take long to make; where this is cancelled they go out before the next ones."""
+        making = asyncio.ensure_future(asyncio.to_thread(encode))
+        try:
+            frames = await asyncio.shield(making)
+        except asyncio.CancelledError:
+            self._unsent += await making
+            raise
+        await self._send(frames)
 
     async def _send(self, frames: bytes, *, is_end: bool = False) -> None:
         """Write whole frames; waits while the client is slow, and raises ClientLeft where it is gone.

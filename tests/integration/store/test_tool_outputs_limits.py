@@ -89,6 +89,7 @@ async def test_the_limits_hold_while_running(path: Path) -> None:
         old = await store.tool_outputs.keep(ME, "read", "old")
         entry, made_from = compaction(conversation(2))
         await store.ledger.save(entry, made_from)
+        await finished(sql_of(store))
         clock.now += 91 * DAY
         new = await store.tool_outputs.keep(ME, "read", "new")
         await finished(sql_of(store))

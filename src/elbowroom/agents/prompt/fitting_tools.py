@@ -6,10 +6,11 @@ the same through a whole conversation and the engine need not read it anew.
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from elbowroom.agents.answer import Notice
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt.body import step_body, with_instructions
 from elbowroom.agents.prompt.size import prompt_size
@@ -21,8 +22,13 @@ from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, size_in
 from elbowroom.providers.base import ModelInfo
 
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
+TOOLS_SHORTENED: Final = (
+    "The {count} tools of your program are described in short to the model, so that the chat has room: {told:,} tokens "
+    "instead of {whole:,}, which saves {saved:,}."
+)
 MANY_TOOLS: Final = 100
-"""Tools from which on their descriptions are written in a thread."""
+"""Tools from which on their descriptions are read in a thread."""
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +43,23 @@ class FittingTools:
         """Tell whether the tools are told in short."""
         return self.told < self.whole
 
+    def notice(self, count: int) -> Notice:
+        """Return what tells a person that so many tools are told in short."""
+        saved = self.whole - self.told
+        text = TOOLS_SHORTENED.format(count=count, whole=self.whole, told=self.told, saved=saved)
+        return Notice("tools shortened", text, before=self.whole, after=self.told)
+
 
 _SIZES: Final[Recent[tuple[str, ...], FittingTools]] = Recent("client tools", 200)
 
 
 def _written(tools: Sequence[dict[str, Any]]) -> list[str]:
     return [as_json(tool) for tool in tools]
+
+
+async def _read(tools: Sequence[dict[str, Any]], read: Callable[[Sequence[dict[str, Any]]], Result]) -> Result:
+    """Return what is read of the tools, of many in a thread."""
+    return read(tools) if len(tools) < MANY_TOOLS else await asyncio.to_thread(read, tools)
 
 
 async def fitting_tools(
@@ -60,7 +77,7 @@ async def fitting_tools(
     system = [message for message in request.messages if message.get("role") in SYSTEM_ROLES]
     empty = with_instructions([*system, NOTHING_ASKED], instructions)
     tools = [*own_tools, *request.tools]
-    written = _written(tools) if len(tools) < MANY_TOOLS else await asyncio.to_thread(_written, tools)
+    written = await _read(tools, _written)
     texts = [*written, *map(text_of, empty)]
     if leaves_room(sum(map(size_in_bytes, texts)), window):  # no text has more tokens than bytes
         return request, None
@@ -71,7 +88,7 @@ async def fitting_tools(
         body = step_body(request, target.model, {}, empty, [*own_tools, *tools], step=1)
         return (await prompt_size(target.provider, info, body)).count.tokens
 
-    short = arrange_tools(request.tools, "slim")
+    short = await _read(request.tools, lambda tools: arrange_tools(tools, "slim"))
     sizes = _SIZES.get(key)
     if sizes is None:
         whole = await size(request.tools)

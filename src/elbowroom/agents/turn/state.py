@@ -9,10 +9,12 @@ from elbowroom.agents.admission import QUIET_SECONDS, Admission, Background
 from elbowroom.agents.catalog import Catalog
 from elbowroom.agents.conversations import MessageQueue, Recording, TurnRecorder
 from elbowroom.agents.prompt import HistoryCounters, LearnedWindows
+from elbowroom.agents.refusals import Refusals
 from elbowroom.agents.request import OnlyUser
 from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
+from elbowroom.context.chains import SentPrompts
 from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
@@ -72,6 +74,8 @@ class Shared:
     queue: MessageQueue
     observations: Observations
     sdk: SdkLoader
+    refusals: Refusals
+    prompts: SentPrompts = field(default_factory=SentPrompts)
     temporary: "Shared | None" = None
 
     @classmethod
@@ -104,6 +108,7 @@ class Shared:
             queue=MessageQueue(conversations),
             observations=observations or Observations(),
             sdk=SdkLoader(),
+            refusals=Refusals(),
         )
         passing = open_temporary()
         noted = passing.conversations if conversations is not None else None

@@ -129,10 +129,7 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(tools, list):
         raise RequestError("tools has to be a list.", param="tools")
     known = [spec for index, tool in enumerate(tools) if (spec := _tool(tool, f"tools[{index}]")) is not None]
-    choice = body.get("tool_choice")
-    if isinstance(choice, dict) and choice.get("type") == "tool":
-        known = [spec for spec in known if spec["function"]["name"] == choice.get("name")] or known
-    return {"tools": known, **_choice(choice)} if known else {}
+    return {"tools": known, **_choice(body.get("tool_choice"))} if known else {}
 
 
 def _tool(tool: Any, where: str) -> dict[str, Any] | None:
@@ -164,8 +161,10 @@ def _choice(choice: Any) -> dict[str, Any]:
     match choice:
         case None | {"type": "auto"}:
             return limits
-        case {"type": "any"} | {"type": "tool", "name": str()}:  # the one named is then the only one offered
+        case {"type": "any"}:
             return {"tool_choice": "required", **limits}
+        case {"type": "tool", "name": str() as name}:
+            return {"tool_choice": {"type": "function", "function": {"name": name}}, **limits}
         case {"type": "none"}:
             return {"tool_choice": "none", **limits}
         case _:

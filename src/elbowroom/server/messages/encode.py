@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Literal
 
-from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Notice, ToolCall
+from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Compacted, Notice, ToolCall
 from elbowroom.context.seam import notice_line
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ReasoningDelta, TextDelta
@@ -42,12 +42,21 @@ class MessageEncoder:
         self._has_begun = False
         self._has_pinged = False
         self.blocks: list[dict[str, Any]] = []
-        self._head = {
+        self._head: dict[str, Any] = {
             "id": f"msg_{secrets.token_hex(12)}",
             "type": "message",
             "role": "assistant",
             "model": model,
         }
+
+    @property
+    def message_id(self) -> str:
+        """Return the id of the message."""
+        return str(self._head["id"])
+
+    def tell(self, diagnosis: dict[str, Any] | None) -> None:
+        """Let the message say what the request has changed since an earlier one."""
+        self._head["diagnostics"] = diagnosis
 
     def events(self, events: Sequence[AnswerEvent]) -> bytes:
         """Return the frames for these events; none where the client is not to see them."""
@@ -97,6 +106,8 @@ class MessageEncoder:
                 return self._close() + self._call(event)
             case Notice():
                 return self._notice(event)
+            case Compacted():
+                return ""
 
     def _notice(self, notice: Notice) -> str:
         if self._notices == "content":

@@ -1,8 +1,9 @@
 """`POST /v1/messages` of Anthropic's API, streamed and whole, and the count of its tokens."""
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -14,6 +15,7 @@ from elbowroom.server.chat import name_conversation, sized
 from elbowroom.server.encode import THOUGHTS
 from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.messages.body import MessagesRequest, parse_messages_request
+from elbowroom.server.messages.diagnostics import Diagnoses
 from elbowroom.server.messages.encode import MessageEncoder
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import conversation_name, read_request, with_caller
@@ -22,6 +24,7 @@ from elbowroom.server.state import catalog_of, run_settings_of
 
 def add_message_routes(app: web.Application, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
+    app[DIAGNOSES] = Diagnoses()
     app.router.add_post(f"{base}messages{end}", create_message)
     app.router.add_post(f"{base}messages/count_tokens{end}", count_tokens)
     app.router.add_get("/api/hello", say_hello)
@@ -29,10 +32,15 @@ def add_message_routes(app: web.Application, base: str, end: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request to answer: as it was parsed, and with the target that it names."""
+    """A request to answer: as it was parsed, the target that it names, and the `diagnostics` that it wants."""
 
     request: MessagesRequest
     target: Target
+    diagnostics: Any = None
+
+
+Answering = Callable[[RunSettings, Asked, MutableMapping[str, str], Sink], Awaitable[Answer]]
+DIAGNOSES: web.AppKey[Diagnoses] = web.AppKey("DIAGNOSES", Diagnoses)
 
 
 async def create_message(request: web.Request) -> web.StreamResponse:
@@ -42,16 +50,33 @@ async def create_message(request: web.Request) -> web.StreamResponse:
     chat = asked.request.chat
     settings = run_settings_of(request.app, chat.caller)
     encoder = MessageEncoder(chat.model, asked.request.thinking, settings.compaction.notices)
+    answered = _diagnosed(request, asked, encoder)
     if chat.stream:
         stream = EventStream(request, asked.target.name, encoder.keep_alive)
-        return await stream.answer(encoder, partial(_answered, settings, asked, stream.response.headers))
+        return await stream.answer(encoder, partial(answered, settings, asked, stream.response.headers))
     headers: dict[str, str] = {}
 
     async def keep(events: Sequence[AnswerEvent]) -> None:
         encoder.events(events)
 
-    whole = await _answered(settings, asked, headers, keep)
+    whole = await answered(settings, asked, headers, keep)
     return await json_answer(encoder.whole(whole), headers)
+
+
+def _diagnosed(request: web.Request, asked: Asked, encoder: MessageEncoder) -> Answering:
+    """Return what answers a request; where that asks for it, its message says what has changed since an earlier one."""
+    if not isinstance(asked.diagnostics, Mapping):
+        return _answered
+    diagnoses = request.app[DIAGNOSES]
+    compared = diagnoses.of(asked.diagnostics, asked.request.chat)
+    encoder.tell(compared.diagnosis)
+
+    async def answered(settings: RunSettings, asked: Asked, headers: MutableMapping[str, str], sink: Sink) -> Answer:
+        whole = await _answered(settings, asked, headers, sink)
+        diagnoses.answered(encoder.message_id, compared, whole)
+        return whole
+
+    return answered
 
 
 async def _answered(settings: RunSettings, asked: Asked, headers: MutableMapping[str, str], sink: Sink) -> Answer:
@@ -84,4 +109,4 @@ async def _asked(request: web.Request) -> Asked:
         caller = replace(caller, chat_id=conversation_name(asked.session))
     # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
     sent = {**chat.body, "messages": list(chat.messages), "stream": True, "stream_options": {"include_usage": True}}
-    return Asked(replace(asked, chat=replace(chat, body=sent, caller=caller)), target)
+    return Asked(replace(asked, chat=replace(chat, body=sent, caller=caller)), target, body.get("diagnostics"))

@@ -24,7 +24,15 @@ from elbowroom.store.lock import (
     prepare_file,
     set_aside,
 )
-from elbowroom.store.sql.dialect import UNWRITABLE, check, create_engines, plain_errors, stopped_when
+from elbowroom.store.sql.dialect import (
+    UNWRITABLE,
+    bring_to_disk,
+    check,
+    create_engines,
+    plain_errors,
+    stopped_when,
+    without_waiting,
+)
 from elbowroom.store.sql.schema import bring_up_to_date, load_migrations, make_tables, version_of
 
 log = logging.getLogger(__name__)
@@ -61,6 +69,9 @@ class Database:
         self._reading = ThreadPoolExecutor(READERS, "store-reader") if path else self._writing
         self._browsing = ThreadPoolExecutor(BROWSERS, "store-browser") if path else self._writing
         self._searching = ThreadPoolExecutor(1, "store-searcher") if path else self._writing
+        self._syncing = ThreadPoolExecutor(1, "store-syncer")
+        self._is_unsynced = threading.Event()
+        self._is_disk_failing = False
         self._readers: Engine
         self._writer: Engine
         self._next_later = 0.0
@@ -115,6 +126,14 @@ class Database:
         """Hold the only transaction that writes; for work on the thread that writes. Raises StoreUnavailable."""
         with plain_errors(), self._writer.begin() as connection:
             yield connection
+
+    @contextmanager
+    def writing_at_once(self) -> Iterator[Connection]:
+        """Hold it for what has to outlive the process at once; the disk gets it in the background, for a power cut."""
+        with plain_errors(), self._writer.connect() as connection, without_waiting(connection), connection.begin():
+            yield connection
+        self._is_unsynced.set()
+        self._syncing.submit(self._sync)
 
     def write_later(self, change: Callable[[Connection], object]) -> None:
         """Make a change that may be missing in the background, from any thread; after a failure none for a while."""
@@ -195,6 +214,19 @@ class Database:
         with plain_errors(), self._readers.begin() as connection, stopped_when(connection, is_over):
             return question(connection)
 
+    def _sync(self) -> None:
+        """Bring to the disk what was written since this was last done."""
+        if self.path is None or not self._is_unsynced.is_set():
+            return
+        self._is_unsynced.clear()
+        try:
+            bring_to_disk(self.path)
+            self._is_disk_failing = False
+        except OSError as error:
+            if not self._is_disk_failing:
+                log.warning("The disk does not take what was written; a power cut would take it back: %s", error)
+            self._is_disk_failing = True
+
     def _try(self, change: Callable[[Connection], object]) -> None:
         try:
             _transact(self._writer, change)
@@ -252,7 +284,7 @@ class Database:
                 bring_up_to_date(connection)
 
     def _close(self) -> None:
-        for threads in (self._searching, self._browsing, self._reading, self._writing):
+        for threads in (self._searching, self._browsing, self._reading, self._writing, self._syncing):
             threads.shutdown()
         self._close_engines()
 
