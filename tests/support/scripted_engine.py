@@ -77,7 +77,7 @@ class ScriptedEngine:
         reason = "tool_calls" if said.get("tool_calls") else "stop"
         usage = {"prompt_tokens": reading.prompt, "completion_tokens": 1, "total_tokens": reading.prompt + 1}
         if body.get("stream"):
-            chunks = [
+            chunks: list[Body] = [
                 {"choices": [{"index": 0, "delta": said, "finish_reason": reason}]},
                 {"choices": [], "usage": usage},
             ]
