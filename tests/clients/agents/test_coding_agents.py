@@ -5,6 +5,7 @@ scripts/coding_agents runs them with elbowroom and without it, and writes what c
 
 import shutil
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(700)]
 WINDOWS: Final = (8192, 16_384, 32_768)
 TOO_SMALL: Final = {("Claude Code", 8192)}
 """Where what an agent always sends is larger than the window."""
-MOST_ROUNDS_REFUSED: Final = 5
+MOST_ROUNDS_REFUSED: Final = 8
+"""Claude Code asks thrice with short lists of its tools, and thrice with long ones."""
 
 
 @cache
@@ -45,12 +47,9 @@ def refusals_of(run: Run) -> list[bytes]:
     return [bytes(request.answer) for request in run.asked if b'"error": {' in request.answer.replace(b'":{', b'": {')]
 
 
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize(("name", "window"), [pair for pair in product(AGENTS, WINDOWS) if pair not in TOO_SMALL])
 async def test_a_task_that_outgrows_the_window(tmp_path: Path, name: str, window: int) -> None:
     """The task of forty calls is done: no prompt reaches the window, no error the client, the files are as wanted."""
-    if (name, window) in TOO_SMALL:
-        pytest.skip("what this agent always sends does not fit the window")
     run = await coding_run(AGENTS[name], installed_for(AGENTS[name]), tmp_path, window)
     assert run.task.wrong_files() == [], run.outcome.said[-2000:]
     assert run.outcome.code == 0
