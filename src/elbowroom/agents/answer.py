@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from elbowroom.context.compaction import Progress
 from elbowroom.context.conversation import StepUsage
+from elbowroom.context.outputs import AppliedEdit
 from elbowroom.context.remote_images import ImageGuard
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.errors import UpstreamError
@@ -194,8 +195,8 @@ class Answer:
 
     `usages` holds one usage object for each request, the last request's at the end: the upstream's, or where it
     reported none the one counted here, which says so under `elbowroom`. `engine` is what the upstream said of itself in
-    the last request. `guard` checks the words before the client sees them; it is None where the model has read
-    nothing that a stranger wrote.
+    the last request. `edits` are what was cleared in the history as the client wants it. `guard` checks the words
+    before the client sees them; it is None where the model has read nothing that a stranger wrote.
     """
 
     text: list[str] = field(default_factory=list)
@@ -204,6 +205,7 @@ class Answer:
     tool_calls: list[ToolCall] = field(default_factory=list)
     usages: list[dict[str, Any]] = field(default_factory=list)
     engine: dict[str, Any] = field(default_factory=dict)
+    edits: tuple[AppliedEdit, ...] = ()
     upstream_finish: str = "stop"
     steps: int = 0
     is_stopped: bool = False

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from elbowroom.context.outputs import Edit
 from elbowroom.errors import BodyTooLarge, RequestError
 
 KnownBy = Literal["name", "token", "nobody else", "nothing"]
@@ -98,7 +99,8 @@ class ChatRequest:
 
     `messages` and `tools` are the client's own objects, never changed; tools that `tool_choice` does not allow are left
     out. `fields` holds whatever else was sent and goes to the model as it stands; `body` is the whole. `caller` is who
-    asks, as far as that is known. `compaction` is None for a client that knows nothing of compactions.
+    asks, as far as that is known. `compaction` is None for a client that knows nothing of compactions;
+    `edits` are to be applied to its history, in their order.
     """
 
     model: str
@@ -110,6 +112,7 @@ class ChatRequest:
     body: dict[str, Any]
     caller: Caller = NOBODY
     compaction: CompactionRequest | None = None
+    edits: tuple[Edit, ...] = ()
 
 
 def parse_chat_request(body: Any) -> ChatRequest:

@@ -14,7 +14,7 @@ from elbowroom.agents.dry_run import SizedRequest, compact_request, count_reques
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.turn import Shared
-from elbowroom.context.sealed import Seal
+from elbowroom.context.compaction import Seal
 from elbowroom.context.transcript import Message
 from elbowroom.server.encode import FrameEncoder, PassedEncoder, encode_completion
 from elbowroom.server.event_stream import EventStream, json_answer

@@ -22,7 +22,7 @@ from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import StepUsage
 from elbowroom.context.ledger import is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
-from elbowroom.context.outputs import READ_TOOL, ToolOutputRef
+from elbowroom.context.outputs import READ_TOOL, AppliedEdit, ToolOutputRef
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript, text_of, with_text, written
 from elbowroom.errors import ContextOverflow
 from elbowroom.logs.formats import FIELDS
@@ -41,7 +41,7 @@ class PromptFit:
 
     `keeper` keeps whole results of tools where the model can read them again; without one, old results are not
     shortened. `refusal` is the overflow by which the engine has refused the history as it is. `has_handed_out` tells
-    that the client has got a compaction of what it has sent.
+    that the client has got a compaction of what it has sent; `edits` are those of the client that were applied.
     """
 
     shape: StepRequest
@@ -53,6 +53,7 @@ class PromptFit:
     keeper: OutputKeeper | None = None
     refusal: ContextOverflow | None = None
     has_handed_out: bool = False
+    edits: tuple[AppliedEdit, ...] = ()
     _unshortened: list[Message] | None = None
 
     async def recall_compactions(self, *, waits: bool = True) -> bool:
@@ -238,6 +239,12 @@ class PromptFit:
             self.compactor.note_failure()
         return outcome
 
+    async def hand_out_recalled(self) -> None:
+        """Give the client the earlier compaction that stands for what it has sent, where it has got none since."""
+        recalled = self.recall.begun_with(self.history) if self._asked is not None else None
+        if recalled is not None and not self.has_handed_out:
+            await self._hand_out(recalled)
+
     async def _hand_out(self, done: Compaction) -> None:
         """Give a client that can keep it what stands for all that it has sent."""
         if self._asked is not None:
@@ -248,6 +255,7 @@ class PromptFit:
 
     async def _take_in(self) -> None:
         """Let the model have as much of the results that have come in as there is room for."""
+        await self._edit()
         await self._shorten_material()
         whole = self.history.messages
         try:
@@ -258,6 +266,19 @@ class PromptFit:
         finally:
             if self.keeper is not None:
                 self.keeper.let_go()
+
+    async def _edit(self) -> None:
+        """Edit what the client has sent as it wants, and keep whole what that clears."""
+        request = self.shape.request
+        if not request.edits or self.shape.step > 1:
+            return
+        chain = self.recall.chain
+        edits = self.compactor.settings.edits(self.compactor.target, request)
+        done = await edits.applied_to(self.history.messages, chain, self.counter.prompt)
+        if done.applied:
+            self.edits = done.applied
+            self.history.shorten(done.messages)
+            await edits.keep(done, chain)
 
     async def _shorten_material(self) -> None:
         """Show the beginning and end of files and pasted text that would leave no room; keep the whole.
@@ -350,11 +371,12 @@ class PromptFit:
         if fitting is not None and await self._free():  # what is old makes room first
             fitting = await self._fitting()
         whole, left = self.history.messages, PASSES if self.keeper is not None else 1
+        is_whole = fitting is None
         while fitting is not None and left:
             self.history.shorten(fitting)
             left -= 1
             fitting = await self._fitting() if left else None
-        if self.history.messages is not whole:
+        if not is_whole:
             sizes = await self.counter.prompt(whole), await self.counter.prompt(self.history.messages)
             self.recall.keep(self.history, Written(self.manager.budget.window, *sizes, SHORTENED))
 

@@ -113,6 +113,7 @@ class ManagedStep:
             return await self.stream.close()
         await self.fit.tell_if_tight(decision, self.info.id)
         fits = await self._carry_out(decision)
+        await self.fit.hand_out_recalled()
         if self._pauses and self.fit.has_handed_out:
             return await self.stream.close()
         while fits and await self._ask() and (self._lacks_room or self.manager.may_restart()):

@@ -13,13 +13,12 @@ from elbowroom.agents.request import Caller
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.state import CompactionNotes
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction import Compaction, inner_summary
+from elbowroom.context.compaction import Compaction, inner_summary, is_summary, sealed_key
 from elbowroom.context.conversation import KeptTurn, StepUsage
 from elbowroom.context.ledger import Chain, Entry, LedgerRows, is_system, replacement, restored
 from elbowroom.context.outputs import is_shortened
 from elbowroom.context.put_back import Expanded, expanded
-from elbowroom.context.sealed import sealed_key
-from elbowroom.context.transcript import Message, text_of
+from elbowroom.context.transcript import Message, Transcript, text_of
 
 log = logging.getLogger(__name__)
 SHORTENED: Final = "shortened results"
@@ -244,6 +243,15 @@ class Recall:
         key = sealed_key(self.chain.keys[-1] if self.chain.keys else self.chain.seed, messages)
         self._keep(key, messages, Written.by(done, budget), self.of_client)
         return Compacted(key, messages, inner_summary(done.summary), done.before, done.after, used)
+
+    def begun_with(self, history: History) -> Compaction | None:
+        """Return the earlier compaction with which the turn has begun; None where nothing was summarised."""
+        entry = self._entry
+        if entry is None or entry.rung in (PRUNED, SHORTENED):
+            return None
+        groups = Transcript.of(history.messages).groups
+        summary = next((group.text for group in groups if is_summary(group)), "")
+        return Compaction(tuple(history.messages), "plan", entry.before, entry.after, 0, summary, 0)
 
     def keep_with_answer(self, history: History, said: Message, written: Written) -> None:
         """Keep a compaction of the conversation with its answer, which the client has as `said`."""

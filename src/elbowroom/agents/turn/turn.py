@@ -22,7 +22,7 @@ from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.last_words import LastWords, messages_at_stop
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import Recall
-from elbowroom.agents.turn.recovery import ready_model
+from elbowroom.agents.turn.recovery import ready_model, shows_in_vain
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import Budget
@@ -35,7 +35,6 @@ from elbowroom.context.templates import orphans_in
 from elbowroom.context.transcript import Message, as_json, size_in_bytes, uses_tools
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo, TextDelta
-from elbowroom.tokens.images import images_in
 
 log = logging.getLogger(__name__)
 NO_VISION: Final = "Choose a model with vision: this one does not see the image in your message."
@@ -163,6 +162,7 @@ class Turn:
                 await self.settings.shared.refusals.note(asked, error)
             raise
         finally:
+            self.answer.edits = self.answer.edits or managed.fit.edits
             self._note_use(managed)
         await self._note_size(managed, reply)
         return reply
@@ -442,11 +442,3 @@ class Turn:
 def rough_size(text: str) -> int:
     """Return about how many tokens a text has, for a model whose tokens are not counted."""
     return -(-size_in_bytes(text) // 3)
-
-
-def shows_in_vain(messages: Sequence[Message], info: ModelInfo) -> bool:
-    """Tell whether the last message has an image and its provider says that the model sees none."""
-    is_told = info.instances is not None  # LM Studio's lists say what a model can do
-    sees = info.kind == "vlm" or "vision" in info.capabilities
-    content = messages[-1].get("content") if is_told and not sees and messages else None
-    return isinstance(content, list) and any(True for _ in images_in(messages[-1:]))

@@ -11,7 +11,7 @@ from elbowroom.agents.answering import is_turn
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import ChatRequest, CompactionRequest
 from elbowroom.agents.turn import Shared
-from elbowroom.context.sealed import Seal
+from elbowroom.context.compaction import Seal
 from elbowroom.context.transcript import Message
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.chat import seal_of, unsealed

@@ -8,8 +8,8 @@ from typing import Any, Final
 from aiohttp import hdrs, web
 
 from elbowroom.agents.conversations import new_id
+from elbowroom.context.compaction import Seal
 from elbowroom.context.conversation import ConversationBegun
-from elbowroom.context.sealed import Seal
 from elbowroom.context.transcript import Message
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.conversations import describe_for_openai, owner_asking

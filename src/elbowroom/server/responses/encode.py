@@ -7,7 +7,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Literal
 
 from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Compacted, Notice, ToolCall
-from elbowroom.context.sealed import Seal
+from elbowroom.context.compaction import Seal
 from elbowroom.context.seam import notice_line
 from elbowroom.errors import ContextOverflow, ElbowroomError, TooManyRequests, UpstreamBusy
 from elbowroom.providers.base import ReasoningDelta, TextDelta

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from elbowroom.context.sealed import LONGEST_ITEM, PREFIX, NotSealedHere, Seal, SealedForAgent
-from elbowroom.context.sealed import sealed_key as key_of
+from elbowroom.context.compaction.sealed import LONGEST_ITEM, PREFIX, NotSealedHere, Seal, SealedForAgent
+from elbowroom.context.compaction.sealed import sealed_key as key_of
 from elbowroom.context.transcript import Message
 from elbowroom.store import open_in_memory
 from elbowroom.store.lock import secret_beside

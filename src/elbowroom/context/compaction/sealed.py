@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from elbowroom.context.canonical import json_form
-from elbowroom.context.compaction import inner_summary
+from elbowroom.context.compaction.division import inner_summary
 from elbowroom.context.ledger import KEY_BYTES
 from elbowroom.context.outputs import utf8
 from elbowroom.context.transcript import Message, text_of
