@@ -1,5 +1,6 @@
 """OpenAI's conversations: made, described and filled by items, and the same conversations that the page shows."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -218,3 +219,23 @@ async def test_conversation_and_response_together(tmp_path: Path) -> None:
         body = {"model": "writer", "input": "a", "conversation": "conv_1", "previous_response_id": "resp_1"}
         async with served.http.post(url, json=body) as response:
             assert (response.status, (await response.json())["error"]["param"]) == (400, "previous_response_id")
+
+
+async def test_items_added_at_once_are_all_kept(tmp_path: Path) -> None:
+    """Requests that add at the same time lose no message, and each is answered with its own items."""
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        made = await ask(served)
+        texts = [f"Note {number}." for number in range(4)]
+        path = f"/{made['id']}/items"
+        added = await asyncio.gather(*(ask(served, path, items=[user(text)]) for text in texts))
+        assert [texts_in(each) for each in added] == [[text] for text in texts]
+        assert sorted(texts_in(await ask(served, path, "GET"))) == texts
+
+
+async def test_items_that_say_nothing_are_refused(tmp_path: Path) -> None:
+    """Reasoning without a message is no item to keep: the error says so, in an empty conversation and in another."""
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        for first in ([], [user("Hello")]):
+            made = await ask(served, items=first)
+            refused = await ask(served, f"/{made['id']}/items", items=[{"type": "reasoning", "summary": []}])
+            assert (refused["status_code"], refused["error"]["param"]) == (400, "items")

@@ -241,3 +241,13 @@ async def test_another_model_goes_on(tmp_path: Path) -> None:
         assert "Be short." not in str(studio.chats[-1].body)
         async with served.http.get(f"{served.url}/v1/conversations") as listed:
             assert len((await listed.json())["data"]) == 1
+
+
+async def test_allowed_tools_with_odd_names_are_left_out(tmp_path: Path) -> None:
+    """A name that is no text allows no tool, and is no mistake of the server."""
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"name": ["f"]}]}
+        tools = [{"type": "function", "name": "f", "parameters": {}}]
+        body = {"model": "writer", "input": "x", "tools": tools, "tool_choice": choice}
+        async with served.http.post(f"{served.url}/v1/responses", json=body) as response:
+            assert response.status == 200

@@ -91,7 +91,7 @@ class Toolset:
 
     def only(self, names: Iterable[Any]) -> "Toolset":
         """Return the tools with these names, as the client or as the model knows them."""
-        allowed = set(names)
+        allowed = {name for name in names if isinstance(name, str)}
         return Toolset({name: tool for name, tool in self.tools.items() if {name, tool.name} & allowed}, self.left_out)
 
     def name_of(self, choice: Mapping[str, Any]) -> str:
