@@ -89,7 +89,8 @@ def test_finds_a_recorder_that_drops_what_waits(tmp_path: Path, monkeypatch: pyt
 def test_finds_a_ticket_that_is_not_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that was cancelled, and keeps its share of the model, is seen by what is held, or by who waits."""
     monkeypatch.setattr(Admission, "_leave", lambda *_: None)
-    assert "tokens of the model are held" in first_wrong(tmp_path)
+    wrong = first_wrong(tmp_path)
+    assert "tokens of the model are held" in wrong or "TimeoutError" in wrong
 
 
 def test_finds_two_writers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,7 @@ class Database:
         self._is_disk_failing = False
         self._readers: Engine
         self._writer: Engine
+        self._at_once: Engine
         self._next_later = 0.0
         self._last_asked = 0.0
         self._is_closed = False
@@ -130,7 +131,7 @@ class Database:
     @contextmanager
     def writing_at_once(self) -> Iterator[Connection]:
         """Hold it for what has to outlive the process at once; the disk gets it in the background, for a power cut."""
-        with plain_errors(), self._writer.connect() as connection, without_waiting(connection), connection.begin():
+        with plain_errors(), self._at_once.begin() as connection:
             yield connection
         self._is_unsynced.set()
         self._syncing.submit(self._sync)
@@ -254,6 +255,7 @@ class Database:
                 prepare_file(self.path)
                 self.is_read_only = not may_be_written(self.path)
             self._readers, self._writer = create_engines(self.path, CONNECTIONS, is_read_only=self.is_read_only)
+            self._at_once = without_waiting(self._writer)
             with self._readers.begin() as connection:
                 version = version_of(connection)
             if self.path:
