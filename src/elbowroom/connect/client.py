@@ -60,11 +60,4 @@ class Client:
             {"about": part.said, "label": part.label or part.place or self.name, "text": part.text}
             for part in self.parts
         ]
-        return {
-            "id": self.id,
-            "name": self.name,
-            "parts": parts,
-            "is_written": self.is_written,
-            "then": self.then,
-            "least": self.least_window,
-        }
+        return {"id": self.id, "name": self.name, "parts": parts, "is_written": self.is_written, "then": self.then}

@@ -18,7 +18,7 @@ export async function connectView({ main, signal }) {
 			copyable(`${here.address}/v1`, "base address"),
 			h("p.about", "API key: your token if one is set, anything otherwise. Models: your agents, and every model as provider/model.")),
 		testPanel(rows, signal),
-		agentPanel(agents, withWindow(rows), limits),
+		agentPanel(agents, rows.filter((row) => row.context_length).sort((a, b) => b.window_is.localeCompare(a.window_is)), limits),
 		panel(webui.name, h("ol.steps", told(webui, "li"))),
 		panel("Obsidian",
 			h("p.about", "Each plugin wants the address in a form of its own."),
@@ -34,25 +34,17 @@ function pick(id, label, rows, onchange) {
 	return [select, h("div.field", h("label", { for: id }, label), select)];
 }
 
-// The models whose window is known, those that are loaded first.
-const isLoaded = (row) => row.window_is === "loaded";
-const withWindow = (rows) => rows.filter((row) => row.context_length).sort((a, b) => isLoaded(b) - isLoaded(a));
-
-// What a coding agent is told, with the window of a model.
+// What a coding agent is told.
 function agentPanel(agents, known, { share, most, held }) {
 	const shown = h("div.form");
 	const show = () => {
 		const agent = agents.find(({ id }) => id === program.value);
-		const row = known.find(({ id }) => id === model.value);
-		const { id, context_length: window } = row;
+		const { id, context_length: window, window_is } = known.find((row) => row.id === model.value);
 		const output = Math.min(Math.floor(window / share), most);
 		const values = { ...here, model: JSON.stringify(id).slice(1, -1), window, output, widened: window + output + held };
 		const command = { about: "In a terminal, which keeps your file as it was:", label: "command", text: `elbowroom connect ${agent.id} --write --model "$model"` };
-		const doubts = [
-			isLoaded(row) ? "" : `${id} is not loaded; ${number(window)} tokens is the window that it had when it was loaded last. `,
-			window < agent.least ? `${agent.name} needs a window of ${number(agent.least)} tokens at least: load the model with more.` : ""].join("");
 		shown.replaceChildren(
-			...(doubts ? [h("p.help", doubts)] : []),
+			window_is === "loaded" ? "" : h("p.help", `${id} is not loaded; ${number(window)} tokens is the window it had last.`),
 			...told({ parts: agent.is_written ? [command, ...agent.parts] : agent.parts }, "div", values),
 			h("p.help", agent.then, " Where a token is set, it stands in the place of none."));
 	};
