@@ -223,8 +223,15 @@ class Held:
     """Texts that can be asked whether they hold a fact, fast where they do not."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._text = " ".join("\n".join(map(_read_of, texts)).split())
-        self._words = set(WORD.findall(self._text))
+        self._text = ""
+        self._words = set[str]()
+        self.add(texts)
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Add texts. Of very many, add some at a time: the event loop waits."""
+        more = " ".join("\n".join(map(_read_of, texts)).split())
+        self._words.update(WORD.findall(more))
+        self._text += f" {more}"
 
     def tells(self, fact: Fact) -> bool:
         """Tell whether a fact stands in the texts, a figure with its unit or without."""
