@@ -1,5 +1,6 @@
 """OpenAI's conversations: made, described and filled by items, and the same conversations that the page shows."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,28 @@ async def test_items_are_messages_of_the_conversation(tmp_path: Path) -> None:
         assert roles == ["user", "assistant", "user", "assistant", "tool"]
         await respond(served, "And?", conversation=made["id"])
         assert [role for role, _ in said_to(studio.chats[1].body)] == [*roles, "user"]
+
+
+async def test_items_added_at_once_are_all_kept(tmp_path: Path) -> None:
+    """Each of several requests that add to a conversation at the same time gets its own items, and none is lost."""
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        path = f"/{(await ask(served, items=[user('Begin.')]))['id']}/items"
+        said = [f"Message {number}." for number in range(5)]
+        added = await asyncio.gather(*(ask(served, path, items=[user(text)]) for text in said))
+        assert [texts_in(one) for one in added] == [[text] for text in said]
+        kept = texts_in(await ask(served, f"{path}?order=asc", "GET"))
+        assert kept[0] == "Begin."
+        assert sorted(kept[1:]) == said
+
+
+async def test_items_without_a_message_are_refused(tmp_path: Path) -> None:
+    """Thoughts by themselves are nothing to add, to an empty conversation or to another; the answer says so."""
+    thoughts = {"type": "reasoning", "id": "rs_1", "summary": []}
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        for items in ([], [user("Begin.")]):
+            made = await ask(served, items=items)
+            refused = await ask(served, f"/{made['id']}/items", items=[thoughts])
+            assert (refused["status_code"], refused["error"]["param"]) == (400, "items")
 
 
 async def test_metadata_is_replaced_and_lasts(tmp_path: Path) -> None:

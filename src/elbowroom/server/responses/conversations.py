@@ -1,5 +1,6 @@
 """`/v1/conversations` as OpenAI's clients use it: made, described and filled with items, beside what the page shows."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -32,10 +33,13 @@ NOTHING_KEPT: Final = (
     "input each time."
 )
 REASONING: Final = "reasoning"
+ADDING: web.AppKey[asyncio.Lock] = web.AppKey("ADDING", asyncio.Lock)
+"""Held while items are added, each of which goes to the end of a history that has to be read first."""
 
 
 def add_item_routes(app: web.Application, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
+    app[ADDING] = asyncio.Lock()
     one = f"{base}conversations/{{id:[^/]+}}"
     app.router.add_post(f"{base}conversations{end}", create_conversation)
     app.router.add_post(f"{one}{end}", describe_conversation)
@@ -87,12 +91,16 @@ async def list_items(request: web.Request) -> web.Response:
 async def add_items(request: web.Request) -> web.Response:
     """Add items to the end of the branch that was used last; answer with them as they are kept."""
     items = _items(await _body(request), needed=True)
-    owner, shared, before = owner_asking(request), request.app[SHARED], await _asked(request)
+    owner, shared = owner_asking(request), request.app[SHARED]
     if shared.recording.conversations is None:
         raise RequestError(NOTHING_KEPT)
     new = await _messages(request, items, owner)
-    await shared.recording.add(owner, before.conversation.row.id, before.agent, [*before.history(), *new])
-    after = await _asked(request)
+    if not new:
+        raise RequestError("items has to hold at least one message, call or result.", param="items")
+    async with request.app[ADDING]:
+        before = await _asked(request)
+        await shared.recording.add(owner, before.conversation.row.id, before.agent, [*before.history(), *new])
+        after = await _asked(request)
     data = [item for _, said in after.items()[-len(new) :] for item in said]
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
     return _answer({"object": "list", "data": data, **ends, "has_more": False})
