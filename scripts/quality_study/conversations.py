@@ -1,0 +1,291 @@
+"""Writes conversations with seeded facts, of which a third change later, and says what was said up to each message."""
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from words import (
+    CHANGED,
+    CONSTRAINTS,
+    KINDS,
+    LABELS,
+    LANGUAGES,
+    NAMES,
+    PHRASES,
+    TODOS,
+    TOLD,
+    WORDS,
+    Kind,
+    Language,
+    Phrases,
+)
+
+Message = dict[str, Any]
+State = Literal["read", "written", "deleted"]
+Carrier = Literal["user", "assistant", "tool"]
+TURNS: Final = 400
+PART_OF_WINDOW: Final = 40
+"""One part in so many of the window is the length of a turn, its facts apart."""
+SEEDS: Final[dict[Language, int]] = {"English": 4, "German": 2, "Japanese": 2}
+"""How many conversations of each kind are written in a language."""
+CHANGES: Final = (22, 24, 26, 31, 35, 40, 48, 60, 75)
+CONSTRAINED: Final = (1, 3, 6, 10, 15)
+TO_DO: Final = (5, 9, 14)
+DONE: Final = 27
+ARTIFACTS: Final[Mapping[int, tuple[int, State]]] = {
+    2: (0, "read"), 4: (1, "read"), 7: (2, "written"), 8: (3, "read"), 11: (0, "written"), 13: (4, "written"),
+    17: (5, "read"), 19: (1, "deleted"), 29: (4, "deleted"), 38: (3, "written"),
+}  # fmt: skip
+"""What happens in which turn to which of the files."""
+TOOL: Final[Mapping[State, str]] = {"read": "read_file", "written": "write_file", "deleted": "delete_file"}
+MONTHS: Final[dict[Language, tuple[str, ...]]] = {
+    "English": ("January", "April", "June", "September", "November"),
+    "German": ("Januar", "April", "Juni", "September", "November"),
+    "Japanese": ("1", "4", "6", "9", "11"),
+}
+
+
+@dataclass(slots=True)
+class Fact:
+    """One thing that was told; `values` are those so far, the newest last."""
+
+    label: str
+    kind: str
+    carrier: Carrier
+    values: list[str]
+
+    @property
+    def newest(self) -> str:
+        """Return the value that holds now."""
+        return self.values[-1]
+
+    @property
+    def is_identifier(self) -> bool:
+        """Tell whether the value is more than words."""
+        return self.kind not in ("word", "name")
+
+
+@dataclass(slots=True)
+class Known:
+    """What was said so far: the ground truth of a conversation at one moment."""
+
+    facts: dict[str, Fact] = field(default_factory=dict)
+    constraints: list[str] = field(default_factory=list)
+    open_todos: list[str] = field(default_factory=list)
+    artifacts: dict[str, State] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One written conversation: a kind, a language and a seed, from which everything follows."""
+
+    kind: Kind
+    language: Language
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Return what it is called in a table."""
+        return f"{self.kind}, {self.language}, {self.seed}"
+
+    @property
+    def uses_tools(self) -> bool:
+        """Tell whether the assistant calls tools."""
+        return self.kind != "plan"
+
+    def turns(self, window: int) -> "Iterator[tuple[list[Message], Known]]":
+        """Yield the messages of each turn, and what was said up to its end; the first begins with a system message."""
+        writer = Writer(self, random.Random(f"{self.name} {window}"), window)
+        for number in range(TURNS):
+            yield writer.turn(number), writer.known
+
+
+def all_written() -> list[Written]:
+    """Return every written conversation."""
+    return [
+        Written(kind, language, seed)
+        for kind in KINDS
+        for language in LANGUAGES
+        for seed in range(1, SEEDS[language] + 1)
+    ]
+
+
+class Writer:
+    """Writes the turns of one conversation for a window."""
+
+    def __init__(self, written: Written, chance: random.Random, window: int) -> None:
+        self.known = Known()
+        self._written = written
+        self._values = Values(random.Random(written.name), written.language)
+        self._chance = chance
+        self._phrases: Phrases = PHRASES[written.language]
+        self._letters = int(window / PART_OF_WINDOW * self._phrases.letters)
+        self._plan = self._planned()
+        self._files = [self._values.path() for _ in range(6)]
+
+    def turn(self, number: int) -> list[Message]:
+        """Return one turn: a message of the user, calls with results, and an answer."""
+        said: dict[Carrier, list[str]] = {"user": [], "assistant": [], "tool": []}
+        for carrier, sentence in self._told_in(number):
+            said[carrier].append(sentence)
+        phrases, chance = self._phrases, self._chance
+        parts = (2, 5, 3) if self._written.uses_tools else (4, 0, 6)
+        asked = " ".join([self._filler(parts[0]), *said["user"], chance.choice(phrases.questions)])
+        answered = " ".join([chance.choice(phrases.answers), *said["assistant"], self._filler(parts[2])])
+        messages: list[Message] = [{"role": "system", "content": phrases.system}] if number == 0 else []
+        messages.append({"role": "user", "content": asked})
+        if self._written.uses_tools and (number % 2 == 0 or said["tool"] or number in ARTIFACTS):
+            messages += self._used(number, "\n".join([*said["tool"], self._filler(2 * parts[1])]))
+        elif said["tool"]:
+            answered = " ".join([answered, *said["tool"]])
+        return [*messages, {"role": "assistant", "content": answered}]
+
+    def _planned(self) -> list[tuple[int, str, str, Carrier]]:
+        """Return in which turn which fact is told by whom, without its values."""
+        lines = LABELS[self._written.kind].splitlines()
+        rows = [[part.strip() for part in line.split("|")] for line in lines]
+        column = 1 + LANGUAGES.index(self._written.language)
+        order = random.Random(f"{self._written.name} order")
+        order.shuffle(rows)
+        carriers: tuple[Carrier, ...] = ("user", "assistant", "user", "tool")
+        rows = rows[: 24 - self._written.seed % 4]
+        return [(1 + at * 20 // len(rows), row[column], row[0], carriers[at % 4]) for at, row in enumerate(rows)]
+
+    def _told_in(self, number: int) -> Iterator[tuple[Carrier, str]]:
+        """Yield what is told in a turn, by whom; what is known changes along."""
+        language, known = self._written.language, self.known
+        for turn, label, kind, carrier in self._plan:
+            if turn == number:
+                fact = known.facts[label] = Fact(label, kind, carrier, [self._values.of(kind)])
+                yield carrier, self._chance.choice(TOLD[language]).format(label=label, value=fact.newest)
+        if number in CHANGES[: len(self._plan) // 3]:
+            yield self._changed(CHANGES.index(number))
+        key = (self._written.kind, language)
+        if number in CONSTRAINED:
+            known.constraints.append(CONSTRAINTS[key][CONSTRAINED.index(number)])
+            yield "user", known.constraints[-1]
+        if number in TO_DO:
+            known.open_todos.append(TODOS[key][TO_DO.index(number)])
+            yield "user", self._phrases.todo.format(todo=known.open_todos[-1])
+        if number == DONE:
+            yield "assistant", self._phrases.done.format(todo=known.open_todos.pop(1))
+
+    def _changed(self, number: int) -> tuple[Carrier, str]:
+        *_, label, kind, carrier = self._plan[3 * number % len(self._plan)]
+        fact = self.known.facts[label]
+        new = self._values.of(kind, other_than=fact.values)
+        frame = CHANGED[self._written.language][number % 3]
+        sentence = frame.format(label=label, value=new, old=fact.newest)
+        fact.values.append(new)
+        return carrier, sentence
+
+    def _used(self, number: int, result: str) -> list[Message]:
+        """Return a call and its result: of a file, or of a search or command in a turn without one."""
+        place, state = ARTIFACTS.get(number, (-1, "read"))
+        if place >= 0:
+            path = self._files[place]
+            self.known.artifacts[path] = state
+            name, arguments = TOOL[state], {"path": path}
+            if state == "written":
+                arguments["content"] = result
+            result = result if state == "read" else f"ok: {path}"
+        else:
+            name = "web_search" if self._written.kind == "research" else "run_command"
+            arguments = {"query" if name == "web_search" else "command": f"look step_{number} --all"}
+        call_id = f"call{number:05}"
+        function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
+        return [
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+            },
+            {"role": "tool", "tool_call_id": call_id, "content": result},
+        ]
+
+    def _filler(self, tenths: int) -> str:
+        sentences: list[str] = []
+        length = 0
+        while length < self._letters * tenths // 10:
+            frame = self._chance.choice(self._phrases.filler)
+            sentence = frame.format(n=self._chance.randint(2, 99), m=f"{self._chance.randint(1000, 9999)}")
+            sentences.append(sentence)
+            length += len(sentence)
+        return " ".join(sentences)
+
+
+class Values:
+    """Makes values, none of them twice."""
+
+    def __init__(self, chance: random.Random, language: Language) -> None:
+        self._chance = chance
+        self._language: Language = language
+        self._made: set[str] = set()
+
+    def of(self, kind: str, other_than: Sequence[str] = ()) -> str:
+        """Return a new value of a kind."""
+        while (value := self._made_up(kind)) in self._made or value in other_than:
+            pass
+        self._made.add(value)
+        return value
+
+    def path(self) -> str:
+        """Return a new path."""
+        return self.of("path")
+
+    def _made_up(self, kind: str) -> str:
+        number, choice = self._chance.randint, self._chance.choice
+        stem = choice(("harbour", "ledger", "signal", "anchor", "meter", "survey", "pier", "tariff"))
+        match kind:
+            case "money":
+                return self._by_language(
+                    f"€{number(2, 98)},{number(100, 999)}", f"{number(2, 98)}.{number(100, 999)} €", f"{number(101, 989)}万円"
+                )
+            case "date":
+                day, month = number(1, 28), choice(MONTHS[self._language])
+                return self._by_language(f"{day} {month} 2027", f"{day}. {month} 2027", f"2027年{month}月{day}日")
+            case "time":
+                return f"{number(6, 23):02}:{choice((5, 10, 20, 25, 35, 40, 50)):02}"
+            case "phone":
+                return f"+49 40 {number(100000, 999999)}"
+            case "mail":
+                return f"{stem}{number(10, 99)}@example.org"
+            case "number":
+                return self._by_language(
+                    f"{number(2, 98)},{number(100, 999)}", f"{number(2, 98)}.{number(100, 999)}", f"{number(10001, 98999)}"
+                )
+            case "percent":
+                return f"{number(11, 89)}.{number(1, 9)} %"
+            case "power":
+                return f"{number(110, 980)} kW"
+            case "length":
+                return f"{number(11, 98)}.{number(1, 9)} m"
+            case "weight":
+                return f"{number(110, 980)} kg"
+            case "milliseconds":
+                return f"{number(110, 980)} ms"
+            case "ticket":
+                return f"{choice(('HAR', 'LED', 'SIG', 'MET'))}-{number(1000, 9999)}"
+            case "url":
+                return f"https://{stem}.example.org/{choice(('a', 'b', 'k'))}/{number(1000, 9999)}"
+            case "path":
+                return f"{choice(('src', 'docs', 'notes', 'config'))}/{stem}/{choice(('main', 'table', 'step'))}_{number(10, 999)}.{choice(('py', 'md', 'toml', 'csv'))}"
+            case "address":
+                return f"10.{number(1, 250)}.{number(1, 250)}.{number(1, 250)}:{number(2000, 9000)}"
+            case "version":
+                return f"v{number(1, 9)}.{number(0, 30)}.{number(0, 30)}"
+            case "hash":
+                return f"{number(10**9, 16**8):x}a{number(10, 99)}"
+            case "function":
+                return f"{choice(('load', 'close', 'merge', 'read'))}_{stem}_{number(10, 99)}"
+            case "constant":
+                return f"{stem.upper()}_KEY_{number(10, 99)}"
+            case "name":
+                return choice(NAMES[self._language])
+            case _:
+                return choice(WORDS[self._language])
+
+    def _by_language(self, english: str, german: str, japanese: str) -> str:
+        return {"English": english, "German": german, "Japanese": japanese}[self._language]
