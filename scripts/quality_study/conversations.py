@@ -30,6 +30,8 @@ PART_OF_WINDOW: Final = 40
 """One part in so many of the window is the length of a turn, its facts apart."""
 SEEDS: Final[dict[Language, int]] = {"English": 4, "German": 2, "Japanese": 2}
 """How many conversations of each kind are written in a language."""
+FIGURES_IN_TALK: Final = 0.2
+"""The share of sentences in talk that are taken from those of which some have figures."""
 CHANGES: Final = (22, 24, 26, 31, 35, 40, 48, 60, 75)
 CONSTRAINED: Final = (1, 3, 6, 10, 15)
 TO_DO: Final = (5, 9, 14)
@@ -137,7 +139,7 @@ class Writer:
         messages: list[Message] = [{"role": "system", "content": phrases.system}] if number == 0 else []
         messages.append({"role": "user", "content": asked})
         if self._written.uses_tools and (number % 2 == 0 or said["tool"] or number in ARTIFACTS):
-            messages += self._used(number, "\n".join([*said["tool"], self._filler(2 * parts[1])]))
+            messages += self._used(number, said["tool"])
         elif said["tool"]:
             answered = " ".join([answered, *said["tool"]])
         return [*messages, {"role": "assistant", "content": answered}]
@@ -181,16 +183,19 @@ class Writer:
         fact.values.append(new)
         return carrier, sentence
 
-    def _used(self, number: int, result: str) -> list[Message]:
+    def _used(self, number: int, said: Sequence[str]) -> list[Message]:
         """Return a call and its result: of a file, or of a search or command in a turn without one."""
+        data = self._filler(10, with_data=True)
+        result = "\n".join([*said, data])
         place, state = ARTIFACTS.get(number, (-1, "read"))
         if place >= 0:
             path = self._files[place]
             self.known.artifacts[path] = state
             name, arguments = TOOL[state], {"path": path}
             if state == "written":
-                arguments["content"] = result
-            result = result if state == "read" else f"ok: {path}"
+                arguments["content"] = data
+            if state != "read":
+                result = "\n".join([f"ok: {path}", *said])
         else:
             name = "web_search" if self._written.kind == "research" else "run_command"
             arguments = {"query" if name == "web_search" else "command": f"look step_{number} --all"}
@@ -205,11 +210,14 @@ class Writer:
             {"role": "tool", "tool_call_id": call_id, "content": result},
         ]
 
-    def _filler(self, tenths: int) -> str:
+    def _filler(self, tenths: int, *, with_data: bool = False) -> str:
+        """Return sentences about nothing that matters; in a tool's result each third has figures, else few have."""
+        plain = [frame for frame in self._phrases.filler if "{" not in frame]
         sentences: list[str] = []
         length = 0
         while length < self._letters * tenths // 10:
-            frame = self._chance.choice(self._phrases.filler)
+            has_data = with_data or self._chance.random() < FIGURES_IN_TALK
+            frame = self._chance.choice(self._phrases.filler if has_data else plain)
             sentence = frame.format(n=self._chance.randint(2, 99), m=f"{self._chance.randint(1000, 9999)}")
             sentences.append(sentence)
             length += len(sentence)

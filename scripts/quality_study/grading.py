@@ -1,5 +1,6 @@
 """Grades what of a conversation the model still gets, by code alone: in the prompt, or by a reference in it."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -182,7 +183,12 @@ def written(messages: Sequence[Message]) -> str:
 
 
 def _call(call: Mapping[str, Any]) -> str:
-    return f"{call['function']['name']} {call['function']['arguments']}"
+    function = call["function"]
+    try:
+        arguments = json.loads(function["arguments"])
+    except ValueError:
+        arguments = {"": function["arguments"]}
+    return " ".join([function["name"], *(str(value) for value in arguments.values())])
 
 
 def stands_in(wanted: str, text: str) -> bool:

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pruners import Agent, is_order
 from compacting import qwen
-from conversations import Known, Message, Written
+from conversations import Known, Message
 from serving import Served, serve, settings_for
 
 from elbowroom.context.budget import Budget
@@ -97,6 +97,13 @@ class Compactions(logging.Handler):
             self.rungs.append(fields["rung"])
 
 
+class Conversation(Protocol):
+    """A conversation that can be played: its messages turn by turn, each with what is known at its end."""
+
+    def turns(self, window: int) -> Iterator[tuple[list[Message], Known]]:
+        """Yield the turns."""
+
+
 @dataclass(slots=True)
 class Stage:
     """A running pair of both; `says` is what the model says next, `agent` who prunes."""
@@ -105,11 +112,11 @@ class Stage:
     studio: SimulatedLMStudio
     compactions: Compactions
     window: int
-    says: Script | str = "Yes."
+    says: Script = field(default_factory=lambda: Script(Text("Yes.", whole=True)))
     agent: Agent | None = None
     _outputs: dict[str, str] = field(default_factory=dict)
 
-    def on_request(self, body: dict[str, Any]) -> Script | str:
+    def on_request(self, body: dict[str, Any]) -> Script:
         """Answer as the conversation goes on, and orders as the pruning agent does."""
         if is_order(body) and self.agent is not None:
             return Script(Text(self.agent.answer(body), whole=True))
@@ -168,8 +175,10 @@ async def stage(window: int) -> AsyncIterator[Stage]:
                     log.removeHandler(noted)
 
 
-async def play(on: Stage, written: Written, pruner: str, most: int = COUNTS[-1]) -> AsyncIterator[Looked]:
-    """Play a conversation until it was compacted so many times; yield what is there after each number of `COUNTS`.
+async def play(
+    on: Stage, conversation: Conversation, pruner: str, counts: Sequence[int] = COUNTS
+) -> AsyncIterator[Looked]:
+    """Play a conversation until it was compacted so many times; yield what is there after each of these numbers.
 
     Like an impatient client it asks only where the window fills: what does not change the prompt's fate is not sent.
     """
@@ -179,32 +188,35 @@ async def play(on: Stage, written: Written, pruner: str, most: int = COUNTS[-1])
     history: list[Message] = []
     unsent, compacted = 0, 0
     size = tokens_of_tools()
-    for messages, now in written.turns(on.window):
+    for messages, now in conversation.turns(on.window):
         known = now
         for at, message in enumerate(messages):
             history.append(message)
             unsent += size_of(message)
-            if message["role"] in ("system", "assistant") or budget.occupied(size + unsent) < budget.trigger:
+            follows = messages[at + 1 : at + 2]
+            if not follows or follows[0]["role"] != "assistant":
                 continue
-            on.says = said(messages[at + 1])
+            if budget.occupied(size + unsent) < budget.trigger:
+                continue
+            on.says = said(follows[0])
             seen, chats, fresh = len(on.compactions.rungs), len(on.studio.chats), unsent
             size, unsent = await on.send(history), 0
             rungs = on.compactions.rungs[seen:]
             before, compacted = compacted, compacted + len(rungs)
-            if any(before < count <= compacted for count in COUNTS):
+            if any(before < count <= compacted for count in counts):
                 asked = on.studio.chats[chats:]
                 prompt = asked[-1].body["messages"]
                 read = sum((chat.prompt_tokens or 0) - chat.reused_tokens for chat in asked)
                 texts = await on.reachable(prompt)
                 invented = frozenset(agent.invented)
                 yield Looked(compacted, rungs[-1], prompt, size, history, known, texts, max(0, read - fresh), invented)
-            if compacted >= most:
+            if compacted >= counts[-1]:
                 return
 
 
-def said(message: Message) -> Script | str:
-    """Return what the model says where the conversation goes on with this message."""
-    calls = message.get("tool_calls")
+def said(message: Message) -> Script:
+    """Return what the model says where the conversation goes on with this message; nothing hangs on its pieces."""
+    calls = [call["function"] for call in message.get("tool_calls") or ()]
     if calls:
-        return Script(*(ToolCall(call["function"]["name"], call["function"]["arguments"]) for call in calls))
-    return str(message["content"])
+        return Script(*(ToolCall(call["name"], call["arguments"], pieces=[call["arguments"]]) for call in calls))
+    return Script(Text(str(message["content"]), whole=True))

@@ -4,61 +4,66 @@
 --write     put the tables into the document
 --windows   only these windows
 --pruners   only these pruning agents
---every     only each so-manieth conversation
+--every     only one in so many conversations
 """
 
 import argparse
 import asyncio
 import logging
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import Final, NamedTuple
+from typing import Final
 
 from controls import cut_through_the_middle, last_messages
 from conversations import Written, all_written
 from grading import Grade, grade
 from play import COUNTS, Looked, play, size_of, stage, tokens_of_tools
 from pruners import AGENTS
+from recordings import Recorded, all_recorded
+from report import CUT, LAST, Figures, Row, by, by_window, recorded, short, write
 
 WINDOWS: Final = (4096, 8192, 32_768)
-LAST, CUT = "last messages only", "LM Studio's cut"
+SHORT_WINDOW: Final = 4096
+SHORT: Final = (Written("plan", "German", 1), Written("code", "English", 1), Written("research", "Japanese", 1))
+SHORT_COUNTS: Final = COUNTS[:2]
+"""The short form, which a test runs: few conversations, one window, no more than three compactions."""
+Job = tuple[int, str, Sequence[Written | Recorded], Sequence[int]]
 
 
-class Row(NamedTuple):
-    """What a figure is about; `way` is a pruning agent or a control."""
-
-    window: int
-    way: str
-    compactions: int
-    kind: str
-    language: str
+def short_jobs() -> list[Job]:
+    """Return the measurements of the short form."""
+    return [(SHORT_WINDOW, pruner, SHORT, SHORT_COUNTS) for pruner in AGENTS]
 
 
-Figures = dict[Row, Grade]
-
-
-def measure(window: int, pruner: str, chosen: Sequence[Written]) -> Figures:
-    """Return the grades of conversations in a window with a pruning agent, and of the controls beside the first."""
+def measure(job: Job) -> Figures:
+    """Do one measurement in a process of its own."""
     logging.getLogger("elbowroom").addHandler(logging.NullHandler())
-    return asyncio.run(_measured(window, pruner, chosen))
+    logging.getLogger("elbowroom").propagate = False
+    import time
+    t=time.process_time()
+    r= asyncio.run(measured(job))
+    print(job[0],job[1],len(job[2]),round(time.process_time()-t,1),file=sys.stderr,flush=True)
+    return r
 
 
-async def _measured(window: int, pruner: str, chosen: Sequence[Written]) -> Figures:
+async def measured(job: Job) -> Figures:
+    """Return the grades of conversations in a window with a pruning agent, and of the controls beside the first one."""
+    window, pruner, chosen, counts = job
     figures: Figures = {}
     async with stage(window) as on:
-        for written in chosen:
-            counts = iter(COUNTS)
-            async for looked in play(on, written, pruner):
-                row = Row(window, pruner, next(counts), written.kind, written.language)
-                for way, each in _graded(looked, window, pruner):
+        for conversation in chosen:
+            wanted = iter(counts)
+            async for looked in play(on, conversation, pruner, counts):
+                row = Row(window, pruner, next(wanted), conversation.kind, conversation.language)
+                for way, each in graded(looked, window, pruner):
                     figures.setdefault(row._replace(way=way), Grade()).add(each)
     return figures
 
 
-def _graded(looked: Looked, window: int, pruner: str) -> Iterator[tuple[str, Grade]]:
+def graded(looked: Looked, window: int, pruner: str) -> Iterator[tuple[str, Grade]]:
+    """Yield the grade of what elbowroom sent, and with the first pruning agent those of the controls."""
     whole = tokens_of_tools() + sum(map(size_of, looked.history))
     mine = grade(looked.prompt, looked.history, looked.known, looked.texts, looked.invented)
     mine.tokens, mine.whole, mine.reread = looked.size, whole, looked.reread
@@ -74,66 +79,39 @@ def _graded(looked: Looked, window: int, pruner: str) -> Iterator[tuple[str, Gra
             yield way, other
 
 
-def all_figures(windows: Sequence[int], pruners: Sequence[str], chosen: Sequence[Written]) -> Figures:
-    """Return the figures of all, measured in as many processes as there are processors, two at most."""
-    jobs = [(window, pruner, chosen[half::2]) for window in sorted(windows, reverse=True) for pruner in pruners for half in (0, 1)]
+def all_measured(jobs: Sequence[Job]) -> Figures:
+    """Return the figures of all measurements, which two processes share."""
     figures: Figures = {}
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        for found in pool.map(measure, *zip(*jobs, strict=True)):
+        for found in pool.map(measure, jobs):
             for row, each in found.items():
                 figures.setdefault(row, Grade()).add(each)
     return figures
 
 
-def summed(figures: Mapping[Row, Grade], **blank: str) -> Figures:
-    """Return the figures with some columns summed up."""
-    sums: Figures = {}
-    for row, each in figures.items():
-        sums.setdefault(row._replace(**blank), Grade()).add(each)
-    return sums
-
-
-COLUMNS: Final = (
-    ("identifiers", "identifiers"), ("names and words", "words"), ("changed: newest", "newest"), ("constraints", "constraints"), ("to-dos", "todos"),
-    ("files and state", "artifacts"), ("every identifier", "everything"),
-)
-
-
-def table(figures: Mapping[Row, Grade], first: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a table with these columns of a row in front."""
-    names = [*first, *(name for name, _ in COLUMNS), "only old value", "invented: agent", "by code", "unpaired", "size", "of all", "read again"]
-    yield f"| {' | '.join(names)} |\n|{'---|' * len(first)}{'--:|' * (len(names) - len(first))}\n"
-    order = {way: at for at, way in enumerate((*AGENTS, LAST, CUT))}
-    for row in sorted(figures, key=lambda row: (row.window, row.compactions, row.kind, row.language, order[row.way])):
-        each = figures[row]
-        cells = [str(getattr(row, name)) for name in first]
-        cells += [percent(each, key) for _, key in COLUMNS]
-        cells += [str(each.stale), str(each.made_up), str(each.by_code), str(each.unpaired)]
-        cells += [f"{each.tokens // each.prompts:,}", f"{100 * each.tokens / each.whole:.0f} %", f"{each.reread // each.prompts:,}"]
-        yield f"| {' | '.join(cells)} |\n"
-
-
-def percent(grade: Grade, key: str) -> str:
-    """Return a share in the prompt, and where more can be read by reference, the share with that."""
-    tally = grade.tallies[key]
-    if not tally.total:
-        return "–"
-    inside, reachable = f"{tally.share:.0f}", f"{tally.reachable:.0f}"
-    return inside if inside == reachable else f"{inside} ({reachable})"
-
-
 def main() -> None:
-    """Measure and print."""
+    """Measure and print, or write into the document."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--write", action="store_true")
     arguments.add_argument("--windows", type=int, nargs="*", default=WINDOWS)
-    arguments.add_argument("--pruners", nargs="*", default=AGENTS)
+    arguments.add_argument("--pruners", nargs="*", choices=AGENTS, default=AGENTS)
     arguments.add_argument("--every", type=int, default=1)
     given = arguments.parse_args()
-    figures = all_figures(given.windows, given.pruners, all_written()[:: given.every])
-    sys.stdout.write("".join(table(summed(figures, kind="", language=""), ("window", "compactions", "way"))))
-    sys.stdout.write("\n" + "".join(table(summed(figures, language=""), ("window", "compactions", "kind", "way"))))
-    sys.stdout.write("\n" + "".join(table(summed(figures, kind=""), ("window", "compactions", "language", "way"))))
+    chosen, real = all_written()[:: given.every], all_recorded()[:: given.every]
+    ways = [(window, pruner) for window in sorted(given.windows, reverse=True) for pruner in given.pruners]
+    written = all_measured([(*way, chosen[half::2], COUNTS) for way in ways for half in (0, 1)])
+    sections = {
+        "windows": "".join(by_window(written)),
+        "kinds": "".join(by("kind", written)),
+        "languages": "".join(by("language", written)),
+        "short": "".join(short(all_measured(short_jobs()))),
+    }
+    if real:
+        sections["recorded"] = "".join(recorded(all_measured([(*way, real[::2], COUNTS) for way in ways])))
+    if given.write:
+        write(sections)
+    else:
+        sys.stdout.write("\n".join(sections.values()))
 
 
 if __name__ == "__main__":
