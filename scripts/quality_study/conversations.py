@@ -3,26 +3,14 @@
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
 
-from words import (
-    CHANGED,
-    CONSTRAINTS,
-    KINDS,
-    LABELS,
-    LANGUAGES,
-    NAMES,
-    PHRASES,
-    TODOS,
-    TOLD,
-    WORDS,
-    Kind,
-    Language,
-    Phrases,
-)
+from values import Values
+from words import CHANGED, CONSTRAINTS, KINDS, LABELS, LANGUAGES, PHRASES, TODOS, TOLD, Kind, Language, Phrases
 
-Message = dict[str, Any]
+from elbowroom.context.transcript import Message
+
 State = Literal["read", "written", "deleted"]
 Carrier = Literal["user", "assistant", "tool"]
 TURNS: Final = 400
@@ -42,11 +30,6 @@ ARTIFACTS: Final[Mapping[int, tuple[int, State]]] = {
 }  # fmt: skip
 """What happens in which turn to which of the files."""
 TOOL: Final[Mapping[State, str]] = {"read": "read_file", "written": "write_file", "deleted": "delete_file"}
-MONTHS: Final[dict[Language, tuple[str, ...]]] = {
-    "English": ("January", "April", "June", "September", "November"),
-    "German": ("Januar", "April", "Juni", "September", "November"),
-    "Japanese": ("1", "4", "6", "9", "11"),
-}
 
 
 @dataclass(slots=True)
@@ -77,6 +60,17 @@ class Known:
     constraints: list[str] = field(default_factory=list)
     open_todos: list[str] = field(default_factory=list)
     artifacts: dict[str, State] = field(default_factory=dict)
+
+    def within(self, text: str) -> "Known":
+        """Return what of it a text has said: a turn may be asked about before its end."""
+        facts = {
+            label: replace(fact, values=values)
+            for label, fact in self.facts.items()
+            if (values := [value for value in fact.values if value in text])
+        }
+        constraints = [each for each in self.constraints if each in text]
+        todos = [each for each in self.open_todos if each in text]
+        return Known(facts, constraints, todos, {path: state for path, state in self.artifacts.items() if path in text})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +119,7 @@ class Writer:
         self._phrases: Phrases = PHRASES[written.language]
         self._letters = int(window / PART_OF_WINDOW * self._phrases.letters)
         self._plan = self._planned()
-        self._files = [self._values.path() for _ in range(6)]
+        self._files = [self._values.of("path") for _ in range(6)]
 
     def turn(self, number: int) -> list[Message]:
         """Return one turn: a message of the user, calls with results, and an answer."""
@@ -222,78 +216,3 @@ class Writer:
             sentences.append(sentence)
             length += len(sentence)
         return " ".join(sentences)
-
-
-class Values:
-    """Makes values, none of them twice."""
-
-    def __init__(self, chance: random.Random, language: Language) -> None:
-        self._chance = chance
-        self._language: Language = language
-        self._made: set[str] = set()
-
-    def of(self, kind: str, other_than: Sequence[str] = ()) -> str:
-        """Return a new value of a kind."""
-        while (value := self._made_up(kind)) in self._made or value in other_than:
-            pass
-        self._made.add(value)
-        return value
-
-    def path(self) -> str:
-        """Return a new path."""
-        return self.of("path")
-
-    def _made_up(self, kind: str) -> str:
-        number, choice = self._chance.randint, self._chance.choice
-        stem = choice(("harbour", "ledger", "signal", "anchor", "meter", "survey", "pier", "tariff"))
-        match kind:
-            case "money":
-                return self._by_language(
-                    f"€{number(2, 98)},{number(100, 999)}", f"{number(2, 98)}.{number(100, 999)} €", f"{number(101, 989)}万円"
-                )
-            case "date":
-                day, month = number(1, 28), choice(MONTHS[self._language])
-                return self._by_language(f"{day} {month} 2027", f"{day}. {month} 2027", f"2027年{month}月{day}日")
-            case "time":
-                return f"{number(6, 23):02}:{choice((5, 10, 20, 25, 35, 40, 50)):02}"
-            case "phone":
-                return f"+49 40 {number(100000, 999999)}"
-            case "mail":
-                return f"{stem}{number(10, 99)}@example.org"
-            case "number":
-                return self._by_language(
-                    f"{number(2, 98)},{number(100, 999)}", f"{number(2, 98)}.{number(100, 999)}", f"{number(10001, 98999)}"
-                )
-            case "percent":
-                return f"{number(11, 89)}.{number(1, 9)} %"
-            case "power":
-                return f"{number(110, 980)} kW"
-            case "length":
-                return f"{number(11, 98)}.{number(1, 9)} m"
-            case "weight":
-                return f"{number(110, 980)} kg"
-            case "milliseconds":
-                return f"{number(110, 980)} ms"
-            case "ticket":
-                return f"{choice(('HAR', 'LED', 'SIG', 'MET'))}-{number(1000, 9999)}"
-            case "url":
-                return f"https://{stem}.example.org/{choice(('a', 'b', 'k'))}/{number(1000, 9999)}"
-            case "path":
-                return f"{choice(('src', 'docs', 'notes', 'config'))}/{stem}/{choice(('main', 'table', 'step'))}_{number(10, 999)}.{choice(('py', 'md', 'toml', 'csv'))}"
-            case "address":
-                return f"10.{number(1, 250)}.{number(1, 250)}.{number(1, 250)}:{number(2000, 9000)}"
-            case "version":
-                return f"v{number(1, 9)}.{number(0, 30)}.{number(0, 30)}"
-            case "hash":
-                return f"{number(10**9, 16**8):x}a{number(10, 99)}"
-            case "function":
-                return f"{choice(('load', 'close', 'merge', 'read'))}_{stem}_{number(10, 99)}"
-            case "constant":
-                return f"{stem.upper()}_KEY_{number(10, 99)}"
-            case "name":
-                return choice(NAMES[self._language])
-            case _:
-                return choice(WORDS[self._language])
-
-    def _by_language(self, english: str, german: str, japanese: str) -> str:
-        return {"English": english, "German": german, "Japanese": japanese}[self._language]

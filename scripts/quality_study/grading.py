@@ -21,7 +21,8 @@ STATES: Final[Mapping[State, re.Pattern[str]]] = {
 }
 SEGMENT: Final = re.compile(r"[\n;|]")
 OWN_FIGURES: Final = re.compile(
-    r"\(\d+ steps? (?:is|are) not listed\.\)|[\d,]+ characters|[\d,]+ results of earlier calls|\bref(?:_id)?=\"?\w+\"?|"
+    r"tool_output_cache(?:_grep)?|\(\d+ steps? (?:is|are) not listed\.\)|"
+    r"[\d,]+ characters|[\d,]+ results of earlier calls|\bref(?:_id)?=\"?\w+\"?|"
     r"(?:read|ran) \d+ \w+|\d+ (?:edits?|searches|search|other calls?|of these failed)|\(\d+ times\)|[\d,]+ bytes"
 )
 """What elbowroom itself counts in a summary."""
@@ -108,6 +109,7 @@ def grade(
 ) -> Grade:
     """Return what a prompt has of a history, of which `known` is the truth; `invented` is what the agent made up."""
     shown = Shown(prompt, texts)
+    known = known.within(written(history))
     facts = known.facts.values()
     changed = [fact for fact in facts if len(fact.values) > 1]
     tallies = {

@@ -11,9 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from pruners import Agent, is_order
 from compacting import qwen
 from conversations import Known, Message
+from pruners import Agent, is_order
 from serving import Served, serve, settings_for
 
 from elbowroom.context.budget import Budget

@@ -25,6 +25,8 @@ from recordings import Recorded, all_recorded
 from report import CUT, LAST, Figures, Row, by, by_window, recorded, short, write
 
 WINDOWS: Final = (4096, 8192, 32_768)
+LARGE, PART_OF_LARGE = 32_768, 3
+"""In so large a window one conversation in so many is played: each takes as long as three in a smaller one."""
 SHORT_WINDOW: Final = 4096
 SHORT: Final = (Written("plan", "German", 1), Written("code", "English", 1), Written("research", "Japanese", 1))
 SHORT_COUNTS: Final = COUNTS[:2]
@@ -37,15 +39,17 @@ def short_jobs() -> list[Job]:
     return [(SHORT_WINDOW, pruner, SHORT, SHORT_COUNTS) for pruner in AGENTS]
 
 
+def parts_of(chosen: Sequence[Written], window: int) -> list[Sequence[Written]]:
+    """Return the conversations that are played in a window, in two parts."""
+    played = chosen[::PART_OF_LARGE] if window >= LARGE else chosen
+    return [played[::2], played[1::2]]
+
+
 def measure(job: Job) -> Figures:
     """Do one measurement in a process of its own."""
     logging.getLogger("elbowroom").addHandler(logging.NullHandler())
     logging.getLogger("elbowroom").propagate = False
-    import time
-    t=time.process_time()
-    r= asyncio.run(measured(job))
-    print(job[0],job[1],len(job[2]),round(time.process_time()-t,1),file=sys.stderr,flush=True)
-    return r
+    return asyncio.run(measured(job))
 
 
 async def measured(job: Job) -> Figures:
@@ -99,7 +103,7 @@ def main() -> None:
     given = arguments.parse_args()
     chosen, real = all_written()[:: given.every], all_recorded()[:: given.every]
     ways = [(window, pruner) for window in sorted(given.windows, reverse=True) for pruner in given.pruners]
-    written = all_measured([(*way, chosen[half::2], COUNTS) for way in ways for half in (0, 1)])
+    written = all_measured([(*way, part, COUNTS) for way in ways for part in parts_of(chosen, way[0])])
     sections = {
         "windows": "".join(by_window(written)),
         "kinds": "".join(by("kind", written)),

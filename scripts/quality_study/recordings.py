@@ -18,7 +18,10 @@ PATTERNS: Final = ("livemcp_*.json", "taubench_*.json")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A conversation that begins with one recording and goes on with the others; its facts are the user's identifiers."""
+    """A conversation that begins with one recording and goes on with the others.
+
+    Its facts are the identifiers of the user.
+    """
 
     name: str
     messages: tuple[Message, ...]

@@ -19,6 +19,7 @@ COLUMNS: Final = {
     "artifacts": "files and state",
     "everything": "every identifier",
 }
+OTHERS: Final = ("only old value", "made up by agent", "by code", "unpaired", "tokens", "of all", "read again")
 KEPT: Final = ("identifiers", "newest", "constraints")
 
 
@@ -35,24 +36,33 @@ class Row(NamedTuple):
 Figures = dict[Row, Grade]
 
 
-def summed(figures: Mapping[Row, Grade], **blank: str) -> Figures:
+def summed(figures: Mapping[Row, Grade], *blank: str) -> Figures:
     """Return the figures with some of the columns summed up."""
     sums: Figures = {}
     for row, each in figures.items():
-        sums.setdefault(row._replace(**blank), Grade()).add(each)
+        sums.setdefault(without(row, *blank), Grade()).add(each)
     return sums
+
+
+def without(row: Row, *blank: str) -> Row:
+    """Return a row with some of its texts empty."""
+    return Row(*("" if name in blank else value for name, value in row._asdict().items()))
 
 
 def by_window(figures: Mapping[Row, Grade]) -> Iterator[str]:
     """Yield a table for each window: all measures for each pruning agent and number of compactions."""
-    sums = summed(figures, kind="", language="")
+    sums = summed(figures, "kind", "language")
     for window in sorted({row.window for row in sums}):
         yield f"\n### A window of {window:,} tokens\n\n"
         yield from table(
-            ("compactions", "pruning agent", *COLUMNS.values(), "only old value", "made up by agent", "by code")
-            + ("unpaired", "tokens", "of all", "read again"),
+            ("compactions", "pruning agent", *COLUMNS.values(), *OTHERS),
             (
-                [f"{row.compactions}", named(row.way), *(percent(sums[row], key) for key in COLUMNS), *counts(sums[row])]
+                [
+                    f"{row.compactions}",
+                    named(row.way),
+                    *(percent(sums[row], key) for key in COLUMNS),
+                    *counts(sums[row]),
+                ]
                 for row in ordered(sums)
                 if row.window == window
             ),
@@ -70,23 +80,29 @@ def counts(grade: Grade) -> Iterator[str]:
 def by(column: str, figures: Mapping[Row, Grade]) -> Iterator[str]:
     """Yield one table with the main measures for each kind of conversation, or for each language."""
     other = "language" if column == "kind" else "kind"
-    sums = summed(figures, **{other: ""})
+    sums = summed(figures, other)
     groups = list(dict.fromkeys(getattr(row, column) for row in sums))
     heads = [f"{group}: {COLUMNS[key]}" for group in groups for key in KEPT]
-    rows = ordered(row._replace(**{column: ""}) for row in sums if getattr(row, column) == groups[0])
+    rows = ordered(without(row, column) for row in sums if getattr(row, column) == groups[0])
     yield from table(
         ("window", "compactions", "pruning agent", *heads),
         (
             [f"{row.window:,}", f"{row.compactions}", named(row.way)]
-            + [percent(sums[row._replace(**{column: group})], key) for group in groups for key in KEPT]
+            + [percent(found(sums, row, group), key) for group in groups for key in KEPT]
             for row in rows
         ),
     )
 
 
+def found(sums: Mapping[Row, Grade], row: Row, group: str) -> Grade:
+    """Return the figure of a kind or a language that stands in this row."""
+    [grade] = [each for other, each in sums.items() if other[:3] == row[:3] and group in (other.kind, other.language)]
+    return grade
+
+
 def short(figures: Mapping[Row, Grade]) -> Iterator[str]:
     """Yield the table of the short form, which a test compares with what it measures itself."""
-    sums = summed(figures, kind="", language="")
+    sums = summed(figures, "kind", "language")
     yield from table(
         ("compactions", "pruning agent", *COLUMNS.values()),
         ([f"{row.compactions}", named(row.way), *plain(sums[row])] for row in ordered(sums)),
@@ -100,7 +116,7 @@ def plain(grade: Grade) -> list[str]:
 
 def recorded(figures: Mapping[Row, Grade]) -> Iterator[str]:
     """Yield the table of the recorded conversations."""
-    sums = summed(figures, kind="", language="")
+    sums = summed(figures, "kind", "language")
     heads = ("window", "compactions", "pruning agent", "the user's identifiers", "every identifier", "made up by code")
     yield from table(
         (*heads, "unpaired", "tokens", "of all", "read again"),
@@ -155,13 +171,14 @@ def write(sections: Mapping[str, str]) -> None:
 
 def published_short() -> dict[tuple[str, str], list[float]]:
     """Return the figures of the short form in the document, by number of compactions and pruning agent."""
-    body = DOCUMENT.read_text(encoding="utf-8").partition("<!-- short: begin -->")[2].partition("<!-- short: end -->")[0]
+    body = (
+        DOCUMENT.read_text(encoding="utf-8").partition("<!-- short: begin -->")[2].partition("<!-- short: end -->")[0]
+    )
     rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in body.strip().splitlines()[2:]]
     return {(row[0], row[1]): [float(cell) for cell in row[2:]] for row in rows}
 
 
 def as_published(figures: Mapping[Row, Grade]) -> dict[tuple[str, str], list[float]]:
     """Return figures in the form of `published_short`."""
-    sums = summed(figures, kind="", language="")
+    sums = summed(figures, "kind", "language")
     return {(f"{row.compactions}", named(row.way)): [float(cell) for cell in plain(each)] for row, each in sums.items()}
-

@@ -25,10 +25,13 @@ OF_OTHERS = re.compile(r"- (?:The assistant said: |It (?:used |read \d|ran \d|\d
 """How a digest's lines begin that quote the assistant or a tool: what must hold there is no condition of the user's."""
 QUOTING = re.compile(rf"{OF_OTHERS.pattern}|- The (?:user|system) said: |\(\d+ steps? (?:is|are) not listed")
 """How the lines of a digest begin, which no pruning agent has written."""
-OF_OURS = re.compile(r"\btool_output_cache\w*(?:\([^()\n]*\))?|\bref(?:_id)?=\"?\w{12}\b\"?|\b[\d,]+ (?:characters|bytes)\b")
+OF_OURS = re.compile(
+    r"\btool_output_cache\w*(?:\([^()\n]*\))?|\bref(?:_id)?=\"?\w{12}\b\"?|\b[\d,]+ (?:characters|bytes)\b"
+)
 """What elbowroom itself writes beside shortened results: it is nobody's fact."""
 MOST_RULES = 16
 """Lines of an earlier summary that must hold, as a pruning agent has worded them: each words them anew."""
+SHORTEST_RULE = 4  # characters
 SENTENCE_ENDS = (".", "!", "。", "！")
 TO_DO = re.compile(r"\W*(?:to[- ]?dos?\b|open\b|pending\b|next\b|noch\b|offen\b|まだ|未)", re.IGNORECASE)
 """A to-do may be done since: whether it is open, only the pruning agent can tell."""
@@ -48,7 +51,9 @@ MARKS = {
         r"without (?:any|\w+ing)\b|instead of\b|except\b|unless\b|from now on\b|"
         r"(?:has|have|needs?) to be\b|should(?:n['’]t| not| only| always| never| be)\b|may not\b|"
         r"(?:can ?not|can['’]t) (?:exceed|be)\b|"
-        r"allerg(?:y|ic)\b|no (?:new|more|other|further) |(?:leave|keep) .{1,40}? (?:aside|out)\b|every(?: \w+){1,3} needs\b|"
+        r"allerg(?:y|ic)\b|no (?:new|more|other|further) |(?:leave|keep) .{1,40}? (?:aside|out)\b|"
+        r"every(?: \w+){1,3} needs\b|"
+        r"^(?:nobody|no one)\b|"
         r"not allowed\b|forbidden\b|required\b|i(?:['’]d| would)? prefer\b|due (?:by|on)\b|"
         r"by (?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|tomorrow|tonight|noon|midnight|the end)\b|"
         r"(?:remember|note|important|deadline|rule|constraint|requirement|limit|condition)s?"
@@ -61,7 +66,7 @@ MARKS = {
         r"nicht (?:mehr|länger|weniger|später) als\b|"
         r"bitte (?:\w+ ){0,3}(?:nicht|nur|kein\w*)\b|\b(?:verwende|benutze|nutze|schreibe?|ändere|lösche|nimm|"
         r"antworte)\b.{0,80}\b(?:nicht|nur|kein\w*|ohne)\b|achte? (?:bitte )?darauf\b|wichtig\b|frist\b|"
-        r"allergisch\b|vertrage? kein\w*|keine (?:neuen|anderen|weiteren)\b|"
+        r"^niemand\b|jede[rs]? .{1,40}? braucht\b|allergisch\b|vertrage? kein\w*|keine (?:neuen|anderen|weiteren)\b|"
         r"bleib(?:t|en)? .{1,40}? (?:heraus|draußen)\b|beiseite\b|"
         r"merke? dir\b|ab (?:jetzt|sofort)\b|statt(?:dessen)?\b|bis (?:zum|spätestens)\b"
     ),
@@ -139,7 +144,7 @@ def _carried(summary: Group) -> Iterator[Fact | None]:
     yield None
     rules = [*carried.retain.split("\n"), *(line for line in listed.split("\n") if line.endswith(SENTENCE_ENDS))]
     for rule in islice(filter(None, (LIST_MARK.sub("", line, count=1).strip() for line in rules)), MOST_RULES):
-        if len(rule) <= LONGEST_CONDITION and not TO_DO.match(rule):
+        if SHORTEST_RULE <= len(rule) <= LONGEST_CONDITION and not TO_DO.match(rule):
             yield Fact(rule, rule, rule, Weight.RULE)
     own = [line for line in told.split("\n") if not QUOTING.match(line)]
     yield from _identified("\n".join(own), SAID, Weight.OF_AGENT)
