@@ -156,7 +156,8 @@ def unpaired(prompt: Sequence[Message]) -> int:
 
 def strange_in(prompt: Sequence[Message], history: Sequence[Message]) -> Iterator[str]:
     """Yield the identifiers in the summaries of a prompt that nobody has said."""
-    said = written(history)
+    names = (call["function"]["arguments"] for each in history for call in each.get("tool_calls") or ())
+    said = "\n".join([written(history), *names])
     for message in prompt:
         if is_summary(Group((message,))):
             text = OWN_FIGURES.sub(" ", text_of(message))

@@ -22,7 +22,7 @@ from grading import Grade, grade
 from play import COUNTS, Looked, play, size_of, stage, tokens_of_tools
 from pruners import AGENTS
 from recordings import Recorded, all_recorded
-from report import CUT, LAST, Figures, Row, by, by_window, recorded, short, write
+from tables import CUT, LAST, Figures, Row, by, by_window, recorded, short, write
 
 WINDOWS: Final = (4096, 8192, 32_768)
 LARGE, PART_OF_LARGE = 32_768, 3

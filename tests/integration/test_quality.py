@@ -3,7 +3,7 @@
 import pytest
 from pruners import AGENTS
 from quality import measured, short_jobs
-from report import COLUMNS, as_published, published_short
+from tables import COLUMNS, as_published, published_short
 
 MOST_LOST = 3.0
 """So many points may a figure fall below the published one before this fails."""
